@@ -161,7 +161,7 @@ async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> N
     await serve_outbound(
         settings.outbound,
         told.stands_on.ground.link,
-        told.stands_on.stores.outbox,
+        told.stands_on.stores,
         trust=trust,
         clock=SystemClock(),
         status=told.status,
@@ -233,4 +233,4 @@ async def _runner(
         environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
         box = box_of(settings.plugins, environment)
         log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
-        yield LocalPlugins(tools.plugins, state_dir=stands_on.folder, environment=environment, box=box)
+        yield LocalPlugins(tools.plugins, state_dir=stands_on.ground.folder, environment=environment, box=box)

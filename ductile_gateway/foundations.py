@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from ductile_gateway.bus.among_others import AmongOthers
 from ductile_gateway.bus.ownership import BusOwnership
@@ -30,13 +29,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundations:
-    """`store` is the gateway's database, `stores` what is kept there. `folder`: where this gateway has on this machine
-    what is under way."""
+    """`store` is the gateway's database, `stores` what is kept there."""
 
     ground: Ground
     ownership: Ownership
     company: Company
-    folder: Path
     store: SqliteFile
     stores: Stores
 
@@ -58,9 +55,7 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
             log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
         most = settings.run_mb << 20
         stores = Stores.embedded(store, Seals(ring), folder=settings.store, run_bytes=most)
-        yield Foundations(
-            ground=ground, ownership=ownership, company=Alone(), folder=settings.store, store=store, stores=stores
-        )
+        yield Foundations(ground=ground, ownership=ownership, company=Alone(), store=store, stores=stores)
 
 
 @asynccontextmanager
@@ -78,7 +73,6 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
                 ground=ground,
                 ownership=AmongOthers(members, ground.lease.held),
                 company=company,
-                folder=ground.folder,
                 store=store,
                 stores=stores,
             )

@@ -142,6 +142,10 @@ class Outbound:
             await self._outbox.add(notifications)
             self._wake.set()
 
+    def look(self) -> None:
+        """There may be more to deliver than there was."""
+        self._wake.set()
+
     async def run(self) -> None:
         """Deliver until cancelled. Raises Broken."""
         async with asyncio.TaskGroup() as group:

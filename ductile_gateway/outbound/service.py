@@ -15,6 +15,7 @@ from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
 from ductile_gateway.store import keep_tidy
 from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from schemas import subjects
@@ -29,7 +30,7 @@ LONG = timedelta(minutes=5)
 async def serve_outbound(
     settings: OutboundSettings,
     link: NatsLink,
-    outbox: SqliteOutbox,
+    stores: Stores,
     *,
     trust: Trust,
     clock: Clock,
@@ -41,6 +42,7 @@ async def serve_outbound(
 
     Of several gateways one takes the events, in their order; what it has taken it sends, and its heir once it is gone.
     """
+    outbox = stores.outbox
     async with (
         _relay(settings.relay, clock) as relay,
         open_callback_sender(settings, clock=clock) as callbacks,
@@ -56,6 +58,7 @@ async def serve_outbound(
             clock=clock,
             told=told,
         )
+        stores.on_foreign = outbound.look
         status.also("outbound", partial(_look, outbox, outbound, clock))
         hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=company.is_alone)
         milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)

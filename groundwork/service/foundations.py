@@ -14,7 +14,7 @@ from pathlib import Path
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Record, Role
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.members import Members, joined
+from groundwork.nats.members import Members, joined, refuse_members
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import private_file
 from groundwork.service.errors import Failure, Misconfigured
@@ -31,11 +31,14 @@ MISSED_AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """`predecessor`: who had the bus before, where that was another store."""
+    """`predecessor`: who had the bus before, where that was another store. `folder`: where this process has its files,
+    also after a restart. `members`: those of whom it is one; None for one that is alone."""
 
     link: NatsLink
     lease: Lease
     predecessor: Record | None
+    folder: Path
+    members: Members | None = None
 
     async def head_start(self) -> None:
         """Return once something new was published, and after HEAD_START_S in any case."""
@@ -46,10 +49,9 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGround(Ground):
-    """That of one of several `members`. `folder`: its own on this machine, the same after a restart."""
+    """That of one of several."""
 
     members: Members
-    folder: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +118,11 @@ async def _owned(claim: Claim, link: NatsLink) -> AsyncIterator[Ground]:
     """The bus, for this service alone."""
     with _usable(claim):
         owner = Owner.here(claim.store, ttl_s=claim.lease_s)
+    await refuse_members(link, claim.role)
     lease = Lease(link, claim.role, owner)
     async with hold(lease, link, take_over=claim.take_over) as before:
         is_another = before is not None and before.owner.holder != owner.holder
-        yield Ground(link=link, lease=lease, predecessor=before if is_another else None)
+        yield Ground(link=link, lease=lease, predecessor=before if is_another else None, folder=claim.store)
 
 
 @contextlib.asynccontextmanager

@@ -84,7 +84,7 @@ async def test_a_store_that_was_brought_back_is_one_that_its_agent_goes_on_with(
 async def _ground(link: NatsLink, folder: Path) -> Ground:
     lease = Lease(link, Role(bucket=subjects.LEASE_BUCKET, key="agent", command=""), Owner.here(folder, ttl_s=10))
     await lease.acquire()
-    return Ground(link=link, lease=lease, predecessor=None)
+    return Ground(link=link, lease=lease, predecessor=None, folder=folder)
 
 
 async def test_neither_store_is_begun_with_while_its_runs_are_elsewhere(config: Path, link: NatsLink) -> None:

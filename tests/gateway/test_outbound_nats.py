@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
 from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, create_missing
+from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
@@ -63,11 +66,12 @@ async def said(status: Status) -> list[str]:
 async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> AsyncIterator[Status]:
     """A gateway at work, until the end of the block; and how it says it is."""
     status = Status({"test": fine}, version="1")
-    async with opened(folder, SqliteOutbox) as outbox:
+    stored = partial(Stores.embedded, seals=Seals(KeyRing.fresh()), folder=folder, run_bytes=0)
+    async with opened(folder, stored) as stores:
         trust = Trust(PinnedKeys(folder, SystemClock()), NatsAgentKeys(link), given=chosen.agent_keys)
         status.also("agent's word", trust.findings)
         serving = serve_outbound(
-            chosen, link, outbox, trust=trust, clock=SystemClock(), status=status, told=untold, company=Alone()
+            chosen, link, stores, trust=trust, clock=SystemClock(), status=status, told=untold, company=Alone()
         )
         running = asyncio.create_task(serving)
         try:

@@ -1,5 +1,6 @@
-"""The command line: `ductile-gateway serve`; `check`, which lists the tools and starts nothing; and `trust`, which
-shows the keys by which the agent's word is known.
+"""The command line: `ductile-gateway serve`; `check`, which lists the tools and starts nothing; `trust`, which shows
+the keys by which the agent's word is known; and `migrate`, which moves the ledger between the database of one gateway
+and the stream of several.
 
 It ends as the agent does: with 0 after SIGTERM or SIGINT, 69 where nothing answers (no bus; of `check`, no Ductile), 78
 where the configuration has to be mended first or another gateway owns the bus, and 1 for any other trouble, after which
@@ -55,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked.command == "trust":
         json_log.set_up("WARNING", "text", redact=settings.secrets)
         raise SystemExit(trusted(settings, again=asked.again))
+    if asked.command == "migrate":
+        json_log.set_up("WARNING", "text", redact=settings.secrets)
+        raise SystemExit(moved(settings, to=asked.to, sqlite=asked.sqlite))
     json_log.set_up(settings.log.level.upper(), settings.log.format, redact=settings.secrets)
     for told in equal_ones(secrets_in(file, os.environ)) if file else ():
         log.warning("%s: give each its own", told)
@@ -106,6 +110,17 @@ def trusted(settings: GatewaySettings, *, again: bool) -> int:
         return EX_CONFIG if isinstance(error, Misconfigured) else EX_UNAVAILABLE
 
 
+def moved(settings: GatewaySettings, *, to: str | None, sqlite: Path | None) -> int:
+    """Move the ledger; the exit code."""
+    from ductile_gateway.migrate_command import migrate
+
+    try:
+        asyncio.run(migrate(settings, to=to or "jetstream", sqlite=sqlite))
+    except Exception as error:  # noqa: BLE001 - what is told here is all that is told
+        return _told(error)
+    return 0
+
+
 def _kind(command: ToolCommand) -> str:
     """Its tier, where a write takes effect, and when a person must allow it, as far as that is said."""
     approve = f"approve {command.approve}" if command.approve else ""
@@ -153,7 +168,7 @@ def _told(error: Exception) -> int:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ductile-gateway", description="Carries tool requests to their tools.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {installed_version()}")
-    parser.add_argument("command", choices=("serve", "check", "trust"))
+    parser.add_argument("command", choices=("serve", "check", "trust", "migrate"))
     parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}, if it is there")
     parser.add_argument(
         "--take-over", action="store_true", help="serve: make the gateway end that owns the bus, and go on in its place"
@@ -163,6 +178,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="trust: forget what was pinned, and pin the keys that the agent tells now",
     )
+    parser.add_argument("--to", choices=("jetstream", "sqlite"), help="migrate: where the ledger is to be")
+    parser.add_argument("--sqlite", type=Path, help="migrate: the folder of the database, if not that of the settings")
     parser.add_argument("--settings-only", action="store_true", help="check: look at the settings, and ask nobody")
     return parser.parse_args(argv)
 

@@ -53,14 +53,15 @@ class PinnedKeys:
     async def trust(self, keys: Sequence[AgentKey]) -> None:
         at = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         since = {(pin.id, pin.public): pin.pinned_at for pin in self._readable()}
-        self._write([Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys])
+        self.keep([Pin(key.id, key.public, since.get((key.id, key.public), at)) for key in keys])
 
     def _readable(self) -> Sequence[Pin]:
         with contextlib.suppress(TryAgain):
             return self.pins()
         return ()
 
-    def _write(self, pins: Sequence[Pin]) -> None:
+    def keep(self, pins: Sequence[Pin]) -> None:
+        """These and no others, as they are. Raises TryAgain."""
         text = _HEAD + "".join(f"{pin.id} {pin.public} {pin.pinned_at}\n" for pin in pins)
         try:
             private_file.write(self._path, text)

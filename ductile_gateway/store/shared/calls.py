@@ -180,6 +180,11 @@ def dropped(call: Call, *, by: str) -> Call:
     return replace(call, by=NOBODY, begun_at=None, job_id=None, way=None, newest=None)
 
 
+def of(call: Call, *, by: str) -> Call:
+    """It is this gateway's, whoever had it."""
+    return replace(call, by=by)
+
+
 def published(call: Call) -> Call:
     return replace(call, published=1) if call.is_answered else call
 

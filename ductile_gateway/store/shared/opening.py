@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ductile_gateway import store
 from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared import marks
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.copy import TABLES, Applying
 from ductile_gateway.store.shared.rows import NOTIFICATION, Members, Rows
@@ -42,23 +43,37 @@ async def open_shared(
     """The stores, and the file with the copy, in an existing folder that no other process uses; once the copy has all
     that is in the stream. Raises Misconfigured where there is no stream, or its calls are under another's keys; also
     later, in an ExceptionGroup."""
-    log = SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
+    log, seals = log_of_gateways(link), Seals(ring)
     _leave_what_is_old(folder / FILE)
-    schema = files(store) / "sql"
-    async with open_file(folder / FILE, schema, on_commit, durable=False) as file, asyncio.TaskGroup() as group:
-        seals = Seals(ring)
-        replica = Replica(log, file, Applying(seals), forget=forget_all)
-        copying = group.create_task(replica.run())
-        await replica.caught_up()
+    async with copy_of(log, folder, seals, on_commit) as (file, replica), asyncio.TaskGroup() as group:
         _check_keys(file, ring)
         rows = Rows(log, replica.wait)
+        await marks.refuse_unless_here(rows)
         call_rows = CallRows(rows)
         stores = shared_stores(file, rows, call_rows, members=members, seals=seals, run_bytes=run_bytes)
         replica.applied = Telling(stores)
         writing = group.create_task(call_rows.write_soon())
         yield file, stores
-        copying.cancel()
         writing.cancel()
+
+
+def log_of_gateways(link: NatsLink) -> SharedLog:
+    """What all gateways have in common."""
+    return SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
+
+
+@asynccontextmanager
+async def copy_of(
+    log: SharedLog, folder: Path, seals: Seals, on_commit: OnCommit = nobody
+) -> AsyncIterator[tuple[SqliteFile, Replica]]:
+    """A copy in that folder, which follows the log; all is there when this is entered. Raises as `open_shared`."""
+    schema = files(store) / "sql"
+    async with open_file(folder / FILE, schema, on_commit, durable=False) as file, asyncio.TaskGroup() as group:
+        replica = Replica(log, file, Applying(seals), forget=forget_all)
+        copying = group.create_task(replica.run())
+        await replica.caught_up()
+        yield file, replica
+        copying.cancel()
 
 
 class Telling:

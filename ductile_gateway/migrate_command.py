@@ -1,0 +1,234 @@
+"""`ductile-gateway migrate`: the ledger moves from the database of one gateway into the stream of several, or back.
+
+    nobody is at work ─▶ said that it moves ─▶ written, and held against what it was ─▶ said that it is there
+
+It may be interrupted at any point, and is finished by the same command. Until then no gateway begins with either.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ductile_gateway.bus.prerequisites import ROLE
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import FILE, MOVED, open_store
+from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store.seals import Seals, seal_once
+from ductile_gateway.store.shared import marks, opening
+from ductile_gateway.store.shared.marks import Mark
+from ductile_gateway.store.shared.moving import Told, begun_here, counted, kept_alone, rows_of
+from ductile_gateway.store.shared.pins import copied
+from ductile_gateway.store.shared.rows import NOTIFICATION, Change, Row, Rows
+from groundwork.nats.lease_record import look, look_at_all
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.shared_log import SharedLog
+from groundwork.service import private_file
+from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import KeyRing
+from groundwork.service.process_lock import AlreadyRunning, ProcessLock
+from groundwork.service.store_id import store_id
+from groundwork.sqlite.file import SqliteFile
+from schemas import subjects
+
+TOGETHER = 64
+"""Rows that are on their way at the same time."""
+ALONE = Path(GatewaySettings.model_fields["store"].default)
+"""Where the database of a gateway is that says nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """`folder`: that of the database; `store` its id."""
+
+    folder: Path
+    store: str
+    link: NatsLink
+    log: SharedLog
+    rows: Rows
+    keys_file: Path
+    ring: KeyRing
+
+
+async def migrate(settings: GatewaySettings, *, to: str, sqlite: Path | None) -> None:
+    """Move it, and tell. Raises Misconfigured where it cannot be moved as it is, and TryAgain."""
+    folder = sqlite or (ALONE if settings.shared else settings.store)
+    async with _moving(settings, folder) as move:
+        moved = await (_into_stream(move) if to == "jetstream" else _into_database(move))
+    place = f"the stream {subjects.STREAM_LEDGER}" if to == "jetstream" else str(folder)
+    sys.stdout.write(f"✓ the ledger is in {place}, each row as it was; {moved} rows were moved now\n")
+
+
+async def _into_stream(move: _Move) -> int:
+    mark = marks.read(await move.rows.read(marks.SUBJECT))
+    if mark.state in ("leaving", "left") or (mark.store and mark.store != move.store):
+        raise _not_ours(mark)
+    moved = 0
+    if mark != Mark("here", move.store):
+        if not mark.store:
+            await _refuse_strangers(move)
+            await marks.put(move.rows, Mark("coming", move.store), before=mark)
+            await _nobody_at_work(move)
+        moved = await _write(move)
+        await marks.put(move.rows, Mark("here", move.store), before=Mark("coming", move.store))
+    private_file.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
+    return moved
+
+
+async def _into_database(move: _Move) -> int:
+    mark = marks.read(await move.rows.read(marks.SUBJECT))
+    if mark.state == "coming" or (mark.state != "here" and mark.store != move.store):
+        raise _not_ours(mark)
+    moved, leaving = 0, Mark("leaving", move.store)
+    if mark.state != "left":
+        if (move.folder / FILE).exists() and not (move.folder / MOVED).exists():
+            raise Misconfigured(f"{move.folder} has a ledger of its own: name another folder with --sqlite")
+        private_file.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
+        await marks.put(move.rows, leaving, before=mark)
+        try:
+            moved = await _fetch(move)
+        except Misconfigured:
+            await marks.put(move.rows, mark, before=leaving)
+            raise
+        await marks.put(move.rows, Mark("left", move.store), before=leaving)
+    (move.folder / MOVED).unlink(missing_ok=True)
+    return moved
+
+
+@asynccontextmanager
+async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Move]:
+    """Nobody else is at work while this is held."""
+    private_file.closed(folder)
+    async with AsyncExitStack() as opened:
+        try:
+            opened.enter_context(ProcessLock(folder))
+        except AlreadyRunning as error:
+            raise Misconfigured(f"{error}. Nothing was moved") from error
+        link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} migrate")
+        opened.push_async_callback(link.close)
+        log, keys_file = opening.log_of_gateways(link), settings.keys_path()
+        move = _Move(
+            folder=folder,
+            store=store_id(folder),
+            link=link,
+            log=log,
+            rows=Rows(log, _no_copy),
+            keys_file=keys_file,
+            ring=KeyRing.open(keys_file),
+        )
+        await _nobody_at_work(move)
+        yield move
+
+
+async def _no_copy(seq: int) -> None:
+    del seq
+
+
+async def _nobody_at_work(move: _Move) -> None:
+    """Raises Misconfigured where a gateway lives."""
+    records = [await look(move.link, ROLE), *await look_at_all(move.link, ROLE)]
+    living = [record.owner for record in records if record and not record.free and record.owner.holder != move.store]
+    if living:
+        raise Misconfigured(
+            f"gateways are at work: {'; '.join(map(str, living))}. Stop them all, then run this again; what died "
+            "without a word is taken for alive until its lease has lapsed"
+        )
+
+
+async def _refuse_strangers(move: _Move) -> None:
+    """Raises Misconfigured for a stream that holds anything."""
+    if await move.log.end():
+        raise Misconfigured(
+            f"the stream {subjects.STREAM_LEDGER} is not empty: a ledger can be moved only into an empty one. Make it "
+            f"anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
+        )
+
+
+async def _write(move: _Move) -> int:
+    """How many rows are there now. Raises Misconfigured where one is not as it was."""
+    known = PinnedKeys(move.folder, SystemClock()).pins()
+    async with open_store(move.folder) as file:
+        await seal_once(file, move.keys_file, move.ring)
+        told = [one async for one in rows_of(file, known, store=move.store, seals=Seals(move.ring))]
+    for some in _bunches(told):
+        await asyncio.gather(*(move.rows.change(subject, _unless_there(body)) for subject, body in some))
+    for some in _bunches(told):
+        there = await asyncio.gather(*(move.rows.read(subject) for subject, _ in some))
+        for (subject, body), row in zip(some, there, strict=True):
+            if row.body != body:
+                raise Misconfigured(f"{subject} is in the stream, but not as it was: somebody else writes there")
+    return len(told)
+
+
+async def _fetch(move: _Move) -> int:
+    """A copy in place of what is in the folder, which is kept beside it. How many rows it has."""
+    with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
+        async with opening.copy_of(move.log, Path(beside), Seals(move.ring)) as (file, _):
+            rows = await counted(file)
+            flaw = await _flaw(move, file, rows)
+            known = copied(file)
+            await file.write(kept_alone)
+        if flaw:
+            raise Misconfigured(f"{flaw}. Nothing was moved")
+        _put_in_place(Path(beside) / opening.FILE, move.folder)
+    if known:
+        PinnedKeys(move.folder, SystemClock()).keep(known)
+    return sum(rows.values())
+
+
+async def _flaw(move: _Move, file: SqliteFile, rows: Mapping[str, int]) -> str:
+    """Why the copy cannot be the ledger of one gateway; empty where it can."""
+    if begun := await begun_here(file):
+        return (
+            f"calls of plugins that write were begun and not seen to end: {', '.join(begun)}. Start the gateways that "
+            "began them (or any, which leaves them in doubt), and stop them once `ductile-gateway.status` tells of none"
+        )
+    for kind, number in rows.items():
+        info = await move.link.jetstream.stream_info(
+            subjects.STREAM_LEDGER, subjects_filter=f"{subjects.LEDGER}.{kind}.*"
+        )
+        if (there := len(info.state.subjects or {})) != number:
+            return f"the copy has {number} rows of the kind {kind}, and the stream {there}: see the log"
+    return ""
+
+
+def _put_in_place(copy: Path, folder: Path) -> None:
+    """It is closed, so that the one file holds all of it."""
+    if (folder / FILE).exists():
+        kept = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        kept.mkdir(mode=0o700)
+        for part in sorted(folder.glob(f"{FILE}*")):
+            part.rename(kept / part.name)
+    with copy.open("rb") as file:  # a copy is not synced while it is written
+        os.fsync(file.fileno())
+    copy.rename(folder / FILE)
+
+
+def _bunches(told: Sequence[Told]) -> Iterator[Sequence[Told]]:
+    """Some at a time; of what is owed to others one, for that is in order."""
+    at = 0
+    while at < len(told):
+        size = 1 if told[at][0].startswith(f"{subjects.LEDGER}.{NOTIFICATION}.") else TOGETHER
+        yield told[at : at + size]
+        at += size
+
+
+def _unless_there(body: bytes) -> Change:
+    def change(row: Row) -> bytes | None:
+        return body if row.body is None else None
+
+    return change
+
+
+def _not_ours(mark: Mark) -> Misconfigured:
+    return Misconfigured(
+        f"the ledger of the stream {subjects.STREAM_LEDGER} is {mark.state}, of the store {mark.store}: name that "
+        f"store's folder with --sqlite; or make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then "
+        "`agentic setup --shared`"
+    )

@@ -1,0 +1,100 @@
+"""The rows of one gateway's database, as facts that several gateways would have written of them.
+
+What is open there is that gateway's, by the id of its store, which is no gateway of the others: so they take it up as
+they do with what one that is gone has left. What a plugin was begun with and not seen to end is in doubt for them.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from ductile_gateway.store.agent_keys import Pin
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared import artifact_names, calls, owed, pins
+from ductile_gateway.store.shared.artifact_names import Artifact
+from ductile_gateway.store.shared.calls import Call
+from ductile_gateway.store.shared.owed import Owed
+from ductile_gateway.store.shared.rows import ARTIFACTS, CALL, NOTIFICATION, RECEIVED, framed, subject_of
+from groundwork.sqlite.file import SqliteFile
+
+Told = tuple[str, bytes]
+"""A subject, and the row that is to be there."""
+
+AT_ONCE = 500
+
+_CALLS = """
+SELECT position, calls.key, digest, trace_id, span_id, sampled, run_id, step, attempt, task, round, route, may_repeat,
+    deadline_at, COALESCE(answer, request, x''), begun_at, calls.job_id, way, newest, completed_at, published, seal,
+    overdue.job_id, overdue.pipeline, overdue.since
+FROM calls LEFT JOIN overdue ON overdue.key = calls.key
+WHERE position > ? ORDER BY position LIMIT ?
+"""
+_CALL = (
+    *("key", "digest", "trace_id", "span_id", "sampled", "run_id", "step", "attempt", "task", "round", "route"),
+    *("may_repeat", "deadline_at", "body", "begun_at", "job_id", "way", "newest", "completed_at", "published", "seal"),
+    *("late_job", "late_pipeline", "late_since"),
+)
+_OWED = """
+SELECT position, target, lane, key, run_id, type, url, body, accepted_at, due_at, tries, why, outcome, settled_at
+FROM outbox WHERE position > ? ORDER BY position LIMIT ?
+"""
+_OWED_NAMES = (
+    *("target", "lane", "key", "run_id", "type", "url", "body", "accepted_at", "due_at", "tries", "why", "outcome"),
+    "settled_at",
+)
+_ARTIFACTS = "SELECT run_id, name, key, place, COALESCE(sha256, ''), bytes, seal FROM artifacts ORDER BY run_id, name"
+_RECEIVED = "SELECT source, identity, event_key, received_at FROM received"
+_BEGUN_HERE = """
+SELECT key FROM calls
+WHERE answer IS NULL AND begun_at IS NULL AND may_repeat = 0 AND by <> ''
+ORDER BY position LIMIT 3
+"""
+
+
+async def rows_of(file: SqliteFile, known: Sequence[Pin], *, store: str, seals: Seals) -> AsyncIterator[Told]:
+    """All of them. `store`: the id of what they come from; `known`: the keys that its gateway has pinned."""
+    async for row in _in_order(file, _CALLS):
+        call = Call(**dict(zip(_CALL, row, strict=True)))
+        by = "" if call.is_answered else store
+        yield subject_of(CALL, call.key), calls.written(calls.of(call, by=by))
+    for run_id, artifacts in _by_run(await file.read(_ARTIFACTS)).items():
+        yield subject_of(ARTIFACTS, run_id), artifact_names.written(run_id, artifacts)
+    for source, identity, event_key, received_at in await file.read(_RECEIVED):
+        columns = {"source": source, "identity": identity, "event_key": event_key, "received_at": received_at}
+        yield subject_of(RECEIVED, source, identity), framed(columns)
+    async for row in _in_order(file, _OWED):
+        one = Owed(**dict(zip(_OWED_NAMES, row, strict=True)), by=store)
+        yield subject_of(NOTIFICATION, one.target, one.key), owed.written(one)
+    if known:
+        yield pins.SUBJECT, pins.written(known, seals)
+
+
+async def begun_here(file: SqliteFile) -> Sequence[str]:
+    """Calls of plugins that write and were not seen to end: only where they were begun can they be looked for."""
+    return [key for (key,) in await file.read(_BEGUN_HERE)]
+
+
+async def counted(file: SqliteFile) -> dict[str, int]:
+    """How many rows there are of each kind that has one for each thing."""
+    tables = {CALL: "calls", RECEIVED: "received", NOTIFICATION: "outbox"}
+    return {kind: (await file.read(f"SELECT count(*) FROM {table}"))[0][0] for kind, table in tables.items()}  # noqa: S608
+
+
+def kept_alone(connection: sqlite3.Connection) -> None:
+    """A copy is the database of one gateway from now on."""
+    for change in ("UPDATE calls SET by = ''", "UPDATE outbox SET by = ''", "DELETE FROM pins", "DELETE FROM replica"):
+        connection.execute(change)
+
+
+async def _in_order(file: SqliteFile, statement: str) -> AsyncIterator[tuple[Any, ...]]:
+    position = 0
+    while rows := await file.read(statement, (position, AT_ONCE)):
+        for position, *row in rows:  # noqa: B007 - the last one is where the next stretch begins
+            yield tuple(row)
+
+
+def _by_run(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Artifact]]:
+    found: dict[str, list[Artifact]] = {}
+    for run_id, *artifact in rows:
+        found.setdefault(run_id, []).append(Artifact(*artifact))
+    return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Account:
         if message.subject in subjects.ENDINGS:
             self.endings[run_id][message.subject] += 1
             if message.subject != subjects.COMPLETED:
-                self.reasons[f"{message.subject}: {body['payload'].get('reason')}"] += 1
+                self.reasons[f"{message.subject}: {_without_names(str(body['payload'].get('reason')))}"] += 1
 
     def silences(self, since: float, until: float) -> list[float]:
         """Of each run that was under way at `since`: the longest time from then on in which nothing was heard of it,
@@ -76,6 +77,11 @@ class Account:
     def said_twice(self) -> Counter[str]:
         """What was stored more than once, by its subject."""
         return Counter(what.split()[0] for what, times in self.said.items() if times > 1)
+
+
+def _without_names(reason: str) -> str:
+    """Its beginning, which says the same of every run."""
+    return re.sub(r"step \d+|\w+_[0-9A-Za-z]{16,}", "…", reason)[:160]
 
 
 async def account(link: NatsLink) -> Account:

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 
+from agent_service.among_others import join_in
 from agent_service.background import Background
 from agent_service.building import Agent, build
 from agent_service.bus.levels import BusLevels
@@ -37,7 +38,8 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.service.foundations import Claim, laid
+from groundwork.nats.members import only_taken
+from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.signals import ended_by_signals
@@ -57,18 +59,30 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
     `take_over` makes the agent end that owns the bus now, and waits for what that one leaves.
     """
     with ended_by_signals(lambda: log.info("stopping")):
-        async with AsyncExitStack() as ours:
-            ground = await ours.enter_async_context(laid(_claim(settings, take_over=take_over)))
-            if ground.predecessor:
-                log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
-                (settings.store / MARK).touch()
-            metrics = AgentMetrics(settings.model.provider)
-            keys = KeyRing.open(settings.keys_path())
-            store = await ours.enter_async_context(open_store(settings, ground, keys, metrics.store.committed))
-            http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
-            listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
-            model = await ours.enter_async_context(open_model(settings.model))
-            await _run(partial(build, settings, ground, store, keys, model, metrics), listener)
+        while True:
+            try:
+                return await _serve(settings, take_over=take_over)
+            except BaseExceptionGroup as ended:
+                if not settings.shared or not only_taken(ended):
+                    raise
+                log.warning("this agent joins anew", extra={"why": "the others took it for dead"})
+
+
+async def _serve(settings: AgentSettings, *, take_over: bool) -> None:
+    """As one agent on the bus, or one of several. Raises Taken, in an ExceptionGroup, when the others go on without."""
+    async with AsyncExitStack() as ours:
+        lay = shared if settings.shared else laid
+        ground = await ours.enter_async_context(lay(_claim(settings, take_over=take_over)))
+        if ground.predecessor:
+            log.info("another agent had the bus", extra={"who": str(ground.predecessor.owner)})
+            (ground.folder / MARK).touch()
+        metrics = AgentMetrics(settings.model.provider)
+        keys = KeyRing.open(settings.keys_path())
+        store = await ours.enter_async_context(open_store(settings, ground, keys, metrics.store.committed))
+        http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
+        listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
+        model = await ours.enter_async_context(open_model(settings.model))
+        await _run(partial(build, settings, ground, store, keys, model, metrics), listener)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
@@ -76,9 +90,9 @@ def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
         name=subjects.SERVICE_AGENT,
         role=ROLE,
         nats=settings.nats,
-        store=settings.store,
+        store=settings.cache if settings.shared else settings.store,
         lease_s=settings.lease_s,
-        check=check,
+        check=partial(check, shared=settings.shared),
         take_over=take_over,
     )
 
@@ -88,7 +102,9 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket) ->
     agent: Agent | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            agent = built(Background(group))
+            background = Background(group)
+            agent = built(background)
+            join_in(agent, background)
             await _start(agent, group, listener)
     except asyncio.CancelledError:
         if agent:
@@ -104,9 +120,9 @@ def _observe(agent: Agent) -> Instruments:
     observe_inbox(instruments, agent.store.inbox)
     observe_brake(instruments, agent.brake)
     observe_spending(instruments, agent.limits.spending)
-    observe_disk(instruments, agent.settings.store / FILE)
+    observe_disk(instruments, agent.ground.folder / FILE)
     observe_readiness(instruments, agent.ready)
-    BusLevels(instruments, agent.ground.link)
+    BusLevels(instruments, agent.ground.link, shared=agent.settings.shared)
     return instruments
 
 
@@ -114,7 +130,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
-    agent.limits.recall(agent.store.taken)
+    agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     for work in (
         wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
@@ -124,13 +140,15 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.recovery.keep_trying(),
         agent.halting.keep_shown(),
         agent.ground.link.until_lost(),
-        keep_room(agent.room, agent.ground.link, agent.settings.store),
+        keep_room(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
+        *((agent.recovery.keep_looking(),) if agent.settings.shared else ()),
     ):
         group.create_task(work)
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
+    await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
     if agent.paper.process.sends:

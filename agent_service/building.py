@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_service.api.feed import Feed
@@ -27,7 +28,7 @@ from agent_service.metrics.agent import AgentMetrics
 from agent_service.moments import Moment
 from agent_service.opening import told_head
 from agent_service.pace import Pace
-from agent_service.paper_trail import PaperTrail, kept_in_step
+from agent_service.paper_trail import PaperTrail, kept_in_step, written_on_demand
 from agent_service.ports import Provider
 from agent_service.proven_artifacts import ProvenArtifacts
 from agent_service.publisher import Publisher
@@ -37,6 +38,7 @@ from agent_service.recovery import Recovery, Starter
 from agent_service.room import Room
 from agent_service.settings import AgentSettings
 from agent_service.shared_limits import SharedLimits
+from agent_service.shares import ALONE, Company
 from agent_service.signing import Signing
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
@@ -44,7 +46,8 @@ from agent_service.telling import log_lines
 from agent_service.thinker import Thinker
 from agent_service.trail_process import Telling, TrailProcess
 from agent_service.turn import OnCommit, Turns
-from groundwork.service.foundations import Ground
+from groundwork.nats.members import Members
+from groundwork.service.foundations import Ground, SharedGround
 from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.sampling import sampler
 from schemas.argument_schemas import schema_flaw
@@ -99,16 +102,16 @@ def build(
 ) -> Agent:
     """Put the agent together. Nothing runs yet."""
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
-    capabilities, signing = Capabilities(keys), Signing(keys, settings.store)
+    folder, members = ground.folder, ground.members if isinstance(ground, SharedGround) else None
+    capabilities, signing = Capabilities(keys), Signing(keys, folder)
     saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
-    publisher = saying(NatsBus(link, signing), clock, sampler(), brake=brake)
+    publisher = saying(NatsBus(link, signing, shared=settings.shared), clock, sampler(), brake=brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
-    trails = TrailProcess(settings.store, settings.workspaces, _telling(settings))
-    on_span = trails.leaf if trails.sends else None
-    paper = kept_in_step(trails, settings.workspaces, store, artifacts)
+    trails = TrailProcess(folder, _workspaces(settings, folder), _telling(settings, members.me if members else ""))
+    paper = _paper(settings, folder, trails, store, artifacts)
 
-    limits = _limits(settings, clock)
+    limits = _limits(settings, clock, members)
     committed = _committed(paper, feed, metrics, limits)
     thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, limits)
     turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
@@ -143,7 +146,15 @@ def build(
     starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
     recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
 
-    receiving = NatsIntake(link, intake, background, incoming, slots=settings.turns, on_span=on_span)
+    receiving = NatsIntake(
+        link,
+        intake,
+        background,
+        incoming,
+        slots=settings.turns,
+        on_span=trails.leaf if trails.sends else None,
+        shared=settings.shared,
+    )
 
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
@@ -167,7 +178,7 @@ def build(
         draining=Draining(
             brake=brake, background=background, leave=receiving.leave, thinking=lambda: thinker.under_way
         ),
-        missed=Missed(link, intake, settings.store, slots=settings.turns),
+        missed=Missed(link, intake, folder, slots=settings.turns),
         paper=paper,
         starter=starter,
         turns=turns,
@@ -181,11 +192,32 @@ def build(
     )
 
 
-def _limits(settings: AgentSettings, clock: SystemClock) -> SharedLimits:
-    rates = settings.model
-    pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
-    spending = Spending(clock, settings.limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day)
-    return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of))
+def _limits(settings: AgentSettings, clock: SystemClock, members: Members | None) -> SharedLimits:
+    rates, limits = settings.model, settings.limits
+    company = Company(members=lambda: len(members.live)) if members else ALONE
+    pace = Pace(
+        requests_per_minute=rates.requests_per_minute,
+        tokens_per_minute=rates.tokens_per_minute,
+        members=company.members,
+    )
+    spending = Spending(
+        clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, company=company
+    )
+    return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of, company=company))
+
+
+def _workspaces(settings: AgentSettings, folder: Path) -> Path:
+    """Of several agents on one machine each writes what it is asked for in a place of its own."""
+    return folder / "workspaces" if settings.shared else settings.workspaces
+
+
+def _paper(
+    settings: AgentSettings, folder: Path, trails: TrailProcess, store: SqliteStore, artifacts: NatsArtifacts
+) -> PaperTrail:
+    workspaces = _workspaces(settings, folder)
+    if settings.shared:
+        return written_on_demand(trails, workspaces, folder, store, artifacts)
+    return kept_in_step(trails, workspaces, store, artifacts)
 
 
 def _committed(paper: PaperTrail, feed: Feed, metrics: AgentMetrics, limits: SharedLimits) -> OnCommit:
@@ -208,7 +240,7 @@ def _thinker(
     return Thinker(model, *checked, slots=settings.turns, pace=pace, brake=brake, spending=spending)
 
 
-def _telling(settings: AgentSettings) -> Telling:
+def _telling(settings: AgentSettings, member: str) -> Telling:
     telemetry, logs = settings.telemetry, settings.log
     return Telling(
         receiver=telemetry.receiver("traces"),
@@ -216,4 +248,5 @@ def _telling(settings: AgentSettings) -> Telling:
         log_level=logs.level,
         log_format=logs.format,
         redact=settings.secrets(),
+        member=member,
     )

@@ -34,6 +34,9 @@ KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """Where the environment holds the key of a provider."""
 DUCTILE_TOKEN = "gateway.ductile.token"  # noqa: S105 - a place, and no token
 """Where the same file may hold the token with which the gateway calls Ductile."""
+JETSTREAM = Path("jetstream")
+"""As `agent.store`: the runs are on the bus, and those of all agents there."""
+SHARED_KEYS = Path(".agentic/agent.keys")
 _LONGEST_S = 365 * 86400.0
 
 CommandName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9][a-z0-9_-]{0,63})?$")]
@@ -167,13 +170,16 @@ class AgentSettings(_Section):
 
     nats: NatsSettings = NatsSettings()
     store: Path = Path(".agentic/agent")
-    """Folder of the database: one agent at a time."""
+    """Folder of the database: one agent at a time. Or `jetstream`: on the bus, for any number of agents."""
+    cache: Path = Path(".agentic/agent-copy")
+    """Where an agent keeps its copy of the runs on the bus, which it can make again: a folder for each agent of this
+    machine, in here."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
-    renewals."""
+    renewals. One of several is missed after 4 s at the latest."""
     keys_file: Path | None = None
     """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of
-    the store, never in it: `<store>.keys`."""
+    the store, never in it: `<store>.keys`. Agents that share a store need the same: `.agentic/agent.keys`."""
     control_keys: tuple[ControlKeySettings, ...] = ()
     """Where any are named, cancels and signals on the bus have to be signed with one of them."""
     workspaces: Path = Path(".agentic/workspaces")
@@ -212,8 +218,13 @@ class AgentSettings(_Section):
         """`tools`, in whichever form they are given."""
         return self.tools if isinstance(self.tools, ToolsSettings) else ToolsSettings(only=self.tools)
 
+    @property
+    def shared(self) -> bool:
+        """Whether the runs are on the bus, where other agents share them."""
+        return self.store == JETSTREAM
+
     def keys_path(self) -> Path:
-        return self.keys_file or self.store.with_name(f"{self.store.name}.keys")
+        return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
 
     def policy(self) -> LimitPolicy:
         """What a run is granted, as the core takes it."""

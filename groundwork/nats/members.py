@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass, replace
 from nats.aio.msg import Msg
 
 from groundwork.nats.errors import Refused
-from groundwork.nats.lease import RENEWALS, Lease, hold
+from groundwork.nats.lease import RENEWALS, Lease, Taken, hold
 from groundwork.nats.lease_record import Owner, Record, Role, look
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
 
 SURE_AFTER = 0.5
 """For which part of its ttl a process must have renewed its own record without a break, before it judges others."""
@@ -187,6 +187,12 @@ async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[tupl
             yield members, lease
         finally:
             keeping.cancel()
+
+
+def only_taken(ended: BaseExceptionGroup) -> bool:
+    """Whether a member ended because the others took it for dead, and for no reason of its own."""
+    taken, rest = ended.split(Taken)
+    return taken is not None and (rest is None or rest.split(Failure)[1] is None)
 
 
 async def _names(link: NatsLink, role: Role) -> Iterable[str]:

@@ -47,7 +47,7 @@ from agent_service.thinker import Thinker
 from agent_service.trail_process import Telling, TrailProcess
 from agent_service.turn import OnCommit, Turns
 from groundwork.nats.members import Members
-from groundwork.service.foundations import Ground, SharedGround
+from groundwork.service.foundations import Ground
 from groundwork.service.key_ring import KeyRing
 from groundwork.telemetry.sampling import sampler
 from schemas.argument_schemas import schema_flaw
@@ -102,7 +102,7 @@ def build(
 ) -> Agent:
     """Put the agent together. Nothing runs yet."""
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
-    folder, members = ground.folder, ground.members if isinstance(ground, SharedGround) else None
+    folder, members = ground.folder, ground.members
     capabilities, signing = Capabilities(keys), Signing(keys, folder)
     saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
     publisher = saying(NatsBus(link, signing, shared=settings.shared), clock, sampler(), brake=brake)

@@ -85,6 +85,7 @@ class Relay:
         self._escalated = escalated
         self.waiting = WaitingCalls(clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._recovering: set[str] = set()
 
     async def take(self, asked: Asked) -> None:
         """One request, until its result is published. Raises Unacceptable, TryAgain, Broken or Misconfigured."""
@@ -108,12 +109,19 @@ class Relay:
         """Resume the calls that an earlier process began, or a gateway that is gone and whose heir this one is. Returns
         when they are answered. What is in hand goes on there."""
         left = [one for one in await self._ledger.open_intents() if one.key not in self._locks]
-        intents = [one for one in left if self._ownership.sees_to(one)]
+        intents = [one for one in left if one.key not in self._recovering and self._ownership.sees_to(one)]
         if intents:
             log.info("recovering", extra={"to_resume": len(intents)})
+        self._recovering.update(intent.key for intent in intents)
         async with asyncio.TaskGroup() as group:
             for intent in intents:
-                group.create_task(insist(intent.asked.facts(), partial(self.take, intent.asked)))
+                group.create_task(self._recover(intent))
+
+    async def _recover(self, intent: Intent) -> None:
+        try:
+            await insist(intent.asked.facts(), partial(self.take, intent.asked))
+        finally:
+            self._recovering.discard(intent.key)
 
     async def say_again(self) -> None:
         """Publish the answers that were not published, and those of late: the bus may have forgotten them."""

@@ -55,6 +55,10 @@ async def held() -> None:
     """The lease is ours."""
 
 
+async def refusing() -> None:
+    raise TryAgain("the lease has lapsed", 0.01)
+
+
 @pytest.fixture
 def members() -> Members:
     return Members()
@@ -128,6 +132,18 @@ async def test_what_is_in_hand_is_not_taken_up_a_second_time(world: World) -> No
     world.runner.gate.set()
     await taking
     assert len(world.bus.messages) == 1
+
+
+async def test_what_is_recovered_and_put_off_is_not_recovered_a_second_time(world: World, members: Members) -> None:
+    asked = await begun_by_another(world, "handle")
+    members.live = frozenset({HERE})
+    world.ownership.held = refusing  # such as while the bus is away
+    relay = world.relay()
+    recovering = asyncio.create_task(relay.recover())
+    await until(lambda: relay.waiting.why(asked.key))
+    await asyncio.wait_for(relay.recover(), 1)
+    assert not recovering.done()
+    recovering.cancel()
 
 
 @pytest.mark.parametrize(("alive", "inherits", "taken_up"), [(True, True, 0), (False, False, 0), (False, True, 1)])

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from agent_service.among_others import join_in
 from agent_service.background import Background
@@ -193,6 +194,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     await serve_on_bus(agent.ground.link, desk, agent.signing, switch, by_signature=by_signature)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
+    from agent_service.api.freshness import Freshness
     from agent_service.operations import operations
     from groundwork.http.metrics import Measured, request_durations
     from groundwork.http.server import serve_http
@@ -209,8 +211,8 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         agent.draining,
     )
     streams = EventStreams(agent.feed, agent.store, agent.store)
-    http = create_app(
-        desk, agent.paper.files, ready, agent.settings, operations=asked, streams=streams, metrics=metrics
-    )
+    fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else None
+    told: dict[str, Any] = {"operations": asked, "streams": streams, "metrics": metrics, "fresh": fresh}
+    http = create_app(desk, agent.paper.files, ready, agent.settings, **told)
     measured = Measured(http, request_durations(agent.metrics.instruments))
     group.create_task(serve_http(measured, listener, finish=False), name="http")

@@ -8,7 +8,7 @@ sends what its own entries add, so that all of a trace is sent once; what a dead
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -31,6 +31,7 @@ MOST_WAITING = 16_384
 AT_ONCE = 256
 """Spans of one request: with all that they may hold, less than receivers take at once."""
 RUNS_AT_ONCE = 16
+REMEMBERED_ENDS = 1024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Between two tries while the receiver is away."""
 
@@ -87,6 +88,8 @@ class Traces:
         self._keeps = keeps
         self._content = content
         self._told: dict[str, int] = {}
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        """Up to which entry of each run all was taken: of live runs, and of those that ended last."""
         self._waiting: deque[Span] = deque()
         self._away = False
         self._missed = True
@@ -202,11 +205,11 @@ class Traces:
         if not self._keeps(trace_id(run.run_id)):
             return []
         ours = self._committed(run.run_id, self._member) if self._committed else None
-        new = list(spans(moments, after=self._told.get(run.run_id, 0), of=ours, content=self._content))
-        if run.final:
-            self._told.pop(run.run_id, None)
-        else:
-            self._told[run.run_id] = run.version
+        told = self._told.pop(run.run_id, 0) or self._ended.pop(run.run_id, 0)
+        new = list(spans(moments, after=told, of=ours, content=self._content))
+        (self._ended if run.final else self._told)[run.run_id] = run.version
+        if len(self._ended) > REMEMBERED_ENDS:
+            self._ended.popitem(last=False)
         return new
 
     async def _sent(self, batch: Sequence[Span]) -> bool:
@@ -221,4 +224,5 @@ class Traces:
             self._missed = True
             self._waiting.clear()
             self._told.clear()
+            self._ended.clear()
         return taken

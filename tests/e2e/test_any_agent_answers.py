@@ -1,0 +1,195 @@
+"""Several real agents of one store on a cluster: whichever is asked answers for any run, follows any run and shows its
+files; and together they keep one limit."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent_service.identity import trace_id
+from schemas import subjects
+from tests.e2e.bodies import PROBES
+from tests.e2e.chaos_load import STEPS, script, write_tool
+from tests.e2e.minds import RecordingMind, asking
+from tests.http.sse import Event, events
+from tests.kit.cluster import Cluster
+from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
+from tests.kit.otlp import receiving
+from tests.kit.waiting import until
+from tests.models.fake_anthropic import FakeAnthropic
+
+WITHIN_S = 90.0
+ENTRIES = 4 + 2 * STEPS
+"""Of each run: three to the first plan, two for each step, and its end."""
+
+
+@asynccontextmanager
+async def agents(
+    cluster: Cluster, folder: Path, many: int, *, wait_s: float = 0.0, **settings: Any
+) -> AsyncIterator[Fleet]:
+    """So many agents, whose runs take five steps with decisions of `wait_s`, and a gateway."""
+    write_tool(folder / "plugins", folder / "calls")
+    rules = folder / "script.json"
+    rules.write_text(json.dumps(script(wait_s)))
+    plugins = (folder / "plugins", PROBES)
+    options = FleetOptions(
+        folder=folder / "fleet",
+        agents=many,
+        gateways=1,
+        store="jetstream",
+        script=rules,
+        plugins=plugins,
+        agent=settings,
+    )
+    async with fleet(cluster, options) as made:
+        yield made
+
+
+@asynccontextmanager
+async def client_of(member: Member) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=member.url, trust_env=False, timeout=20) as client:
+        yield client
+
+
+async def get(member: Member, path: str) -> Any:
+    async with client_of(member) as client:
+        answer = await client.get(path)
+        assert answer.status_code == 200, (member.name, path, answer.text)
+        return answer.json()
+
+
+async def woken(member: Member, many: int = 1) -> list[str]:
+    """Runs that this agent has accepted."""
+    async with client_of(member) as client:
+        answers = [await client.post("/v1/wake", json={"goal": f"run {number}"}) for number in range(many)]
+    return [answer.json()["run_id"] for answer in answers]
+
+
+async def ended(member: Member, run_ids: Sequence[str]) -> None:
+    async def all_ended() -> bool:
+        states = [(await get(member, f"/v1/runs/{run_id}"))["state"] for run_id in run_ids]
+        assert set(states) <= {"queued", "running", "done"}
+        return set(states) == {"done"}
+
+    await until(all_ended, within_s=WITHIN_S)
+
+
+async def followed(member: Member, path: str, *, after: int | None = None, most: int = 10_000) -> list[Event]:
+    """The events of a stream, until it ends or `most` have come."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    told: list[Event] = []
+    async with (
+        asyncio.timeout(WITHIN_S),
+        client_of(member) as client,
+        client.stream("GET", path, headers=headers) as answer,
+    ):
+        assert answer.status_code == 200, await answer.aread()
+        stream = events(answer)
+        while len(told) < most and (event := await anext(stream, None)):
+            told.append(event)
+        await stream.aclose()  # type: ignore[attr-defined] # an async generator
+    return told
+
+
+async def test_what_one_agent_has_accepted_any_other_shows_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    async with agents(cluster, tmp_path, 2) as made:
+        for asked, other in (made.agents, made.agents[::-1]) * 10:
+            (run_id,) = await woken(asked)
+            listed = await get(other, "/v1/runs?limit=1")
+            assert [run["run_id"] for run in listed["runs"]] == [run_id]
+            assert (await get(other, f"/v1/runs/{run_id}/entries"))["entries"][0]["kind"] == "WakeAccepted"
+            assert (await get(other, f"/v1/runs/{run_id}/timeline"))["items"]
+
+
+async def test_streams_of_all_agents_tell_the_same_events_in_the_same_order(cluster: Cluster, tmp_path: Path) -> None:
+    async with agents(cluster, tmp_path, 3) as made:
+        many = 12
+        readers = [
+            asyncio.create_task(followed(one, "/v1/events", after=0, most=many * ENTRIES)) for one in made.agents
+        ]
+        run_ids = [run_id for one in made.agents for run_id in await woken(one, many // 3)]
+        of_runs = [
+            asyncio.create_task(followed(one, f"/v1/runs/{run_id}/events"))
+            for run_id, one in zip(run_ids, cycle(made.agents), strict=False)
+        ]
+        first, *others = await asyncio.gather(*readers)
+        assert all(told == first for told in others)
+        for told in await asyncio.gather(*of_runs):
+            assert [event.id for event in told] == list(range(1, ENTRIES + 1))
+
+
+async def test_a_reader_whose_agent_dies_goes_on_at_another_without_a_gap(cluster: Cluster, tmp_path: Path) -> None:
+    async with agents(cluster, tmp_path, 2, wait_s=0.5) as made:
+        first, second = made.agents
+        (run_id,) = await woken(first)
+        path = f"/v1/runs/{run_id}/events"
+        told = await followed(first, path, most=4)
+        first.kill()
+        told += await followed(second, path, after=told[-1].id)
+        assert [event.id for event in told] == list(range(1, len(told) + 1))
+        assert told[-1].data["status"] == "done"
+
+
+async def test_the_files_of_a_run_are_the_same_wherever_they_are_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+    async with agents(cluster, tmp_path, 2) as made:
+        run_ids = await woken(made.agents[0], 4)
+        await ended(made.agents[1], run_ids)
+        for run_id in run_ids:
+            first, second = [await get(one, f"/v1/runs/{run_id}/workspace") for one in made.agents]
+            assert first["files"] == second["files"] != []
+
+
+async def test_each_span_of_a_trace_is_sent_once(cluster: Cluster, tmp_path: Path) -> None:
+    with receiving() as otlp:
+        async with agents(cluster, tmp_path, 3, telemetry={"endpoint": otlp.url}) as made:
+            run_ids = await woken(made.agents[0], 12)
+            await ended(made.agents[1], run_ids)
+            for run_id in run_ids:
+                trace = await asyncio.to_thread(otlp.trace, trace_id(run_id), _is_whole)
+                assert not trace.orphans
+            sent = [(span.trace_id, span.span_id) for span in otlp.spans if span.service == subjects.SERVICE_AGENT]
+            assert len(sent) == len(set(sent))
+
+
+def _is_whole(trace: Any) -> bool:
+    return bool(trace.named("finish_run")) and len(trace.named("execute_tool ledger")) == STEPS
+
+
+async def test_open_runs_of_a_caller_are_bounded_over_all_agents(cluster: Cluster, tmp_path: Path) -> None:
+    quota: Mapping[str, Any] = {"open_runs": 40}
+    async with agents(cluster, tmp_path, 2, wait_s=WITHIN_S, bus_quota=quota) as made, cluster.linked() as link:
+
+        async def wake(number: int) -> bool:
+            body = json.dumps({"goal": f"run {number}"}).encode()
+            answer = await link.request(f"{subjects.SERVICE_AGENT}.wake", body, timeout_s=20)
+            return "run_id" in json.loads(answer)
+
+        accepted = sum(await asyncio.gather(*(wake(number) for number in range(100))))
+        assert accepted == pytest.approx(40, rel=0.05)
+        assert (await get(made.agents[0], "/v1/counts"))["by_state"] == (await get(made.agents[1], "/v1/counts"))[
+            "by_state"
+        ]
+
+
+async def test_model_calls_of_all_agents_keep_one_pace(cluster: Cluster, tmp_path: Path) -> None:
+    a_minute, seconds = 120, 20.0
+    api = FakeAnthropic()
+    api.policy = RecordingMind(tmp_path / "lines", steps=1)
+    try:
+        async with agents(cluster, tmp_path, 2, **asking(api.base_url, requests_per_minute=a_minute)) as made:
+            began = time.monotonic()
+            for one in made.agents:
+                await woken(one, 60)
+            await until(lambda: time.monotonic() - began > seconds, within_s=2 * seconds)
+            granted = a_minute + a_minute / 60 * (time.monotonic() - began)
+            assert len(api.requests) <= 1.05 * granted
+            assert len(api.requests) >= 0.90 * granted
+    finally:
+        api.close()

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from ductile_gateway.store import open_store
 from ductile_gateway.store.seals import Seals
@@ -17,6 +18,7 @@ from groundwork.nats.shared_log import Fact, Moved
 from groundwork.service.errors import TryAgain
 from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
+from tests.gateway.parts import MemoryFile
 
 
 class MemoryLog:
@@ -95,15 +97,22 @@ class MemoryCopy:
 
 
 class Party:
-    """Who lives. `me` is one of them; the heir of all who are gone is the first of those who live."""
+    """Who lives, of a set that a test changes. `me` is one of them; the heir of who is gone is the first of them."""
 
     def __init__(self, me: str, live: set[str]) -> None:
         self.me = me
-        self.live = live
+        self._live = live
+
+    @property
+    def live(self) -> frozenset[str]:
+        return frozenset(self._live)
+
+    def heir(self, key: str) -> str:
+        del key
+        return min(self._live)
 
     def mine(self, owner: str, key: str) -> bool:
-        del key
-        return owner == self.me or (owner not in self.live and self.me == min(self.live))
+        return owner == self.me or (owner not in self._live and self.heir(key) == self.me)
 
 
 class Crowd:
@@ -122,6 +131,10 @@ class Crowd:
         (folder := self._folder / name).mkdir(exist_ok=True)
         async with open_store(folder) as file, self.over(file, name, run_bytes=run_bytes) as stores:
             yield stores
+
+    def in_memory(self, name: str) -> AbstractAsyncContextManager[Stores]:
+        """One of them, whose copy nobody needs later."""
+        return self.over(cast("SqliteFile", MemoryFile()), name)
 
     @asynccontextmanager
     async def over(self, file: SqliteFile, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:

@@ -6,15 +6,14 @@ import random
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from ductile_gateway.calls.call import AlreadyStarted, Answer, Intent, Receipt
 from ductile_gateway.store.stores import Stores
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import SqliteFile
-from tests.gateway.parts import NOON, MemoryFile
+from tests.gateway.parts import NOON
 from tests.ledger.crowd import Crowd
 from tests.ledger.test_ledger import an_answer, an_intent, named
 from tests.ledger.test_outbox import a_delivery
@@ -56,10 +55,7 @@ class Course:
     async def run(self) -> None:
         """Each gateway sees to everything until nothing is left to do."""
         async with AsyncExitStack() as stack:
-            gateways = [
-                await stack.enter_async_context(self.crowd.over(cast("SqliteFile", MemoryFile()), name))
-                for name in NAMED
-            ]
+            gateways = [await stack.enter_async_context(self.crowd.in_memory(name)) for name in NAMED]
             await asyncio.gather(*(self.live(name, stores) for name, stores in zip(NAMED, gateways, strict=True)))
 
     async def live(self, name: str, stores: Stores) -> None:

@@ -148,6 +148,9 @@ class Ownership(Protocol):
         """That the gateway which began the call is gone, in words; empty where this one began it. Raises TryAgain while
         the other lives."""
 
+    def give_up(self, intent: Intent) -> None:
+        """Of a lost call that only that gateway can find: raises TryAgain while it may be back soon."""
+
     def sees_to(self, call: Intent | Answer) -> bool:
         """Whether it is for this gateway to end it, where no request comes for it: it is its own, or left to it."""
 

@@ -2,9 +2,11 @@
 
 What a call came to is known to all by the ledger, with the gateway that began it. What another began is left to it for
 as long as it is a member. Once it is none, its lease was taken from it, so that it begins nothing more: what it had
-begun is adopted by whoever its request comes to, or by its heir.
+begun is adopted by whoever its request comes to, or by its heir. What it alone can know is left to it for a moment
+more: it may just be started again, and a person is spared the question.
 """
 
+import time
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Protocol
@@ -13,6 +15,8 @@ from ductile_gateway.calls.call import Answer, Intent
 from groundwork.service.errors import TryAgain
 
 COME_BACK_S = 1.0
+BACK_WITHIN_S = 15.0
+"""Of a gateway that is gone: it is started again by then, or not at all."""
 NOBODY = ""
 """Of a call that was never sent in the end: anybody may."""
 
@@ -36,9 +40,17 @@ class Members(Protocol):
 class AmongOthers:
     """Fills the port Ownership. `held` is that of this gateway's own lease."""
 
-    def __init__(self, members: Members, held: Callable[[], Coroutine[None, None, None]]) -> None:
+    def __init__(
+        self,
+        members: Members,
+        held: Callable[[], Coroutine[None, None, None]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.held = held
         self._members = members
+        self._clock = clock
+        self._missed_since: dict[str, float] = {}
 
     def heard(self, key: str, delivered: int, at: datetime) -> None:
         """What was delivered before is in the ledger, as far as it was begun."""
@@ -52,8 +64,14 @@ class AmongOthers:
         if intent.by in (self._members.me, NOBODY):
             return ""
         if intent.by in self._members.live:
+            self._missed_since.pop(intent.by, None)
             raise TryAgain(f"another gateway carries it out ({intent.by})", COME_BACK_S)
         return f"the gateway that began it is gone ({intent.by})"
+
+    def give_up(self, intent: Intent) -> None:
+        now = self._clock()
+        if now - self._missed_since.setdefault(intent.by, now) < BACK_WITHIN_S:
+            raise TryAgain(f"the gateway that began it is gone, and may be back soon ({intent.by})", COME_BACK_S)
 
     def sees_to(self, call: Intent | Answer) -> bool:
         return self._members.mine(call.by, call.key)

@@ -42,6 +42,9 @@ class BusOwnership:
         del intent
         return ""
 
+    def give_up(self, intent: Intent) -> None:
+        """There is nobody to wait for."""
+
     def sees_to(self, call: Intent | Answer) -> bool:
         del call
         return True

@@ -239,6 +239,7 @@ class Relay:
         this one leaves it in doubt as well."""
         lost = self._ownership.lost(intent)
         if lost and not (intent.may_repeat or self._runner.finds_anywhere):
+            self._ownership.give_up(intent)
             return policy.after_run(Unknown(lost), intent)
         if lost:
             await self._ledger.adopt(intent)

@@ -255,6 +255,8 @@ class SoleOwner:
         del intent
         return ""
 
+    def give_up(self, intent: Intent) -> None: ...
+
     def sees_to(self, call: Intent | Answer) -> bool:
         del call
         return True

@@ -1,13 +1,14 @@
 """Several gateways have one ledger: what another has begun is its own while it lives, and taken up when it is gone."""
 
 import asyncio
+import itertools
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ductile_gateway.bus.among_others import AmongOthers
+from ductile_gateway.bus.among_others import BACK_WITHIN_S, AmongOthers
 from ductile_gateway.calls.call import Intent, Past, ToolOutcome
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, FakeRunner, MemoryLedger, World, a_request, asked_for, outcomes
@@ -68,7 +69,7 @@ def members() -> Members:
 def world(members: Members) -> World:
     """With a runner whose calls can be found by whoever started them."""
     world = World(ledger=SharedLedger(), runner=FakeRunner())
-    world.ownership = AmongOthers(members, held)
+    world.ownership = AmongOthers(members, held, clock=itertools.count(step=BACK_WITHIN_S).__next__)
     return world
 
 
@@ -93,6 +94,8 @@ async def test_a_write_that_a_machine_had_begun_which_is_gone_is_in_doubt_and_st
 ) -> None:
     asked = await begun_by_another(world, "save")
     members.live = frozenset({HERE})
+    with pytest.raises(TryAgain, match="may be back"):
+        await world.relay().take(asked)
     await world.relay().take(asked)
     (result,) = world.bus.results
     assert result.error is not None

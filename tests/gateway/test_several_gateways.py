@@ -59,7 +59,7 @@ async def test_a_write_on_a_machine_that_died_is_in_doubt_and_a_write_that_had_n
     assert (len(ships.ran()), len(ships.ran("later"))) == (1, 1)
 
 
-async def test_a_gateway_that_is_back_before_it_is_missed_ends_its_call_itself(ships: Fleet) -> None:
+async def test_a_gateway_that_is_soon_back_ends_its_calls_itself_also_where_it_was_missed(ships: Fleet) -> None:
     with ships.serving("two"):
         await ships.ready("two")
         with ships.serving("one") as first:
@@ -69,6 +69,7 @@ async def test_a_gateway_that_is_back_before_it_is_missed_ends_its_call_itself(s
             await until(lambda: len(ships.ran()) == 4 and bool(ships.began("one")), within_s=30)
             first.kill()
             first.wait()
+        await until(lambda: "a member is gone" in ships.gateways["two"].log.read_text(), within_s=30)
         with ships.serving("one"):
             await ships.ready("one", 2)
             ships.go()

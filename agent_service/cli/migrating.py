@@ -42,6 +42,8 @@ from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 LOOK = "look with `agentic verify --all`"
+USUAL = Path(".agentic/agent")
+"""The folder of the SQLite store, where the configuration names a shared one."""
 BEFORE = "before-{at:%Y%m%dT%H%M%S}"
 NAMED = 3
 """Flaws that are told."""
@@ -140,7 +142,7 @@ async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
 async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[_Move]:
     """Nobody else is at work while this is held."""
     loaded = settings.load(configuration.nearby(config))
-    folder = sqlite or loaded.store
+    folder = sqlite or (USUAL if loaded.shared else loaded.store)
     async with AsyncExitStack() as opened:
         private_file.closed(folder)
         try:

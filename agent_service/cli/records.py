@@ -1,4 +1,5 @@
 """What an agent keeps on this machine, opened to be looked at, also while the agent runs: its journals and workspaces.
+Of a store that several share a copy is made, and kept for the next time.
 
 Artifacts come from the run's own folder where their content is the one that the journal names, else from the bus, which
 is asked only then. Nothing is written here.
@@ -20,6 +21,7 @@ from agent_service.journal import Entry
 from agent_service.moments import retell
 from agent_service.ports import Artifacts
 from agent_service.settings import AgentSettings
+from agent_service.store.copying import Copied, copied
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.disk import TooLarge, Unsafe
@@ -30,19 +32,24 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from groundwork.service.key_ring import KeyRing
+from groundwork.service.slots import claimed
 
 CONNECT_WITHIN_S = 2.0
+LOOKING = "looking"
+"""Where the copies of whoever looks are, beside those of agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """`config` is the file that was used, if any; `ring` the keys by which the agent sealed it, if they are there."""
+    """`config` is the file that was used, if any; `ring` the keys by which the agent sealed it, if they are there;
+    `shared` the copy of a store that several share."""
 
     config: Path | None
     settings: AgentSettings
     ring: KeyRing | None
     store: SqliteStore
     workspace: Workspace
+    shared: Copied | None = None
 
     async def named(self, name: str) -> str:
         """The id of the run that `name` means. Raises NotDone for none, and for several."""
@@ -68,10 +75,21 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
     """The records of the agent whose configuration is `named`, or found nearby. Raises Misconfigured."""
     config = configuration.nearby(named)
     loaded = settings.load(config)
-    async with open_for_reading(loaded.store) as database:
+    async with AsyncExitStack() as opened:
+        shared = await opened.enter_async_context(_copy(loaded)) if loaded.shared else None
+        database = shared.database if shared else await opened.enter_async_context(open_for_reading(loaded.store))
         store, workspace = SqliteStore(database), Workspace(loaded.workspaces)
         ring = KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None
-        yield Records(config=config, settings=loaded, ring=ring, store=store, workspace=workspace)
+        yield Records(config=config, settings=loaded, ring=ring, store=store, workspace=workspace, shared=shared)
+
+
+@asynccontextmanager
+async def _copy(loaded: AgentSettings) -> AsyncIterator[Copied]:
+    """Of what is in the stream now."""
+    async with bus_at_hand(loaded) as link:
+        with claimed(loaded.cache / LOOKING) as folder:
+            async with copied(link, folder) as there:
+                yield there
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:

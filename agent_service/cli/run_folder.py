@@ -148,7 +148,11 @@ def _lost(run: Run | None, entries: list[Entry]) -> str:
 
 
 async def _flaws(kept: Records, run_id: str, entries: list[Entry], stored: dict[str, bytes]) -> list[Flaw]:
-    return await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored))
+    """Of a shared store a run's folder is written when somebody asks for it: one that is not there is no flaw."""
+    found = await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored))
+    if kept.shared and await asyncio.to_thread(kept.workspace.files, run_id) is None:
+        return [flaw for flaw in found if flaw.place == JOURNAL]
+    return found
 
 
 async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, bytes]:

@@ -22,6 +22,7 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.service.store_id import store_id
+from schemas import subjects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,11 @@ async def seal(config: Path | None, *, yes: bool) -> Taken:
     """Raises Misconfigured for a store that is not there or in use, and Failure where the bus does not answer."""
     path = configuration.nearby(config)
     loaded = settings.load(path)
+    if loaded.shared:
+        raise Misconfigured(
+            f"the store is the stream {subjects.STREAM_RUNS}, which its agents seal, fact by fact: a run that does not "
+            "fit is left alone. Restore the stream from a backup, or give the agents the keys file it was sealed with"
+        )
     if not (loaded.store / FILE).is_file():
         raise Misconfigured(f"there is no database {loaded.store / FILE}: name the configuration of its agent")
     async with AsyncExitStack() as opened:

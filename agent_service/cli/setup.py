@@ -2,7 +2,7 @@
 they did not set, and tells what differs: which it changes where that is asked for, and else leaves as it is."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agent_service import settings
@@ -46,6 +46,7 @@ class Asked:
 async def set_up(config: Path | None, asked: Asked, *, as_json: bool) -> Exit:
     """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
     loaded = settings.load(configuration.own(config))
+    asked = replace(asked, shared=asked.shared or loaded.shared)
     link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
     try:
         replicas, gib = await asked.sized(link)

@@ -71,7 +71,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         jetstream = await findings.jetstream(link)
         yield jetstream
         if jetstream.mark != "wrong":
-            yield (streams := await _topology(link))
+            yield (streams := await _topology(link, shared=settings.shared))
             if streams.mark != "wrong":
                 async for check in _kept(link, settings):
                     yield check
@@ -96,9 +96,9 @@ async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Findin
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 
-async def _topology(link: NatsLink) -> Finding:
+async def _topology(link: NatsLink, *, shared: bool) -> Finding:
     try:
-        wanted = await expected(link, shared=False)
+        wanted = await expected(link, shared=shared)
         findings = await check_topology(link, wanted)
     except Failure as error:
         return wrong("streams", str(error), remedy="give this login the permission, or ask again later")

@@ -37,8 +37,8 @@ def secrets(file: Path | None) -> Iterator[Finding]:
         yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
 
 
-async def api(http: HttpSettings, store: Path) -> Finding:
-    """Whether an agent answers, is the one with `store`, and is ready."""
+async def api(http: HttpSettings, store: Path | None) -> Finding:
+    """Whether an agent answers, is the one with `store`, and is ready. One of several that share a store has none."""
     where = f"http://{_host(http.host)}:{http.port}"
     if http.port == 0:
         return warning("http", "the API takes a free port at each start", remedy="set agent.http.port to find it again")
@@ -52,7 +52,7 @@ async def api(http: HttpSettings, store: Path) -> Finding:
     except (ValueError, KeyError, TypeError):
         remedy = "set agent.http.port to a port of its own"
         return wrong("http", f"what answers at {where} is no agent", remedy=remedy)
-    if said.get("store", own := _id_of(store)) != own:
+    if store and said.get("store", own := _id_of(store)) != own:
         text = f"the agent at {where} has another store than {store}: it is not the one that is configured here"
         return wrong("http", text, remedy="set agent.http.port to a port of its own, or stop that one")
     troubles = [f"{name}: {trouble}" for name, trouble in checks.items() if trouble != "ok"]

@@ -58,14 +58,17 @@ async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
         yield check
     async for check in bus(loaded):
         yield check
-    yield await http.api(loaded.http, loaded.store)
+    yield await http.api(loaded.http, None if loaded.shared else loaded.store)
 
 
 async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
     """What can be checked without asking anybody."""
-    yield places.folder("store", loaded.store)
-    async for check in places.database(loaded, deep=deep):
-        yield check
+    if loaded.shared:
+        yield places.folder("cache", loaded.cache)
+    else:
+        yield places.folder("store", loaded.store)
+        async for check in places.database(loaded, deep=deep):
+            yield check
     yield places.folder("workspaces", loaded.workspaces)
     yield await model(loaded.model)
     yield http.tokens(loaded.http)

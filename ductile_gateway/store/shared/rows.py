@@ -26,6 +26,7 @@ TRIES = 20
 COME_BACK_S = 0.2
 PATIENCE_S = 10.0
 """Electing a leader takes 4 to 9 s."""
+SHOWN_WITHIN_S = 0.5
 FORGOTTEN_AT_ONCE = 16
 
 _INSTEAD = {"Nats-Rollup": "sub"}
@@ -77,15 +78,24 @@ class Rows:
         self._copied = copied
 
     async def read(self, subject: str) -> Row:
-        """As the leader has it."""
-        newest = await self._log.newest(subject)
-        return Row(newest.seq, newest.body) if newest else Row()
+        """As the leader has it. While the stream elects one it is waited for: what is to be written down has happened,
+        and a request that is given back meanwhile comes again only after a while."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            try:
+                newest = await self._log.newest(subject)
+            except TryAgain:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(COME_BACK_S)
+            else:
+                return Row(newest.seq, newest.body) if newest else Row()
 
     async def change(self, subject: str, change: Change) -> Row:
         """The row after the change, which may be asked for several times. What it raises is raised, and nothing is
         changed. On return the own copy has it, if it is not far behind."""
         for _ in range(TRIES):
-            row = await self._read_patiently(subject)
+            row = await self.read(subject)
             if (wanted := change(row)) is not None:
                 try:
                     row = Row(await self._log.append(subject, wanted, after=row.seq, headers=_INSTEAD), wanted)
@@ -94,17 +104,6 @@ class Rows:
             await self.shown(row.seq)
             return row
         raise TryAgain(f"{subject} is changed by others all the time: nothing of this change is stored", COME_BACK_S)
-
-    async def _read_patiently(self, subject: str) -> Row:
-        """Also while the stream elects a leader: what is to be written down has happened."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while True:
-            try:
-                return await self.read(subject)
-            except TryAgain:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-            await asyncio.sleep(COME_BACK_S)
 
     async def forget(self, forgotten: Sequence[str]) -> None:
         """Have the rows of these subjects no more. Copies are told by a fact of their own (`tell`), afterwards."""
@@ -116,9 +115,11 @@ class Rows:
         await self.shown(await self._log.append(subject, body, after=None, headers=_INSTEAD))
 
     async def shown(self, seq: int) -> None:
-        """Return when the own copy is so far; lists of one that is far behind are told later."""
-        with contextlib.suppress(TryAgain):
-            await self._copied(seq)
+        """Return when the own copy is so far, or soon: nothing is decided over it, and lists of one that is behind are
+        told later."""
+        with contextlib.suppress(TryAgain, TimeoutError):
+            async with asyncio.timeout(SHOWN_WITHIN_S):
+                await self._copied(seq)
 
 
 def subject_of(kind: str, *names: str) -> str:

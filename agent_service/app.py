@@ -209,10 +209,12 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         switch,
         agent.limits.spending,
         agent.draining,
+        members := agent.ground.members,
     )
     streams = EventStreams(agent.feed, agent.store, agent.store)
     fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else None
     told: dict[str, Any] = {"operations": asked, "streams": streams, "metrics": metrics, "fresh": fresh}
-    http = create_app(desk, agent.paper.files, ready, agent.settings, **told)
+    member = members.me if members else None
+    http = create_app(desk, agent.paper.files, ready, agent.settings, member=member, **told)
     measured = Measured(http, request_durations(agent.metrics.instruments))
     group.create_task(serve_http(measured, listener, finish=False), name="http")

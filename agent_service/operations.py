@@ -28,6 +28,7 @@ from agent_service.spending import SETTING, Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok, warning
 from groundwork.nats.link import NatsLink
+from groundwork.nats.members import Members
 from groundwork.service.installed import installed_version
 from schemas.gateway_status import Finding
 
@@ -45,12 +46,13 @@ def operations(
     switch: Switch,
     spending: Spending,
     draining: Draining,
+    members: Members | None = None,
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
 
     async def agent() -> Sequence[Finding]:
-        return [_of_the_agent(settings, await store.counts()), *_of_money(spending)]
+        return [_of_the_agent(settings, await store.counts()), *_of_company(members), *_of_money(spending)]
 
     async def nats() -> Sequence[Finding]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
@@ -72,6 +74,14 @@ def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Find
     thinks = f"{model.provider}: {', '.join(model.names())}" if model.provider != "scripted" else "a script"
     runs = ", ".join(f"{counts[status]} {status}" for status in UNDER_WAY)
     return ok("agent", f"version {installed_version()}, {runs}; who thinks is {thinks}")
+
+
+def _of_company(members: Members | None) -> Sequence[Finding]:
+    """Where several agents share the runs: which one answers, and who the others are."""
+    if members is None:
+        return ()
+    others = "; ".join(f"{name} ({who})" for name, who in sorted(members.who.items()))
+    return (ok("agents", f"this is {members.me}, {f'beside {others}' if others else 'the only one now'}"),)
 
 
 def _of_money(spending: Spending) -> Sequence[Finding]:

@@ -183,7 +183,7 @@ class AgentSettings(_Section):
     control_keys: tuple[ControlKeySettings, ...] = ()
     """Where any are named, cancels and signals on the bus have to be signed with one of them."""
     workspaces: Path = Path(".agentic/workspaces")
-    """Where the paper trail of each run is written."""
+    """Where the paper trail of each run is written. Agents that share a store have a folder of `cache` for it."""
     http: HttpSettings = HttpSettings()
     bus_quota: QuotaSettings = QuotaSettings()
     """Of each sender on the bus that NATS names, and of all others there together."""

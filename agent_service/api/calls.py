@@ -147,10 +147,11 @@ def create_app(
     streams: EventStreams,
     metrics: MetricsText,
     fresh: Fresh | None = None,
+    member: str | None = None,
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world.
 
-    `fresh` is waited for before runs are shown.
+    `fresh` is waited for before runs are shown; `member` is the agent's name, where several share a store.
     """
     app = FastAPI(
         title=TITLE,
@@ -173,7 +174,7 @@ def create_app(
         *_calls_on_runs(api),
         *_calls_for_operators(operations),
         *_event_streams(streams),
-        *_calls_on_the_service(service, Whoami(settings)),
+        *_calls_on_the_service(service, Whoami(settings, member)),
         *_calls_for_the_page(Page()),
     ):
         _add(app, access, call, fresh)

@@ -14,7 +14,8 @@ from groundwork.service.store_id import known_id
 class WhoView(View):
     """`caller` is the name of the token, or `everybody` where no token is needed (`tokens` says so).
 
-    `store` is the id of the agent's store; `trace_url` is where a trace is shown, with `{trace_id}` in it, or null.
+    `store` is the id of the agent's store, `member` the name of this agent where several share one, else null;
+    `trace_url` is where a trace is shown, with `{trace_id}` in it, or null.
     """
 
     caller: str
@@ -22,14 +23,16 @@ class WhoView(View):
     tokens: bool
     version: str
     store: str
+    member: str | None
     trace_url: str | None
 
 
 class Whoami:
     """Its docstring is the API's documentation."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, member: str | None = None) -> None:
         self._settings = settings
+        self._member = member
         self._store = known_id(settings.store)
 
     async def whoami(self, request: Request) -> WhoView:
@@ -41,5 +44,6 @@ class Whoami:
             tokens=bool(self._settings.http.tokens),
             version=installed_version(),
             store=self._store,
+            member=self._member,
             trace_url=self._settings.trace_url,
         )

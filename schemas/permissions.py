@@ -122,6 +122,7 @@ def _agent(login: str) -> Permissions:
             *_artifacts(),
             *ADVISED_ON,
             *_api(("STREAM.INFO", "STREAM.MSG.GET"), (*STREAMS, *BUCKETS)),
+            *_api(("STREAM.INFO",), (subjects.STREAM_LEDGER,)),  # whether it is there, and has room
             *_api(("CONSUMER.INFO",), _pairs(consumers)),
             *_reading(reads),
             *_consuming(AGENT_CONSUMERS),

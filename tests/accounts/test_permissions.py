@@ -36,6 +36,12 @@ def test_who_shares_a_store_hears_how_others_renew_their_leases(role: RoleName, 
     assert any(matches(pattern, other) for pattern in may.publish)
 
 
+def test_an_agent_may_look_whether_all_is_there_that_its_start_asks_for() -> None:
+    may = permissions_of("agent", "agent").publish
+    for stream in topology(shared=True).all_streams():
+        assert any(matches(pattern, f"$JS.API.STREAM.INFO.{stream.name}") for pattern in may), stream.name
+
+
 async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_by_a_rule(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1, shared=True))
     fact = subjects.stored_run("run_1")

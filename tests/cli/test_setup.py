@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
@@ -49,3 +50,12 @@ def test_the_size_of_what_exists_is_compared_only_with_one_that_was_named(config
     assert agentic("setup", "--config", config).code == 0
     named = agentic("setup", "--config", config, "--max-gib", "0.25")
     assert (named.code, "max_bytes is" in named.out) == (1, True)
+
+
+def test_settings_that_name_the_shared_store_have_its_streams_made(tmp_path: Path, nats_server: EmbeddedNats) -> None:
+    made = configured(tmp_path, nats_server.url)
+    settings = yaml.safe_load(made.read_text())
+    settings["agent"] |= {"store": "jetstream", "keys_file": str(tmp_path / "agent.keys")}
+    made.write_text(yaml.safe_dump(settings))
+    told = agentic("setup", "--config", made, "--max-gib", "0.1")
+    assert (told.code, f"created stream {subjects.STREAM_RUNS}" in told.out) == (0, True)

@@ -39,7 +39,8 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.nats.members import only_taken
+from groundwork.nats.members import may_join_anew
+from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.key_ring import KeyRing
@@ -49,6 +50,7 @@ from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
 """The streams that are watched for what they forget."""
+JOINS_AFTER_S = 0.5
 UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 
 log = logging.getLogger(__name__)
@@ -63,10 +65,11 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
         while True:
             try:
                 return await _serve(settings, take_over=take_over)
-            except BaseExceptionGroup as ended:
-                if not settings.shared or not only_taken(ended):
+            except (Failure, BaseExceptionGroup) as ended:
+                if not settings.shared or not may_join_anew(ended):
                     raise
-                log.warning("this agent joins anew", extra={"why": "the others took it for dead"})
+                log.warning("this agent joins anew", extra={"why": str(next(causes(ended)))})
+                await asyncio.sleep(JOINS_AFTER_S)
 
 
 async def _serve(settings: AgentSettings, *, take_over: bool) -> None:

@@ -46,15 +46,16 @@ from ductile_gateway.tools.toolbox import Tools, tools_at_last
 from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.nats.lease import Taken
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import causes
+from groundwork.nats.members import may_join_anew
+from groundwork.service.errors import Failure, causes
 from schemas import subjects
 
 WAITING_IN_HAND = 128
 """Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
 LOOKED_AT = 8
 """Requests more, so that one which comes when all others run or wait is still looked at."""
+JOINS_AFTER_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +69,11 @@ async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     while True:
         try:
             return await _serve(settings, take_over=take_over)
-        except (Taken, ExceptionGroup) as error:
-            if not settings.shared or not any(isinstance(cause, Taken) for cause in causes(error)):
+        except (Failure, ExceptionGroup) as error:
+            if not settings.shared or not may_join_anew(error):
                 raise
-            log.warning("the other gateways took this one for dead: it begins anew")
+            log.warning("this gateway joins anew", extra={"why": str(next(causes(error)))})
+            await asyncio.sleep(JOINS_AFTER_S)
 
 
 async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:

@@ -16,7 +16,7 @@ from groundwork.service.store_id import store_id
 
 ASK_WITHIN_S = 2.0
 
-_NO_MESSAGE = 10037
+_NO_MESSAGE, _AWAY = 10037, 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,4 +116,8 @@ async def _ask(link: NatsLink, subject: str, body: bytes) -> dict[str, Any]:
         raise
     except ValueError as error:
         raise TryAgain(f"{subject}: not answered by JetStream") from error
-    return answer if isinstance(answer, dict) else {}
+    found: dict[str, Any] = answer if isinstance(answer, dict) else {}
+    refused = found.get("error", {})
+    if refused.get("code", 0) >= _AWAY:  # a cluster without a leader, for as long as it elects one
+        raise TryAgain(f"{subject}: {refused.get('description')}")
+    return found

@@ -27,7 +27,7 @@ from groundwork.nats.errors import Refused
 from groundwork.nats.lease import RENEWALS, Lease, Taken, hold
 from groundwork.nats.lease_record import Owner, Record, Role, look
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 
 SURE_AFTER = 0.5
 """For which part of its ttl a process must have renewed its own record without a break, before it judges others."""
@@ -189,10 +189,12 @@ async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[tupl
             keeping.cancel()
 
 
-def only_taken(ended: BaseExceptionGroup) -> bool:
-    """Whether a member ended because the others took it for dead, and for no reason of its own."""
-    taken, rest = ended.split(Taken)
-    return taken is not None and (rest is None or rest.split(Failure)[1] is None)
+def may_join_anew(ended: BaseException) -> bool:
+    """Whether a member ended because the others took it for dead, or because the bus did not answer while it joined,
+    and for no reason of its own."""
+    why = list(causes(ended))
+    taken = any(isinstance(cause, Taken) for cause in why)
+    return all(isinstance(cause, Failure if taken else TryAgain) for cause in why)
 
 
 async def _names(link: NatsLink, role: Role) -> Iterable[str]:

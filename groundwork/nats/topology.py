@@ -227,6 +227,8 @@ async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
     except NotFoundError:
         raise
     except ServiceUnavailableError as error:
+        if error.err_code:  # it says so itself: a cluster elects a leader
+            raise TryAgain(f"{what}: {error.description} (JetStream error {error.err_code})") from error
         raise Misconfigured(f"{what}: JetStream does not answer. Is it enabled on the server?") from error
     except APIError as error:
         if error.err_code in NO_ROOM:

@@ -81,6 +81,7 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
             await storm.strike(plan.faults, plan.times)
             await _begun(load, plan.runs)
         told = _told(plan, storm, load, await account(link), times_run(calls))
+        told["ended_by_themselves"] = {member.name: member.gave_up for member in ships.members if member.gave_up}
         told["listed_otherwise_by_another_agent"] = _differ([await listed(agent) for agent in ships.agents])
     return told | ({"model_calls": _paid(mind, storm)} if plan.paid else {})
 

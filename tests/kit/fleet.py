@@ -58,6 +58,8 @@ class Member(Process):
         self.port = free_port()
         self.config = folder / f"{self.name}.yaml"
         self.way = Way()
+        self.gave_up: list[str] = []
+        """What it said whenever it ended by itself and was started again."""
         command = (sys.executable, "-m", PACKAGES[kind], "serve", "--config", str(self.config))
         super().__init__(command, folder / "logs" / f"{self.name}.log")
 
@@ -66,10 +68,13 @@ class Member(Process):
         return f"http://127.0.0.1:{self.port}"
 
     async def ready(self) -> None:
-        """Wait until it says that it is."""
+        """Wait until it says that it is. One that has ended by itself is started again, as a supervisor would."""
         await until(self._says_so, within_s=READY_WITHIN_S, otherwise=self._last_words)
 
     async def _says_so(self) -> bool:
+        if self.pid is None:
+            self.gave_up.append(self.log.read_text(errors="replace").rpartition("CRITICAL")[2].strip())
+            self.start()
         with contextlib.suppress(httpx2.TransportError):
             async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
                 return (await client.get(f"{self.url}/readyz")).status_code == httpx2.codes.OK

@@ -1,0 +1,47 @@
+"""While a cluster elects a leader nothing is wrong with it: what is asked of it then is asked again."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nats.aio.msg import Msg
+
+from groundwork.nats.lease_record import Role, look
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.members import may_join_anew
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import KeyValueSpec, Topology, check_topology
+from groundwork.service.errors import Misconfigured, TryAgain
+from tests.kit.bus import server_with
+
+ELECTING = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
+"""As a server says it whose cluster has no leader."""
+
+
+@pytest.fixture
+async def electing(tmp_path: Path, unused_port: int) -> AsyncIterator[NatsLink]:
+    async with server_with(tmp_path, unused_port, {}) as address:
+        link = await connect(NatsSettings(urls=(f"nats://{address}",)))
+
+        async def answer(message: Msg) -> None:
+            await message.respond(json.dumps(ELECTING).encode())
+
+        await link.subscribe("$JS.API.>", answer)
+        yield link
+        await link.close()
+
+
+async def test_a_lease_is_not_taken_for_unreadable(electing: NatsLink) -> None:
+    with pytest.raises(TryAgain):
+        await look(electing, Role(bucket="leases", key="agent", command="agentic serve"))
+
+
+async def test_a_stream_is_not_taken_for_switched_off(electing: NatsLink) -> None:
+    with pytest.raises(TryAgain):
+        await check_topology(electing, Topology(buckets=(KeyValueSpec("leases", {}),)))
+
+
+def test_a_member_joins_anew_once_the_bus_answers_but_not_against_its_settings() -> None:
+    assert may_join_anew(BaseExceptionGroup("", [TryAgain("no leader")]))
+    assert not may_join_anew(BaseExceptionGroup("", [TryAgain("no leader"), Misconfigured("no such folder")]))

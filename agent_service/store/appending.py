@@ -5,23 +5,19 @@ import contextlib
 
 from agent_service.errors import VersionMoved
 from agent_service.store.facts import EntryFact
-from agent_service.store.sql.queries import load_queries
 from agent_service.store.standing_on import Copy, Log
 from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import TryAgain
-from groundwork.sqlite.file import SqliteFile
 
 
 class Appending:
     """For one process. Its copy of the log is as good as an answer."""
 
-    def __init__(self, database: SqliteFile, log: Log, copy: Copy) -> None:
-        self._database = database
+    def __init__(self, log: Log, copy: Copy) -> None:
         self._log = log
         self._copy = copy
-        self._sql = load_queries()
-        self._awaited: dict[tuple[str, int], tuple[str, asyncio.Timeout]] = {}
-        """The hash of each entry that is on its way, and what ends the wait for an answer."""
+        self._awaited: dict[tuple[str, int], tuple[str, asyncio.Timeout | None]] = {}
+        """The hash of each entry that the copy is to get from here, and what ends the wait for an answer, if any is."""
 
     async def append(self, fact: EntryFact, after: int) -> None:
         """Returns once the fact is stored, and in the copy unless that has fallen behind. Raises VersionMoved where
@@ -32,20 +28,27 @@ class Appending:
                 self._awaited[key] = fact.hash, arrived
                 await self._say(fact, after)
         except TimeoutError:
-            return  # the copy has it: it is stored, whatever is answered
-        except TryAgain:
-            if key in self._awaited:
+            if not arrived.expired():
                 raise
-        finally:
+            # the copy has it: it is stored, whatever is answered
+        except (TryAgain, VersionMoved):
+            if self._awaited.pop(key, None):  # otherwise the copy has it meanwhile
+                raise
+        except BaseException:
             self._awaited.pop(key, None)
+            raise
+        else:
+            if key in self._awaited:  # the copy has fallen behind
+                self._awaited[key] = fact.hash, None
 
     def expected(self, entry: EntryFact) -> bool:
-        """Whether it is one that this process waits for, and the copy has now."""
+        """Whether it is one that was stored from here, or is waited for, and the copy has now."""
         found, arrived = self._awaited.get((entry.run_id, entry.seq), ("", None))
-        if arrived is None or found != entry.hash:
+        if found != entry.hash:
             return False
         del self._awaited[entry.run_id, entry.seq]
-        arrived.reschedule(0)
+        if arrived:
+            arrived.reschedule(0)
         return True
 
     async def _say(self, fact: EntryFact, after: int) -> None:
@@ -53,14 +56,8 @@ class Appending:
             position = await self._log.append(fact.subject, fact.encoded(), after=after)
         except Moved as error:
             if newest := await self._log.newest(fact.subject):
-                await self._copy.wait(newest.seq)
-            if not self._is_there(fact):
-                raise VersionMoved(f"run {fact.run_id}: another agent was faster with entry {fact.seq}") from error
+                await self._copy.wait(newest.seq)  # ours may be below it
+            raise VersionMoved(f"run {fact.run_id}: another agent was faster with entry {fact.seq}") from error
         else:
             with contextlib.suppress(TryAgain):
                 await self._copy.wait(position)
-
-    def _is_there(self, fact: EntryFact) -> bool:
-        """Whether the entry was stored, though others may have moved the run on since."""
-        written = self._database.look_up(self._sql["written"], (fact.run_id, fact.seq))
-        return any(head.hex() == fact.hash and by == fact.by for _, head, by in written)

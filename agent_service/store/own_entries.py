@@ -54,6 +54,12 @@ class OwnEntries:
         """What was told is in the copy."""
         _move(run_id, _entries(told), self._told)
 
+    def say_again(self, run_id: str) -> bool:
+        """What else was said of the run may not have been stored; whether there is any."""
+        said = set(self._told.get(run_id, ()))
+        _move(run_id, said, self._told, self._done)
+        return bool(said)
+
     def left(self, run_id: str, seqs: Iterable[int]) -> tuple[int, ...]:
         """Those of the entries that are not known here to be done, or about to be."""
         known = set[int]().union(*(entries.get(run_id, ()) for entries in (self._coming, self._done, self._told)))

@@ -31,10 +31,10 @@ class Share:
     async def held(self) -> Iterable[str]:
         return self._ours(await self._database.read(self._sql["held_of"], self._whose))
 
-    async def untold(self) -> Sequence[Untold]:
-        """Runs, oldest first, with the entries of them that this member is to see to."""
+    async def untold(self, reached: int) -> Sequence[Untold]:
+        """Runs, oldest first, with the entries of them, up to position `reached`, that this member is to see to."""
         found: dict[str, list[int]] = {}
-        for run_id, seq, by in await self._database.read(self._sql["untold_of"], self._whose):
+        for run_id, seq, by in await self._database.read(self._sql["untold_of"], (*self._whose, reached)):
             if self._members.mine(by, run_id):
                 found.setdefault(run_id, []).append(seq)
         return [Untold(run_id=run_id, seqs=tuple(sorted(seqs))) for run_id, seqs in found.items()]

@@ -66,7 +66,7 @@ class SharedStore(SqliteStore):
         self._applying = applying
         self._share = Share(database, self._members)
         self._own = OwnEntries()
-        self._appending = Appending(database, self._log, self._copy)
+        self._appending = Appending(self._log, self._copy)
         self._newer: set[str] = set()
         self._began_at = float("inf")
         """The position up to which nothing is news."""
@@ -152,7 +152,8 @@ class SharedStore(SqliteStore):
                 raise
 
     async def untold(self, limit: int) -> Sequence[Untold]:
-        left = ((run.run_id, self._own.left(run.run_id, run.seqs)) for run in await self._share.untold())
+        untold = await self._share.untold(self._copy.reached)
+        left = ((run.run_id, self._own.left(run.run_id, run.seqs)) for run in untold)
         found = [Untold(run_id=run_id, seqs=seqs) for run_id, seqs in left if seqs][:limit]
         for run in found:
             self._own.add(run.run_id, run.seqs)
@@ -232,16 +233,17 @@ class SharedStore(SqliteStore):
 
     def _position_of(self, commit: Commit) -> int:
         """That of the fact on which the commit was decided; 0 for the first one of its subject. Raises VersionMoved."""
-        version, position = self._newest_in_copy(commit.entry.run_id)
-        if version != commit.entry.seq - 1 or version == 0:
-            raise moved(commit.entry)
+        entry = commit.entry
+        version, position, head = self._newest_in_copy(entry.run_id)
+        if version == 0 or (version, head.hex()) != (entry.seq - 1, entry.previous):
+            raise moved(entry)
         return 0 if version == 1 else position
 
-    def _newest_in_copy(self, run_id: str) -> tuple[int, int]:
-        """The run's newest entry and its position; zeros where there is none."""
-        for version, position in self._database.look_up(self._sql["newest_of"], (run_id,)):
-            return version, position
-        return 0, 0
+    def _newest_in_copy(self, run_id: str) -> tuple[int, int, bytes]:
+        """The run's newest entry, its position and its hash; nothing where there is no such run."""
+        for version, position, head in self._database.look_up(self._sql["newest_of"], (run_id,)):
+            return version, position, head
+        return 0, 0, b""
 
     async def _newest_here(self, run_id: str) -> int:
         """The newest entry of the run, once the copy has what the log's leader has; 0 where there is no such run.
@@ -256,7 +258,7 @@ class SharedStore(SqliteStore):
         if run_id in self._newer:
             raise Newer(run_id)
         self._quarantine.check(run_id)
-        version, position = self._newest_in_copy(run_id)
+        version, position, _ = self._newest_in_copy(run_id)
         if fact is not None and position < fact.seq and version:
             raise Damaged(run_id, f"what lies at {fact.seq} of the log of all runs")
         return version
@@ -265,6 +267,8 @@ class SharedStore(SqliteStore):
         """An entry is in the copy: one that this process waits for, or news."""
         if entry.by == self._members.me:
             self._own.heard(entry.run_id, entry.told)
+            if self._own.say_again(entry.run_id):  # with an earlier try of the same entry, which has won
+                self._something_is_done.set()
             if self._appending.expected(entry):
                 return
             if position > self._began_at:

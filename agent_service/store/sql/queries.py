@@ -1,11 +1,13 @@
 """Loads the statements of a file beside this one. Each begins at `-- name: x` and ends where the next one begins."""
 
 import re
+from functools import cache
 from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
+@cache
 def load_queries(file: str = "queries.sql") -> dict[str, str]:
     """The statements by name."""
     text = (files(__package__) / file).read_text(encoding="utf-8")

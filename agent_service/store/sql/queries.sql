@@ -239,8 +239,8 @@ SELECT 1 FROM skipped WHERE version BETWEEN 1 AND ? LIMIT 1;
 SELECT position, hash, by FROM journal WHERE run_id = ? AND seq = ?;
 
 -- name: newest_of
--- The run's newest entry: its number, and its position.
-SELECT version, position FROM runs JOIN journal USING (run_id) WHERE runs.run_id = ? AND seq = version;
+-- The run's newest entry: its number, its position, and its hash.
+SELECT version, position, head FROM runs JOIN journal USING (run_id) WHERE runs.run_id = ? AND seq = version;
 
 -- name: owned
 -- Who wrote the newest entry.
@@ -263,10 +263,11 @@ WHERE status = 'running' AND (owner = ?1 OR owner NOT IN (SELECT value FROM json
 AND CASE WHEN json_valid(state) THEN json_extract(state, '$.waiting.still_since') END IS NOT NULL;
 
 -- name: untold_of
+-- Up to position ?3: of what comes behind it nobody was told yet.
 SELECT runs.run_id, journal.seq, journal.by FROM runs INDEXED BY runs_untold
 JOIN journal ON journal.run_id = runs.run_id AND journal.seq > runs.told
 WHERE runs.told < runs.version AND (journal.by = ?1 OR journal.by NOT IN (SELECT value FROM json_each(?2)))
-AND NOT EXISTS (
+AND journal.position <= ?3 AND NOT EXISTS (
     SELECT 1 FROM told_apart
     WHERE told_apart.run_id = runs.run_id AND journal.seq BETWEEN told_apart.since AND told_apart.upto
 )

@@ -61,7 +61,7 @@ async def test_of_three_gateways_that_do_the_same_at_once_one_does_it(cluster: C
         answers = [one.ledger.answer(an_answer(text=name)) for name, one in zip(NAMED, gateways, strict=True)]
         assert len({answer.body for answer in await asyncio.gather(*answers)}) == 1
         names = await asyncio.gather(
-            *(named(one.ledger, RUN, name, ("a.md", f"{name}.md")) for name, one in zip(NAMED, gateways, strict=True))
+            *(named(one.ledger, RUN, name, ("p.md", f"{name}.md")) for name, one in zip(NAMED, gateways, strict=True))
         )
         assert len(set(names)) == 3
 

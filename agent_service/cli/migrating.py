@@ -5,6 +5,7 @@
 It may be interrupted at any point, and is finished by the same command. Until then no agent begins on either store.
 """
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,7 +32,7 @@ from agent_service.store.moving.marks import Mark, put_mark
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.standing import SqliteStanding
-from groundwork.nats.lease_record import look, look_at_all
+from groundwork.nats.lease_record import Record, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
@@ -45,6 +46,7 @@ LOOK = "look with `agentic verify --all`"
 USUAL = Path(".agentic/agent")
 """The folder of the SQLite store, where the configuration names a shared one."""
 BEFORE = "before-{at:%Y%m%dT%H%M%S}"
+LOOK_S = 0.2
 NAMED = 3
 """Flaws that are told."""
 
@@ -156,14 +158,20 @@ async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[_Mo
 
 
 async def _nobody_at_work(move: _Move) -> None:
-    """Raises Misconfigured where an agent lives that this is not the store of."""
+    """Raises Misconfigured where an agent lives whose store this is not: one that renews its lease while this looks.
+    What died without a word is waited for until its lease has lapsed."""
+    seen: dict[str, int] = {}
+    while living := await _not_free(move):
+        renewed = [record.owner for record in living if seen.setdefault(record.owner.holder, record.seq) != record.seq]
+        if renewed:
+            told = "; ".join(map(str, renewed))
+            raise Misconfigured(f"agents are at work: {told}. Stop them all (`agentic drain`), then run this again")
+        await asyncio.sleep(LOOK_S)
+
+
+async def _not_free(move: _Move) -> list[Record]:
     records = [await look(move.link, ROLE), *await look_at_all(move.link, ROLE)]
-    living = [record.owner for record in records if record and not record.free and record.owner.holder != move.store]
-    if living:
-        raise Misconfigured(
-            f"agents are at work: {'; '.join(map(str, living))}. Stop them all (`agentic drain`), then run this again; "
-            "what died without a word is taken for alive until its lease has lapsed"
-        )
+    return [record for record in records if record and not record.free and record.owner.holder != move.store]
 
 
 async def _refuse_strangers(mark: Mark, there: Copied, move: _Move) -> None:

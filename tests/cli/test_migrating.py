@@ -1,5 +1,6 @@
 """`agentic migrate` moves the runs of one agent into the stream that several share, and back, each entry as it was."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -129,7 +130,7 @@ async def test_nothing_is_moved_while_an_agent_lives(config: Path, link: NatsLin
     (tmp_path / "other").mkdir()
     role = Role(bucket=subjects.LEASE_BUCKET, key=subjects.member("agent", "store_1"), command="")
     async with hold(Lease(link, role, Owner.here(tmp_path / "other", ttl_s=10)), link):
-        refused = moved(config, "sqlite", "jetstream")
+        refused = await asyncio.to_thread(moved, config, "sqlite", "jetstream")
     assert (refused.code, "agents are at work" in refused.error["message"]) == (78, True)
     assert moved(config, "sqlite", "jetstream").code == 0
 

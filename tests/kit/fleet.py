@@ -120,7 +120,7 @@ async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]
     async with contextlib.AsyncExitStack() as wires:
         for member in made.members:
             urls = await _wired(cluster, member, wires) if options.cut else cluster.settings.urls
-            _configure(member, options, urls)
+            configure(member, options, urls)
             member.code = options.older
             wires.callback(member.kill)
         await made.heal()
@@ -132,7 +132,8 @@ async def _wired(cluster: Cluster, member: Member, wires: contextlib.AsyncExitSt
     return tuple([f"nats://127.0.0.1:{await wires.enter_async_context(wire)}" for wire in made])
 
 
-def _configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> None:
+def configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> None:
+    """Write its configuration: an agent's or a gateway's, for whichever it is."""
     folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     agent = {

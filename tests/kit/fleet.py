@@ -20,6 +20,7 @@ import httpx2
 from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import PLUGINS, free_port
+from groundwork.service.errors import Failure
 from tests.kit import cut_wire
 from tests.kit.cluster import Cluster, Way
 from tests.kit.processes import Process
@@ -109,8 +110,7 @@ class Fleet:
 @asynccontextmanager
 async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]:
     """All of them, ready, on a cluster that has been set up for them; they are killed at the end."""
-    async with cluster.linked() as link:
-        await set_up(link, topology(replicas=options.replicas, max_gib=1, shared=options.store == "jetstream"))
+    await until(lambda: _is_set_up(cluster, options), within_s=READY_WITHIN_S)
     made = Fleet(
         cluster=cluster,
         options=options,
@@ -125,6 +125,16 @@ async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]
             wires.callback(member.kill)
         await made.heal()
         yield made
+
+
+async def _is_set_up(cluster: Cluster, options: FleetOptions) -> bool:
+    """A busy node may count as away for a moment: then no stream is made that is to be there too."""
+    wanted = topology(replicas=options.replicas, max_gib=1, shared=options.store == "jetstream")
+    with contextlib.suppress(Failure):
+        async with cluster.linked() as link:
+            await set_up(link, wanted)
+            return True
+    return False
 
 
 async def _wired(cluster: Cluster, member: Member, wires: contextlib.AsyncExitStack) -> tuple[str, ...]:

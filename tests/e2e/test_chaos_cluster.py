@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.chaos_cluster import Plan, figures
 
 FAULTS = ("agent killed", "gateway killed, started at once", "leader killed")
 
 
+@pytest.mark.timeout(400)
 async def test_nothing_is_lost_or_done_twice_and_what_the_dead_had_goes_on_elsewhere(tmp_path: Path) -> None:
     plan = Plan(agents=2, gateways=2, runs=30, open_runs=6, wait_s=0.2, faults=FAULTS, times=1)
     found = await figures(plan, tmp_path)

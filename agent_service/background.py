@@ -20,10 +20,11 @@ class Background:
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there."""
         name = getattr(work, "__qualname__", "work")
-        self._group.create_task(_to_its_end(work, name), name=name)
+        self._group.create_task(to_its_end(work, name), name=name)
 
 
-async def _to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
+async def to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
+    """Errors end here, and the log says so."""
     try:
         await work
     except TryAgain as error:

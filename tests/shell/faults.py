@@ -86,7 +86,7 @@ class FaultyStore:
     async def _around(self, name: str, work: Awaitable[T]) -> T:
         with suppress_unawaited(work):
             self._faults.point(f"before {name}")
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)
         done = await work
         self.write_told()
         self._faults.point(f"after {name}")

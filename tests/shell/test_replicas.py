@@ -341,10 +341,7 @@ async def test_one_that_was_taken_for_dead_and_comes_back_does_not_make_the_call
         city["b"].mind.may_answer.clear()
         await city["b"].look()
         await until_asked(city, "b")
-        city.shared.live.append("a")
-        city.shared.members["a"].fenced = False
-        city["a"].build_anew()
-        city.set_up("a")
+        city.begins_again("a")
         await city["a"].look()
         await until(city["a"].has_done_all)
         city["a"].mind.may_answer.set()

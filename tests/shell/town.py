@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal
 
-from agent_service.background import Background
+from agent_service.background import Background, to_its_end
 from agent_service.core.state import RunState
 from agent_service.overtaken import Overtaken
 from schemas import subjects
@@ -18,6 +18,18 @@ from tests.kit.waiting import until
 from tests.shell.world import World
 
 
+class Hands(Background):
+    """What an agent begins in the background ends with it, too."""
+
+    def __init__(self, group: asyncio.TaskGroup, in_hand: list[asyncio.Task[Any]]) -> None:
+        super().__init__(group)
+        self._group = group
+        self._in_hand = in_hand
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._in_hand.append(self._group.create_task(to_its_end(work, "work")))
+
+
 class Replica(World):
     """One agent of a town, with what it has in hand."""
 
@@ -26,8 +38,9 @@ class Replica(World):
     def set_up(self, member: Member | LogMember, group: asyncio.TaskGroup) -> None:
         self.member = member
         self.in_hand: list[asyncio.Task[Any]] = []
-        self.recovering, self.switch = self.recovery(Background(group)), self.halting(Background(group))
-        overtaken = Overtaken(member.me, self.turns, self.thinker, self.faulty, self.recovering, Background(group))
+        background = Hands(group, self.in_hand)
+        self.recovering, self.switch = self.recovery(background), self.halting(background)
+        overtaken = Overtaken(member.me, self.turns, self.thinker, self.faulty, self.recovering, background)
         member.listen(overtaken.hear)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -89,17 +102,23 @@ class Town:
     def __getitem__(self, name: str) -> Replica:
         return self.agents[name]
 
-    def found_dead(self, name: str) -> None:
-        """It may be alive all the same, and not know yet that its place was taken."""
-        self.shared.live.remove(name)
-        self.shared.members[name].fenced = True
-
     async def dies(self, name: str) -> None:
         """It is gone, with all that it had in hand and in memory, and was found dead."""
+        self.shared.members[name].fenced = True
         for task in self.agents[name].in_hand:
             task.cancel()
         await asyncio.gather(*self.agents[name].in_hand, return_exceptions=True)
-        self.found_dead(name)
+        self.agents[name].faulty.forget_told()
+        if name in self.shared.live:
+            self.shared.live.remove(name)
+
+    def begins_again(self, name: str) -> None:
+        """The same member, as a new process."""
+        if name not in self.shared.live:
+            self.shared.live.append(name)
+        self.shared.members[name].fenced = self.shared.members[name].deaf = False
+        self.agents[name].build_anew()
+        self.set_up(name)
 
     async def state(self) -> RunState:
         return await next(iter(self.agents.values())).state()

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 import yaml
@@ -21,6 +21,13 @@ FRAME = {
     "phase": "frame",
     "frame": {"goal_statement": "Record.", "definition_of_done": ["one", "two", "three"]},
 }
+
+
+class Answering(Protocol):
+    """A stack, or one agent of several."""
+
+    @property
+    def url(self) -> str: ...
 
 
 def recording(file: Path, *, go: Path | None = None, steps: int = 2) -> dict[str, Any]:
@@ -73,7 +80,7 @@ def written(script: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
-async def wake(made: DevStack, goal: str = "record", **more: Any) -> str:
+async def wake(made: Answering, goal: str = "record", **more: Any) -> str:
     """The id of a new run."""
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
         answer = await client.post("/v1/wake", json={"goal": goal, **more})
@@ -82,7 +89,7 @@ async def wake(made: DevStack, goal: str = "record", **more: Any) -> str:
         return run_id
 
 
-async def view(made: DevStack, run_id: str) -> dict[str, Any]:
+async def view(made: Answering, run_id: str) -> dict[str, Any]:
     """Where the run stands; an empty one while the agent is away."""
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
         try:
@@ -92,7 +99,7 @@ async def view(made: DevStack, run_id: str) -> dict[str, Any]:
         return found
 
 
-async def to_the_end(made: DevStack, run_id: str, *, within_s: float = 60.0) -> dict[str, Any]:
+async def to_the_end(made: Answering, run_id: str, *, within_s: float = 60.0) -> dict[str, Any]:
     """The run's view once it has ended."""
     found: dict[str, Any] = {}
 

@@ -22,6 +22,7 @@ from ductile_gateway.bus.prerequisites import ack_wait
 from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
+from ductile_gateway.calls.left_over import tell_of_left_over
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.clock import SystemClock
@@ -141,6 +142,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
                 group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late, as_one=company.as_one))
             if isinstance(runner, LocalPlugins):
                 told.status.also("plugins", runner.findings)
+                if not company.is_alone:
+                    group.create_task(tell_of_left_over(runner, ledger, answers))
             names = [offer.name for offer in offers.catalog.tools]
             log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
 

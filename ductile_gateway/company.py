@@ -11,6 +11,7 @@ from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.places import Places
 from ductile_gateway.calls.shared_places import SharedPlaces
 from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
 
 LOOK_S = 0.5
 TAKE_UP_S = 5.0
@@ -101,7 +102,7 @@ class Together:
         while True:
             await self._is_ours(name, True)
             async with asyncio.TaskGroup() as group:
-                doing = group.create_task(_done(work))
+                doing = group.create_task(_insist(work))
                 await self._is_ours(name, False)
                 doing.cancel()
 
@@ -119,5 +120,16 @@ class Together:
                         await self._left.wait()
 
 
+async def _insist(work: Work) -> None:
+    while True:
+        try:
+            await work()
+        except TryAgain as error:
+            await asyncio.sleep(error.delay_s)
+        else:
+            return
+
+
 async def _done(work: Work) -> None:
-    await work()
+    with contextlib.suppress(TryAgain):  # it is done again anyway
+        await work()

@@ -88,6 +88,13 @@ class CallFolder:
             return stream.read(limit)
         return b""
 
+    def deadline_at(self) -> datetime:
+        """Until when it may take, as it was told; the time of its epoch where a power cut took that."""
+        try:
+            return datetime.fromisoformat(json.loads((self.path / "request").read_bytes())["deadline_at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return datetime.fromtimestamp(0, UTC)
+
     def origin(self) -> tuple[str, str]:
         """Key and boot id of the start; empty texts where a power cut took them."""
         try:

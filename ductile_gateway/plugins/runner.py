@@ -8,7 +8,7 @@ Run under systemd this needs KillMode=process, or stopping the service kills the
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -93,6 +93,12 @@ class LocalPlugins:
         """The keys of all calls not forgotten. Some may be recorded already: a crash came before `forget`."""
         return frozenset(self._folders.keys())
 
+    async def end_of(self, key: str) -> Verdict:
+        """What came of a remembered call of which no request is at hand. Waits until it has ended, as `resume`."""
+        folder = self._folders.folder(key)
+        ending = await attend(folder, deadline_at=folder.deadline_at(), grace_s=self._box.limits.grace_s)
+        return await asyncio.to_thread(self._judge, folder, ending, self._plugins.values())
+
     def _start(self, call: ToolCall, plugin: InstalledPlugin) -> CallFolder:
         with self._folders.publish(call.key, _request(call, plugin.config)) as (folder, lock):
             order = self._box.order(
@@ -108,13 +114,14 @@ class LocalPlugins:
 
     async def _conclude(self, folder: CallFolder, call: ToolCall) -> Verdict:
         ending = await attend(folder, deadline_at=call.deadline_at, grace_s=self._box.limits.grace_s)
-        verdict = await asyncio.to_thread(self._judge, folder, ending, plugin=call.plugin)
+        plugin = self._plugins.get(call.plugin)
+        verdict = await asyncio.to_thread(self._judge, folder, ending, [plugin] if plugin else [])
         if isinstance(verdict, NeverStarted):
             await asyncio.to_thread(folder.discard)
         return verdict
 
-    def _judge(self, folder: CallFolder, ending: Ending, *, plugin: str) -> Verdict:
-        installed = self._plugins.get(plugin)
+    def _judge(self, folder: CallFolder, ending: Ending, plugins: Iterable[InstalledPlugin]) -> Verdict:
+        """`plugins`: of which it may be, whose secrets it must not tell."""
         return judge(
             Remains(
                 ending,
@@ -123,7 +130,7 @@ class LocalPlugins:
                 exit_code=folder.exit_code(),
                 stdout=folder.stdout(self._box.limits.output_bytes),
                 stderr=folder.stderr(STDERR_BYTES),
-                secrets=tuple(_secrets(dict(installed.config))) if installed else (),
+                secrets=tuple(chain.from_iterable(_secrets(dict(plugin.config)) for plugin in plugins)),
                 began_at=folder.began_at(),
                 ended_at=folder.ended_at(),
             )

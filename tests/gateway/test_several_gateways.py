@@ -77,7 +77,7 @@ async def test_a_gateway_that_is_soon_back_ends_its_calls_itself_also_where_it_w
     assert ([ending(result) for result in told], len(ships.ran())) == (["ok"] * 4, 4)
 
 
-async def test_a_gateway_that_was_stopped_and_replaced_does_nothing_twice_and_goes_on_as_a_new_member(
+async def test_a_gateway_that_was_stopped_and_replaced_tells_late_how_its_call_ended_and_goes_on_as_a_new_member(
     ships: Fleet,
 ) -> None:
     with ships.serving("one") as sleeper:
@@ -91,12 +91,13 @@ async def test_a_gateway_that_was_stopped_and_replaced_does_nothing_twice_and_go
             ships.go()
             os.kill(sleeper.pid, signal.SIGCONT)
             await ships.ready("one", 2)
+            _, late = await ships.results(2)
         for step in (2, 3):
             await ships.record(step=step, held=False)
-        told = await ships.results(3)
+        told = await ships.results(4)
         assert sleeper.poll() is None
-    assert ending(doubtful) == "in_doubt"
-    assert ([ending(result) for result in told[1:]], len(ships.ran())) == (["ok", "ok"], 3)
+    assert [(result.step, ending(result)) for result in (doubtful, late)] == [(1, "in_doubt"), (1, "ok")]
+    assert ([ending(result) for result in told[2:]], len(ships.ran())) == (["ok", "ok"], 3)
 
 
 async def test_a_tool_runs_as_often_at_a_time_as_it_may_over_all_gateways_also_after_one_died(ships: Fleet) -> None:

@@ -158,6 +158,19 @@ async def test_each_span_of_a_trace_is_sent_once(cluster: Cluster, tmp_path: Pat
             assert len(sent) == len(set(sent))
 
 
+async def test_what_a_killed_agent_had_not_sent_of_a_trace_is_sent_by_another(cluster: Cluster, tmp_path: Path) -> None:
+    with receiving() as otlp:
+        async with agents(cluster, tmp_path, 2, wait_s=0.2, telemetry={"endpoint": otlp.url}) as made:
+            run_ids = await woken(made.agents[0], 8)
+            await followed(made.agents[1], f"/v1/runs/{run_ids[0]}/events", most=6)
+            made.agents[0].kill()
+            await ended(made.agents[1], run_ids)
+            for run_id in run_ids:
+                trace = await asyncio.to_thread(otlp.trace, trace_id(run_id), _is_whole)
+                assert not trace.orphans
+                assert (await get(made.agents[1], f"/v1/runs/{run_id}/workspace"))["files"]
+
+
 def _is_whole(trace: Any) -> bool:
     return bool(trace.named("finish_run")) and len(trace.named("execute_tool ledger")) == STEPS
 

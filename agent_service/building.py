@@ -194,16 +194,18 @@ def build(
 
 def _limits(settings: AgentSettings, clock: SystemClock, members: Members | None) -> SharedLimits:
     rates, limits = settings.model, settings.limits
-    company = Company(members=lambda: len(members.live)) if members else ALONE
+    company = _company(members) if members else ALONE
     pace = Pace(
-        requests_per_minute=rates.requests_per_minute,
-        tokens_per_minute=rates.tokens_per_minute,
-        members=company.members,
+        requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute, company=company
     )
     spending = Spending(
         clock, limits.usd_per_day, lambda caller: settings.quota_of(caller).usd_per_day, company=company
     )
     return SharedLimits(pace, spending, Quotas(clock, spending, settings.quota_of, company=company))
+
+
+def _company(members: Members) -> Company:
+    return Company(members=lambda: len(members.live), rank=lambda: sorted(members.live).index(members.me))
 
 
 def _workspaces(settings: AgentSettings, folder: Path) -> Path:

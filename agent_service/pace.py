@@ -16,7 +16,7 @@ from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.journal import Entry
 from agent_service.moments import Elsewhere, Moment
-from agent_service.shares import Company, Share, alone
+from agent_service.shares import ALONE, Company, Share
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
@@ -66,7 +66,7 @@ class _Other:
 class Pace:
     """Admits model calls. None for a rate means no limit of ours. `now` and `sleep` are in seconds.
 
-    `members`: how many processes share the rates.
+    The rates are shared with `company`.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Pace:
         tokens_per_minute: int | None = None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        members: Callable[[], int] = alone,
+        company: Company = ALONE,
     ) -> None:
         self._now = now
         self._sleep = sleep
-        self._company = Company(members=members, now=now, sleep=sleep)
-        self._shares = Share(self._company), Share(self._company)
+        self._company = company
+        self._shares = Share(company), Share(company)
         """Of requests, and of tokens."""
         self._rates = requests_per_minute, tokens_per_minute
         self._requests, self._tokens = self._full(now())

@@ -1,9 +1,9 @@
 """What one of several processes may take of a limit that they share, before all of them can know of it.
 
 What is taken is told by an entry of the journal, of which every process hears in the same order, a little late. Rule:
-within the time that this takes, a process takes no more than its part of what is left, or once where that is more. So
-together they take no more than what was left, and at most one taking each beyond it where almost nothing was, which a
-rate makes good by waiting. Who is alone takes all.
+within the time that this takes, a process takes no more than its part of what is left; where that is too little for
+one, they take turns of some tenths of a second by the clock. So together they take what was left and no more, but for
+what is heard of later than that: it is one taking each, which a rate makes good by waiting. Who is alone takes all.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ HEARD_WITHIN_S = 0.2
 FORGOTTEN_AFTER_S = 1.0
 """An entry that is not heard of by then may never come: its process went on to something else."""
 PAUSE_S = 0.05
+TURN_S = 0.2
+"""Only in its first half something is taken, so that it is heard of before the next one's turn."""
 
 
 def alone() -> int:
@@ -23,13 +25,28 @@ def alone() -> int:
     return 1
 
 
+def first() -> int:
+    """The only one."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Company:
-    """With whom limits are shared: how many there are now, this process among them. Times are in seconds."""
+    """With whom limits are shared: how many there are now, and which of them, from 0 on, this process is.
+
+    `now` and `sleep` are in seconds, `clock` is the same to all: seconds since 1970.
+    """
 
     members: Callable[[], int] = alone
+    rank: Callable[[], int] = first
     now: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    @property
+    def has_its_turn(self) -> bool:
+        turn, into = divmod(self.clock(), TURN_S)
+        return into < TURN_S / 2 and int(turn) % self.members() == self.rank()
 
     async def news(self) -> None:
         """Wait until more may be taken, for a while."""
@@ -53,7 +70,7 @@ class Share:
         if members <= 1:
             return True
         mine = self._mine()
-        return not mine or mine + amount <= (left + mine) / members
+        return mine + amount <= (left + mine) / members or (not mine and self._company.has_its_turn)
 
     def take(self, run_id: str, amount: float) -> None:
         """It is taken, and in no entry yet."""

@@ -58,7 +58,7 @@ async def serve_outbound(
             clock=clock,
             told=told,
         )
-        stores.on_foreign = outbound.look
+        stores.on_owed = outbound.look
         status.also("outbound", partial(_look, outbox, outbound, clock))
         hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=company.is_alone)
         milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)

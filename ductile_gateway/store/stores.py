@@ -19,7 +19,7 @@ from groundwork.sqlite.file import SqliteFile
 
 @dataclass(slots=True, kw_only=True)
 class Stores:
-    """`on_foreign` is called after another gateway has changed what several have in common."""
+    """`on_owed` is called where several gateways owe deliveries, after any of them has changed what is owed."""
 
     ledger: SqliteLedger
     receipts: Receipts
@@ -27,7 +27,7 @@ class Stores:
     deliveries: SqliteDeliveries
     outbox: SqliteOutbox
     pins: Pins
-    on_foreign: Callable[[], None] = lambda: None
+    on_owed: Callable[[], None] = lambda: None
 
     @classmethod
     def embedded(cls, file: SqliteFile, seals: Seals, *, folder: Path, run_bytes: int) -> Self:

@@ -84,7 +84,7 @@ class Telling:
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         if any(fact.subject.startswith(f"{subjects.LEDGER}.{NOTIFICATION}.") for fact in facts):
-            self._stores.on_foreign()
+            self._stores.on_owed()
 
 
 def forget_all(connection: sqlite3.Connection) -> None:

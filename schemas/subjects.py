@@ -143,12 +143,6 @@ def stored_seen(run_id: str) -> str:
     return f"{STORE}.seen.{run_id}"
 
 
-def stored_part(fact: str, part: int) -> str:
-    """Where a part of a fact is stored that is too large for one message. `fact` is an id of its own, `part` counts
-    from 1."""
-    return f"{STORE}.part.{fact}.{part}"
-
-
 def member(role: str, holder: str) -> str:
     """The key of the lease of one of several agents or gateways."""
     return f"{role}.{holder}"

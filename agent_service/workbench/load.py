@@ -68,7 +68,9 @@ class Load:
     async def _on_accepted(self, message: Msg) -> None:
         payload = json.loads(message.data)["payload"]
         self._names[payload["run_id"]] = payload["wake_id"]
-        self.wakes.append(time.perf_counter() - self._started.pop(payload["wake_id"]))
+        began = self._started.pop(payload["wake_id"], None)
+        if began is not None:  # what an agent cannot know to be heard is said twice
+            self.wakes.append(time.perf_counter() - began)
 
     async def _on_request(self, message: Msg) -> None:
         now, run_id = time.perf_counter(), (message.headers or {})["Agentic-Run-Id"]

@@ -7,12 +7,12 @@ the paper trail, the store and the bus.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 from agent_service.among_others import join_in
 from agent_service.background import Background
@@ -36,6 +36,7 @@ from agent_service.opening import open_store
 from agent_service.readiness import wrong_with
 from agent_service.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
+from agent_service.store.shared import SharedStore
 from agent_service.store.sql.database import FILE
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
@@ -146,6 +147,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         agent.ground.link.until_lost(),
         keep_room(agent.room, agent.ground.link, agent.ground.folder, shared=agent.settings.shared),
         *((agent.recovery.keep_looking(),) if agent.settings.shared else ()),
+        *_keeping(agent),
     ):
         group.create_task(work)
     runs = await agent.store.counts()
@@ -163,6 +165,13 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
         group.create_task(work)
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})
+
+
+def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
+    """What has runs go whose time is over, where there is a rule for that."""
+    rules = agent.settings.keep_runs.rules()
+    if rules and isinstance(agent.store, SharedStore):
+        yield agent.store.keeping.keep(rules, agent.clock)
 
 
 async def _push(agent: Agent) -> None:

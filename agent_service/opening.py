@@ -39,6 +39,8 @@ async def _in_a_folder(
     settings: AgentSettings, ground: Ground, ring: KeyRing, on_commit: OnCommit
 ) -> AsyncIterator[SqliteStore]:
     refuse_moved_away(settings.store)
+    if settings.keep_runs.rules():
+        raise Misconfigured("agent.keep_runs is for `agent.store: jetstream`: a database keeps all runs. Take it out")
     seals, keys = Seals(ring), settings.keys_path()
     witnesses = Witnesses(
         store=store_id(settings.store), ring=ring, beside=AnchorFile(keys), bus=NatsAnchors(ground.link)

@@ -17,6 +17,7 @@ from agent_service.caller_settings import ControlKeySettings, HttpSettings, Quot
 from agent_service.callers import BUS, UNBOUNDED, Quota, of_token
 from agent_service.core.brief import Continuations, Limits
 from agent_service.core.limits import LimitPolicy
+from agent_service.keep_settings import KeepRunsSettings
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.oversight import Oversight
 from groundwork.nats.settings import NatsSettings
@@ -174,6 +175,8 @@ class AgentSettings(_Section):
     cache: Path = Path(".agentic/agent-copy")
     """Where an agent keeps its copy of the runs on the bus, which it can make again: a folder for each agent of this
     machine, in here."""
+    keep_runs: KeepRunsSettings = KeepRunsSettings()
+    """Of a store that is `jetstream`."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
     renewals. One of several is missed after 4 s at the latest."""

@@ -4,7 +4,7 @@ A fact that cannot be taken in is skipped and noted: the run that it is of is le
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent_service.store.facts import (
@@ -131,9 +131,10 @@ class Applying:
             connection.execute(self._sql["forget_told_apart"], (run_id,))
             connection.executemany(self._sql["tell_apart"], [(run_id, *span) for span in spans])
 
-    def _forget(self, connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:
-        for run_id in run_ids:
-            for table in OF_A_RUN:
+    def _forget(self, connection: sqlite3.Connection, runs: Mapping[str, tuple[int, str]]) -> None:
+        for run_id, (version, _) in runs.items():
+            standing = self._standing(connection, run_id)
+            for table in OF_A_RUN if standing and standing[0] == version else ():
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - names of ours
 
     def _skip(self, connection: sqlite3.Connection, fact: Fact, skipped: Skipped) -> None:

@@ -206,9 +206,10 @@ class SeenFact(_Said):
 
 
 class GoneFact(_Said):
-    """Runs that ended long ago and are kept no longer."""
+    """Runs that ended long ago and are kept no longer: of each the entry that was its newest, and its wake id. One that
+    has a newer entry stays."""
 
-    runs: tuple[str, ...]
+    runs: dict[str, tuple[Whole, str]]
 
 
 AnyFact = EntryFact | ToldFact | HaltFact | SeenFact | GoneFact

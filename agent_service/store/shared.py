@@ -21,6 +21,7 @@ from agent_service.ports import Untold, Wake
 from agent_service.store.appending import Appending
 from agent_service.store.applying import Applying, Skipped
 from agent_service.store.facts import VERSION, EntryFact, HaltFact, ToldFact
+from agent_service.store.keeping import Keeping
 from agent_service.store.own_entries import OwnEntries
 from agent_service.store.rows import rows_of
 from agent_service.store.seals import Apart, Sealed, Seals
@@ -66,6 +67,7 @@ class SharedStore(SqliteStore):
         self._applying = applying
         self._share = Share(database, self._members)
         self._own = OwnEntries()
+        self.keeping = Keeping(database, self._log, self._copy, self._members)
         self._appending = Appending(self._log, self._copy)
         self._newer: set[str] = set()
         self._began_at = float("inf")

@@ -45,7 +45,7 @@ class AgainstLog:
                     if flaw := self._flaw(entry):
                         flaws.setdefault(entry.run_id, f"entry {entry.seq} {flaw}")
                 case GoneFact(runs=runs):
-                    for run_id in runs:
+                    for run_id in (of for of, (version, _) in runs.items() if newest.get(of) == version):
                         newest.pop(run_id, None)
                         flaws.pop(run_id, None)
         ((runs_here, entries_here),) = await self._database.read(self._sql["how_much"])

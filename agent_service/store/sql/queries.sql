@@ -277,3 +277,12 @@ ORDER BY runs.run_id;
 -- Who set something aside for a model call of a run after entry ?2.
 SELECT by FROM journal
 WHERE run_id = ?1 AND seq > ?2 AND kind = 'CallReserved' AND CASE WHEN json_valid(event) THEN json_extract(event, '$.call') END = ?3;
+
+-- name: ended_before
+-- Of one status, of which all is done. The statuses are word for word those of the index.
+SELECT run_id, version, wake_id FROM runs INDEXED BY runs_ended
+WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at < ?2 AND status = ?1 AND told = version
+ORDER BY touched_at LIMIT ?3;
+
+-- name: oldest
+SELECT coalesce(min(position), 0) FROM journal;

@@ -18,9 +18,17 @@ class Background:
         self._group = group
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there."""
+        """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there: also where
+        this process is ending, and begins nothing any more."""
         name = getattr(work, "__qualname__", "work")
-        self._group.create_task(to_its_end(work, name), name=name)
+        ending = to_its_end(work, name)
+        try:
+            task = self._group.create_task(ending, name=name)
+        except RuntimeError:  # the group takes no more
+            ending.close()
+            work.close()
+        else:
+            task.add_done_callback(lambda _: work.close())  # of one that ended before it began
 
 
 async def to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:

@@ -27,7 +27,9 @@ class Hands(Background):
         self._in_hand = in_hand
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._in_hand.append(self._group.create_task(to_its_end(work, "work")))
+        task = self._group.create_task(to_its_end(work, "work"))
+        task.add_done_callback(lambda _: work.close())
+        self._in_hand.append(task)
 
 
 class Replica(World):

@@ -15,6 +15,7 @@ from nats.js.errors import APIError
 from agent_service.bus.topology import topology
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
+from schemas import subjects
 from schemas.events import ToolResult
 from tests.gateway.on_nats import all_acknowledged, results, send
 from tests.gateway.parts import a_request
@@ -60,6 +61,15 @@ class Fleet:
             within_s=READY_WITHIN_S,
             otherwise=lambda: gateway.log.read_text()[-2000:],
         )
+
+    async def asking(self, number: int) -> None:
+        """Wait until so many gateways have asked for requests."""
+
+        async def asked() -> bool:
+            info = await self.link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+            return (info.num_waiting or 0) >= number
+
+        await until(asked, within_s=READY_WITHIN_S)
 
     async def record(self, *, step: int, file: str = "ran", held: bool = True) -> None:
         """Ask for a write that adds a line to a file, and if it is `held` ends once it was let `go`."""

@@ -31,6 +31,7 @@ async def test_all_take_their_part_of_the_calls_and_each_call_is_run_once(ships:
             living.enter_context(ships.serving(name, concurrency=CALLS))
         for name in ("one", "two", "three"):
             await ships.ready(name)
+        await ships.asking(3)
         for step in range(1, CALLS + 1):
             await ships.record(step=step)
         await until(lambda: len(ships.ran()) == CALLS, within_s=30)
@@ -60,20 +61,20 @@ async def test_a_write_on_a_machine_that_died_is_in_doubt_and_a_write_that_had_n
 
 
 async def test_a_gateway_that_is_soon_back_ends_its_calls_itself_also_where_it_was_missed(ships: Fleet) -> None:
-    with ships.serving("two"):
-        await ships.ready("two")
-        with ships.serving("one") as first:
-            await ships.ready("one")
-            for step in range(1, 5):
-                await ships.record(step=step)
-            await until(lambda: len(ships.ran()) == 4 and bool(ships.began("one")), within_s=30)
+    with ships.serving("one") as first:
+        await ships.ready("one")
+        for step in range(1, 5):
+            await ships.record(step=step)
+        await until(lambda: len(ships.ran()) == 4, within_s=30)
+        with ships.serving("two"):
+            await ships.ready("two")
             first.kill()
             first.wait()
-        await until(lambda: "a member is gone" in ships.gateways["two"].log.read_text(), within_s=30)
-        with ships.serving("one"):
-            await ships.ready("one", 2)
-            ships.go()
-            told = await ships.results(4)
+            await until(lambda: "a member is gone" in ships.gateways["two"].log.read_text(), within_s=30)
+            with ships.serving("one"):
+                await ships.ready("one", 2)
+                ships.go()
+                told = await ships.results(4)
     assert ([ending(result) for result in told], len(ships.ran())) == (["ok"] * 4, 4)
 
 

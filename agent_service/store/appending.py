@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 
 from agent_service.errors import VersionMoved
 from agent_service.store.facts import EntryFact
@@ -10,46 +11,57 @@ from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import TryAgain
 
 
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """To store an entry: what ends the wait for an answer, whether the copy has the entry, and whether it is over."""
+
+    waiting: asyncio.Timeout
+    arrived: bool = False
+    over: bool = False
+
+
 class Appending:
     """For one process. Its copy of the log is as good as an answer."""
 
     def __init__(self, log: Log, copy: Copy) -> None:
         self._log = log
         self._copy = copy
-        self._awaited: dict[tuple[str, int], tuple[str, asyncio.Timeout | None]] = {}
-        """The hash of each entry that the copy is to get from here, and what ends the wait for an answer, if any is."""
+        self._awaited: dict[tuple[str, int, str], list[Attempt]] = {}
 
     async def append(self, fact: EntryFact, after: int) -> None:
         """Returns once the fact is stored, and in the copy unless that has fallen behind. Raises VersionMoved where
         another has its place, TryAgain where that is not known."""
-        key, arrived = (fact.run_id, fact.seq), asyncio.timeout(None)
+        attempt = Attempt(asyncio.timeout(None))
+        self._awaited.setdefault(_name(fact), []).append(attempt)
         try:
-            async with arrived:
-                self._awaited[key] = fact.hash, arrived
+            async with attempt.waiting:
                 await self._say(fact, after)
-        except TimeoutError:
-            if not arrived.expired():
-                raise
-            # the copy has it: it is stored, whatever is answered
-        except (TryAgain, VersionMoved):
-            if self._awaited.pop(key, None):  # otherwise the copy has it meanwhile
+        except (TimeoutError, TryAgain, VersionMoved):
+            if not attempt.arrived:  # otherwise it is stored, whatever was answered
+                self._give_up(fact, attempt)
                 raise
         except BaseException:
-            self._awaited.pop(key, None)
+            self._give_up(fact, attempt)
             raise
-        else:
-            if key in self._awaited:  # the copy has fallen behind
-                self._awaited[key] = fact.hash, None
+        finally:
+            attempt.over = True
 
     def expected(self, entry: EntryFact) -> bool:
         """Whether it is one that was stored from here, or is waited for, and the copy has now."""
-        found, arrived = self._awaited.get((entry.run_id, entry.seq), ("", None))
-        if found != entry.hash:
-            return False
-        del self._awaited[entry.run_id, entry.seq]
-        if arrived:
-            arrived.reschedule(0)
-        return True
+        attempts = self._awaited.pop(_name(entry), [])
+        for attempt in attempts:
+            attempt.arrived = True
+            if not attempt.over:
+                attempt.waiting.reschedule(0)
+        return bool(attempts)
+
+    def _give_up(self, fact: EntryFact, attempt: Attempt) -> None:
+        """If it is stored after all, that is news."""
+        attempts = self._awaited.get(_name(fact), [])
+        if attempt in attempts:
+            attempts.remove(attempt)
+        if not attempts:
+            self._awaited.pop(_name(fact), None)
 
     async def _say(self, fact: EntryFact, after: int) -> None:
         try:
@@ -61,3 +73,7 @@ class Appending:
         else:
             with contextlib.suppress(TryAgain):
                 await self._copy.wait(position)
+
+
+def _name(entry: EntryFact) -> tuple[str, int, str]:
+    return entry.run_id, entry.seq, entry.hash

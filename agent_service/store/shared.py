@@ -8,7 +8,6 @@ stored raises TryAgain: its caller loads and decides again. If it turns out to b
 of it as of the commits of others, for nobody has begun what it asks for.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -20,22 +19,21 @@ from agent_service.moments import Elsewhere
 from agent_service.ports import Untold, Wake
 from agent_service.store.appending import Appending
 from agent_service.store.applying import Applying, Skipped
-from agent_service.store.facts import VERSION, EntryFact, HaltFact, ToldFact
+from agent_service.store.facts import EntryFact, HaltFact, ToldFact
 from agent_service.store.keeping import Keeping
 from agent_service.store.own_entries import OwnEntries
 from agent_service.store.rows import rows_of
 from agent_service.store.seals import Apart, Sealed, Seals
 from agent_service.store.share import Share
 from agent_service.store.shared_words import SharedHalts, SharedInbox
-from agent_service.store.sqlite import TOLD_WITHIN_S, Held, SqliteStore, moved
+from agent_service.store.sqlite import Held, SqliteStore, moved
 from agent_service.store.standing_on import Copy, Log, Members
+from agent_service.store.telling import Telling
 from groundwork.nats.shared_log import Fact
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
 from schemas.halt import Halt
-
-RUNS_TOLD_AT_ONCE = 1000
 
 T = TypeVar("T")
 
@@ -72,7 +70,7 @@ class SharedStore(SqliteStore):
         self._newer: set[str] = set()
         self._began_at = float("inf")
         """The position up to which nothing is news."""
-        self._something_is_done = asyncio.Event()
+        self._telling = Telling(self._own, self._log, self._members.me, self._permitted)
         self.inbox = SharedInbox(database, self._log, self._copy, self._members.me)
         self.halts = SharedHalts(database, self._log, self._copy, self._members.me)
         self.on_elsewhere: Callable[[Elsewhere], object] = _nobody
@@ -128,30 +126,15 @@ class SharedStore(SqliteStore):
 
     def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
         if self._own.done(run_id, since, seq):
-            self._something_is_done.set()
+            self._telling.is_due.set()
 
     async def keep_telling(self) -> None:
         """Tell the others what is done, for ever, unless commits of the same runs take it along."""
-        while True:
-            await self._something_is_done.wait()
-            await asyncio.sleep(TOLD_WITHIN_S)
-            self._something_is_done.clear()
-            try:
-                await self.tell()
-            except TryAgain:
-                self._something_is_done.set()
+        await self._telling.keep()
 
     async def tell(self) -> None:
         """Tell the others what is done, now. Raises TryAgain."""
-        while told := self._own.all_to_tell(RUNS_TOLD_AT_ONCE):
-            fact = ToldFact(v=VERSION, by=self._members.me, runs=told)
-            try:
-                await self._permitted()
-                await self._log.append(subjects.STORED_TOLD, fact.encoded(), after=None)
-            except BaseException:
-                for run_id, some in told.items():
-                    self._own.not_told(run_id, some)
-                raise
+        await self._telling.tell()
 
     async def untold(self, limit: int) -> Sequence[Untold]:
         untold = await self._share.untold(self._copy.reached)
@@ -270,7 +253,7 @@ class SharedStore(SqliteStore):
         if entry.by == self._members.me:
             self._own.heard(entry.run_id, entry.told)
             if self._own.say_again(entry.run_id):  # with an earlier try of the same entry, which has won
-                self._something_is_done.set()
+                self._telling.is_due.set()
             if self._appending.expected(entry):
                 return
             if position > self._began_at:

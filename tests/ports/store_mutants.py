@@ -1,12 +1,13 @@
 """Ways in which the shared store could be wrong: what of it is put in the place of what is right."""
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from agent_service.store import applying
-from agent_service.store.appending import Appending
+from agent_service.store.appending import Appending, Attempt
 from agent_service.store.facts import EntryFact, Span
 from agent_service.store.own_entries import OwnEntries
 from agent_service.store.share import Share
@@ -51,11 +52,13 @@ def all_of_them(_: OwnEntries, run_id: str, seqs: Iterable[int]) -> tuple[int, .
 
 
 async def by_the_answer_alone(self: Appending, fact: EntryFact, after: int) -> None:
-    self._awaited[fact.run_id, fact.seq] = fact.hash, None
+    attempt = Attempt(asyncio.timeout(None), over=True)
+    self._awaited.setdefault((fact.run_id, fact.seq, fact.hash), []).append(attempt)
     try:
         await self._say(fact, after)
-    finally:
-        self._awaited.pop((fact.run_id, fact.seq), None)
+    except BaseException:
+        self._give_up(fact, attempt)
+        raise
 
 
 async def as_if_it_had_won(self: Appending, fact: EntryFact, after: int) -> None:
@@ -64,10 +67,12 @@ async def as_if_it_had_won(self: Appending, fact: EntryFact, after: int) -> None
 
 
 def whatever_it_is(self: Appending, entry: EntryFact) -> bool:
-    _, arrived = self._awaited.pop((entry.run_id, entry.seq), ("", None))
-    if arrived:
-        arrived.reschedule(0)
-    return arrived is not None
+    names = [name for name in self._awaited if name[:2] == (entry.run_id, entry.seq)]
+    for attempt in (attempt for name in names for attempt in self._awaited.pop(name)):
+        attempt.arrived = True
+        if not attempt.over:
+            attempt.waiting.reschedule(0)
+    return bool(names)
 
 
 MUTANTS = {

@@ -344,6 +344,7 @@ async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, lo
 async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_again(a: Member, b: Member) -> None:
     stop = Halt(number=1, since=NOON, by="ops", reason="drill")
     await a.store.halts.keep(stop)
+    await b.copy.caught_up()
     assert await b.store.halts.newest() == stop
     assert (a.halts, b.halts) == ([], [stop])
     with pytest.raises(TryAgain, match="look again"):
@@ -352,6 +353,7 @@ async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_a
     await b.store.halts.keep(over)
     with pytest.raises(TryAgain, match="look again"):
         await a.store.halts.keep(stop)
+    await a.copy.caught_up()
     assert await a.store.halts.newest() == over
 
 

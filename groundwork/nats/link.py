@@ -327,7 +327,7 @@ class NatsLink:
         try:
             await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), TRY_SECONDS)
         except NotFoundError as error:
-            raise NoSuchStream(f"no stream takes {subject}: create the streams first") from error
+            raise NoSuchStream(f"no stream takes {subject}: run `agentic setup` first") from error
         except (nats.errors.Error, OSError, TimeoutError):
             return
 

@@ -32,7 +32,7 @@ from tests.kit.fleet import Fleet, FleetOptions, fleet
 
 WARM_UP_RUNS = 60
 OPEN_RUNS = 64
-WAIT_S, AT_ONCE = 0.2, 8
+WAIT_S, AT_ONCE = 0.2, 4
 LONG_STEPS = 500
 BETWEEN_S = 0.5
 

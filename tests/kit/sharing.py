@@ -75,6 +75,9 @@ class Member(MemoryStore):
     async def tell(self) -> None:
         """Nothing: what is told is known to all at once."""
 
+    async def caught_up(self) -> None:
+        """It knows at once all that there is."""
+
     async def accept(self, wake: Wake, commit: Commit) -> str:
         self._held()
         run_id = await super().accept(wake, commit)

@@ -71,12 +71,14 @@ class Replica(World):
     async def look(self) -> None:
         """Find what is to be done, and begin to do it."""
         await self._tell()
+        await self.member.caught_up()
         await self.recovering.look()
         self.recovering.try_again()
 
     async def has_done_all(self) -> bool:
         """Whether nothing is left that this agent sees to."""
         await self._tell()
+        await self.member.caught_up()
         return not await self.member.untold(10) and not self.turns.undone.left
 
     async def _tell(self) -> None:

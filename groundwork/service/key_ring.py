@@ -78,7 +78,7 @@ class KeyRing:
         """The ring of that file, which is made with a fresh key where there is none. Raises Misconfigured, also later
         where the file says something else by then."""
         if not path.exists():
-            write(path, (Key.fresh(),))
+            _store(private_file.create, path, (Key.fresh(),))
         file = _KeyFile(path, clock)
         file.keys()
         return cls(file.keys)
@@ -151,8 +151,12 @@ def read(path: Path) -> tuple[Key, ...]:
 
 def write(path: Path, keys: Sequence[Key]) -> None:
     """Put these keys in the file, whole and for its owner alone. Raises Misconfigured."""
+    _store(private_file.write, path, keys)
+
+
+def _store(how: Callable[[Path, str], None], path: Path, keys: Sequence[Key]) -> None:
     text = "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
     try:
-        private_file.write(path, text)
+        how(path, text)
     except OSError as error:
         raise Misconfigured(f"the keys cannot be written to {path}: {error.strerror}") from error

@@ -9,13 +9,27 @@ from pathlib import Path
 
 def write(path: Path, text: str) -> None:
     """Durable on return, in place of what the file said before; its folder is made if absent. Raises OSError."""
+    _written_beside(path, text).replace(path)
+
+
+def create(path: Path, text: str) -> None:
+    """The same, unless there is such a file: of several processes at the same time one makes it. Raises OSError."""
+    beside = _written_beside(path, text)
+    try:
+        with suppress(FileExistsError):
+            path.hardlink_to(beside)
+    finally:
+        beside.unlink()
+
+
+def _written_beside(path: Path, text: str) -> Path:
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    return beside
 
 
 def folder_of_ours(folder: Path) -> None:

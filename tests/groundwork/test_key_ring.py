@@ -1,8 +1,10 @@
 """Keys that make and check proofs: made once, followed by newer ones, never shown."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -19,6 +21,18 @@ def test_a_ring_is_made_once_for_its_owner_alone(file: Path) -> None:
     ring = KeyRing.open(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert KeyRing.open(file).mac("p", "a") == ring.mac("p", "a")
+
+
+def test_those_who_make_a_ring_at_the_same_moment_have_the_same(file: Path) -> None:
+    together = Barrier(8)
+
+    def opened(_: int) -> str:
+        together.wait()
+        return KeyRing.open(file).mac("p", "a")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(opened, range(8)))) == 1
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_proof_is_of_its_purpose_and_its_parts_alone(file: Path) -> None:

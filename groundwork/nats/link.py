@@ -245,6 +245,11 @@ class NatsLink:
         await self._flush(TRY_SECONDS)
         return made
 
+    async def go_elsewhere(self) -> None:
+        """Leave this server for another, by chance, if there is another: it may be cut off from those that matter."""
+        if len(self._client.servers) > 1:
+            await self._client.force_reconnect()
+
     def new_inbox(self) -> str:
         return self._client.new_inbox()
 

@@ -29,6 +29,9 @@ from groundwork.nats.lease_record import Owner, Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 
+LEAVE_AFTER, LEAVE_AGAIN_AFTER = 0.5, 0.25
+"""For which part of its ttl a process goes on asking a server that does not renew its record, before it asks another:
+it may be cut off from the others, which its clients do not see."""
 SURE_AFTER = 0.5
 """For which part of its ttl a process must have renewed its own record without a break, before it judges others."""
 
@@ -60,7 +63,7 @@ class Members:
         self._others: dict[str, _Heard] = {}
         self._ended: dict[str, int] = {}
         """Of members that are gone, the epoch of their ends: what they still try is none of their renewals."""
-        self._sure_since = now()
+        self._sure_since = self._left_at = now()
 
     @property
     def live(self) -> frozenset[str]:
@@ -105,9 +108,17 @@ class Members:
             await asyncio.sleep(self._owner.ttl_s / RENEWALS / 2)
             if self._lease.age_s > 2 * self._owner.ttl_s / RENEWALS:
                 self._sure_since = self._now()
+                await self._ask_another()
             elif self._now() - self._sure_since >= SURE_AFTER * self._owner.ttl_s:
                 with contextlib.suppress(TryAgain):
                     await self._look_for_silent()
+
+    async def _ask_another(self) -> None:
+        since, ttl_s = self._now() - self._left_at, self._owner.ttl_s
+        if self._lease.age_s > LEAVE_AFTER * ttl_s and since > LEAVE_AGAIN_AFTER * ttl_s and self._link.connected:
+            self._left_at = self._now()
+            log.info("asking another server: this one renews nothing", extra={"lease": self._role.key})
+            await self._link.go_elsewhere()
 
     async def _on_renewal(self, message: Msg) -> None:
         try:

@@ -33,18 +33,27 @@ def _topology(replicas: int) -> Topology:
     return Topology(buckets=(KeyValueSpec("leases", settings),))
 
 
-def owner(name: str) -> Owner:
-    return Owner(holder=name, host="here", pid=1, store=f"/{name}", since="2026-11-22T10:00:00Z", ttl_s=TTL_S)
+def owner(name: str, ttl_s: float = TTL_S) -> Owner:
+    return Owner(holder=name, host="here", pid=1, store=f"/{name}", since="2026-11-22T10:00:00Z", ttl_s=ttl_s)
 
 
 @asynccontextmanager
-async def member(urls: tuple[str, ...], name: str) -> AsyncIterator[Members]:
+async def member(urls: tuple[str, ...], name: str, ttl_s: float = TTL_S) -> AsyncIterator[Members]:
     link = await connect(NatsSettings(urls=urls))
     try:
-        async with joined(link, ROLE, owner(name)) as (members, _):
+        async with joined(link, ROLE, owner(name, ttl_s)) as (members, _):
             yield members
     finally:
         await link.close(within_s=0.1)
+
+
+async def connected_at(first: str, second: str) -> NatsLink:
+    """To the first of two servers, and knows the second."""
+    link = await connect(NatsSettings(urls=(first, second)))
+    while str(link.client.connected_url and link.client.connected_url.port) not in first:
+        await link.go_elsewhere()
+        await until(lambda: link.connected)
+    return link
 
 
 async def _stay(url: str) -> None:
@@ -125,6 +134,21 @@ async def test_nobody_is_taken_for_dead_while_the_bus_has_no_leader(cluster: Clu
         await until(lambda: a.trouble == b.trouble == "", within_s=20)
         await asyncio.sleep(2 * TTL_S)
         assert gone == []
+
+
+async def test_a_member_whose_server_is_cut_off_goes_to_another_and_stays_a_member(cut_cluster: Cluster) -> None:
+    async with cut_cluster.linked() as link:
+        await create_missing(link, _topology(3))
+    gone: list[str] = []
+    lonely, other = await cut_cluster.others("KV_leases")
+    link = await connected_at(lonely.url, other.url)
+    async with joined(link, ROLE, owner("a", 4.0)) as (a, _), member((other.url,), "b", ttl_s=4.0) as b:
+        await until(lambda: a.live == b.live == {"a", "b"})
+        b.gone.append(gone.append)
+        cut_cluster.cut_off(lonely)
+        await asyncio.sleep(8.0)
+        assert (gone, a.trouble) == ([], "")
+    await link.close()
 
 
 async def test_who_wants_the_whole_role_is_refused_beside_members(link: NatsLink, server: EmbeddedNats) -> None:

@@ -38,6 +38,8 @@ EX_CONFIG = 78
 
 log = logging.getLogger(__name__)
 
+COMMANDS = ("serve", "check", "trust", "migrate")
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Raises SystemExit."""
@@ -168,7 +170,7 @@ def _told(error: Exception) -> int:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ductile-gateway", description="Carries tool requests to their tools.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {installed_version()}")
-    parser.add_argument("command", choices=("serve", "check", "trust", "migrate"))
+    parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}, if it is there")
     parser.add_argument(
         "--take-over", action="store_true", help="serve: make the gateway end that owns the bus, and go on in its place"

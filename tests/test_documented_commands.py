@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+import ductile_gateway.__main__ as gateway_commands
 from agent_service.cli.main import app
 from agent_service.models.scripted_model import _ANSWERS, Condition, Fault, Rule
 from agent_service.workbench.dev import DevOptions, free_port, stack
@@ -58,7 +59,7 @@ def flaw(line: str) -> str:
     if program == "make":
         return "" if words[0] in TARGETS else f"no target {words[0]}"
     if program == "ductile-gateway":
-        return "" if words[0] in ("serve", "check", "trust") else f"no command {words[0]}"
+        return "" if words[0] in gateway_commands.COMMANDS else f"no command {words[0]}"
     command = COMMANDS
     while words and isinstance(command, TyperGroup):
         name = words.pop(0)

@@ -103,7 +103,7 @@ def build(
     """Put the agent together. Nothing runs yet."""
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     folder, members = ground.folder, ground.members
-    capabilities, signing = Capabilities(keys), Signing(keys, folder)
+    capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
     publisher = saying(NatsBus(link, signing, shared=settings.shared), clock, sampler(), brake=brake)
     artifacts = NatsArtifacts(link)

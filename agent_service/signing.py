@@ -20,12 +20,12 @@ WANTED = "progress.wanted"
 
 
 class Signing:
-    """Signs with the newest key of a ring."""
+    """Signs with the newest key of a ring. `progress`: also that, for of several agents any may be asked to."""
 
-    def __init__(self, ring: KeyRing, store: Path) -> None:
+    def __init__(self, ring: KeyRing, store: Path, *, progress: bool = False) -> None:
         self._ring = ring
         self._wanted = store / WANTED
-        self.signs_progress = self._wanted.exists()
+        self.signs_progress = progress or self._wanted.exists()
 
     def signs(self, effect: Publish) -> bool:
         """Whether others go by who says this."""

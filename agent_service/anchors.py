@@ -50,14 +50,15 @@ class Anchor:
         """Whether the agent has said it, with a key of the ring, of that store."""
         return self.store == store and ring.checks(self.mac, PURPOSE, *self._parts())
 
-    def contradicted_by(self, now: Standing, head_then: str) -> str:
+    def contradicted_by(self, now: Standing, head_then: str, *, is_gone: bool = False) -> str:
         """What of it is not there any more; `head_then` is the hash that stands at its position now. Empty if all is.
 
-        Entries and runs are only ever added.
+        Entries and runs are only ever added: those that are kept no longer count for ever. `is_gone`: the entry at its
+        position went with its run.
         """
         if now.position < self.position:
             return f"it had {self.position} entries at {self.at} and has {now.position}: it was set back, or cut"
-        if head_then != self.head:
+        if head_then != self.head and not is_gone:
             return f"its entry {self.position} is not the one of {self.at}: it was set back, or written anew"
         if now.runs < self.runs:
             return f"it had {self.runs} runs at {self.at} and has {now.runs}: some were removed"

@@ -22,14 +22,13 @@ from agent_service.store.facts import (
     run_named_by,
     shape_of,
 )
+from agent_service.store.forgetting import OF_A_RUN
 from agent_service.store.halts import halt_row
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.writing import Writing
 from groundwork.nats.shared_log import Fact
 
-BESIDE_RUNS = ("spending", "callers", "halts", "skipped")
-OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "journal", "runs")
-"""The tables that hold something of a run, each before those that it refers to."""
+BESIDE_RUNS = ("spending", "callers", "halts", "skipped", "gone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,18 @@
 """A copy of a shared store for whoever is no agent: to look at runs, verify them, or make another store of them."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_service.store.applying import OF_A_RUN, Applying
+from agent_service.store.applying import Applying
 from agent_service.store.sql.database import open_database
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
-
-BESIDE_RUNS = ("spending", "callers", "halts", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,8 @@ async def copied(link: NatsLink, folder: Path) -> AsyncIterator[Copied]:
             applying.outcome(fact)
 
     async with open_database(folder) as database, asyncio.TaskGroup() as group:
-        replica = Replica(log, database, applying.apply, forget=_forget, applied=applied)
+        replica = Replica(log, database, applying.apply, forget=applying.forget, applied=applied)
         copying = group.create_task(replica.run())
         await replica.caught_up()
         yield Copied(log, database, replica)
         copying.cancel()
-
-
-def _forget(connection: sqlite3.Connection) -> None:
-    for table in (*OF_A_RUN, *BESIDE_RUNS):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
-    connection.execute("UPDATE tallies SET runs = 0")

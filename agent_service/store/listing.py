@@ -16,6 +16,8 @@ from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AFTER_EVERY_ID = "~"
 """Sorts after all that a run id may hold."""
+END_OF_TIME = 2**62
+"""Microseconds after every instant."""
 LOOKED_INTO_AT_ONCE = 2000
 """Rows that are looked into before others may read: 20 to 50 ms."""
 UNREADABLE = "its state"
@@ -27,6 +29,10 @@ async def read_list(
     """Runs, newest first, from after run `before` on; looked for stretch by stretch, where rows must be looked into."""
     found: list[RunLine] = []
     below = before or AFTER_EVERY_ID
+    if wanted.wake_id:
+        named = [run_id for run_id, _ in await database.read(sql["wake"], (wanted.wake_id,)) if run_id < below]
+        values = [_values(wanted, run_id + AFTER_EVERY_ID, run_id, limit) for run_id in named]
+        return [_line(row) for one in values for row in await database.read(sql["runs"], one)]
     while below and len(found) < limit:
         lowest, next_below = await _stretch(database, sql, wanted, below)
         rows = await database.read(sql["runs"], _values(wanted, below, lowest, limit - len(found)))
@@ -37,7 +43,7 @@ async def read_list(
 
 async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, below: str) -> tuple[str, str]:
     """The lowest id to look at now, and below which to look next; empty for no bound, and for nowhere."""
-    if not (wanted.text or wanted.tool or wanted.since):
+    if not (wanted.text or wanted.tool or wanted.since or wanted.until or wanted.caller):
         return "", ""
     for lowest, accepted_at in await database.read(sql["stretch"], (below, LOOKED_INTO_AT_ONCE)):
         past = wanted.since is not None and instant(accepted_at) < wanted.since
@@ -48,9 +54,10 @@ async def _stretch(database: SqliteFile, sql: dict[str, str], wanted: Wanted, be
 def _values(wanted: Wanted, below: str, lowest: str, limit: int) -> tuple[object, ...]:
     statuses = json.dumps([status.value for status in wanted.statuses or Status])
     since = microseconds(wanted.since) if wanted.since else 0
+    until = microseconds(wanted.until) if wanted.until else END_OF_TIME
     # LIKE knows the case of ASCII letters only: of all others, both are looked for
     lower, upper = _pattern(wanted.text.lower()), _pattern(wanted.text.upper())
-    return statuses, below, lowest, since, lower, upper, wanted.tool, limit
+    return statuses, below, lowest, since, lower, upper, wanted.tool, limit, until, wanted.caller
 
 
 def _pattern(text: str) -> str:
@@ -59,7 +66,7 @@ def _pattern(text: str) -> str:
 
 
 def _line(row: tuple[Any, ...]) -> RunLine:
-    run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at, state, finished = row
+    run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at, state, finished, caller = row
     line = {
         "run_id": run_id,
         "wake_id": wake_id,
@@ -68,6 +75,7 @@ def _line(row: tuple[Any, ...]) -> RunLine:
         "summary": summary,
         "accepted_at": instant(accepted_at),
         "updated_at": instant(touched_at),
+        "caller": caller or "",
     }
     try:
         known = _known(json.loads(state or ""), json.loads(finished or "null"), due_at)

@@ -14,9 +14,10 @@ from typing import Any
 
 from agent_service.errors import Changed
 from agent_service.journal import Entry, flaw_in_chain
+from agent_service.tombstones import Tombstone
 from groundwork.service.key_ring import KeyRing
 
-PURPOSE = "seal"
+PURPOSE, OF_GRAVES = "seal", "tombstone"
 REMEMBERED_RUNS = 4096
 LONGEST_KEY_ID = 40
 
@@ -124,6 +125,14 @@ class Seals:
         made = key.digest(PURPOSE, row.text(apart)).hex()
         if not hmac.compare_digest(made.encode(), found.encode(errors="surrogatepass")):
             raise Changed(row.run_id, NOT_ITS_SEAL)
+
+    def bury(self, tombstone: Tombstone) -> str:
+        """The seal of a tombstone: `<id of the key>.<text>`."""
+        return self._ring.mac(OF_GRAVES, *tombstone.parts())
+
+    def fits(self, tombstone: Tombstone) -> bool:
+        """Whether it is as the agent left it."""
+        return self._ring.checks(tombstone.seal or "", OF_GRAVES, *tombstone.parts())
 
     def remember(self, row: Row, apart: Apart) -> None:
         """What is beside a row that is as the agent left it; older news of it is none, and ended runs are forgotten."""

@@ -20,6 +20,8 @@ from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Place, Untold, Wake
 from agent_service.store.alone import Alone
+from agent_service.store.forgetting import SqliteForgetting
+from agent_service.store.graves import SqliteGraves
 from agent_service.store.halts import SqliteHalts
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
@@ -32,6 +34,7 @@ from agent_service.store.sql.queries import load_queries
 from agent_service.store.standing import SqliteStanding
 from agent_service.store.taken import SqliteTaken
 from agent_service.store.writing import Mark, Writing
+from agent_service.tombstones import Tombstone
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from groundwork.sqlite.group_commit import OnCommit, nobody
@@ -67,6 +70,8 @@ class SqliteStore(Alone):
         self.taken = SqliteTaken(database)
         self.members = SqliteMembers(database)
         self._quarantine = Quarantine()
+        self.graves = SqliteGraves(database)
+        self.forgetting = SqliteForgetting(database, seals, self._intact)
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
         self._searching = asyncio.Lock()
@@ -120,12 +125,19 @@ class SqliteStore(Alone):
         rows = await self._database.read(self._sql["load"], (run_id,))
         return Loaded.of(run_id, rows) if rows else None
 
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        return self.graves.of(run_id)
+
     def quarantine(self, found: Damaged) -> None:
         self._quarantine.add(found)
 
     async def goal(self, run_id: str) -> str:
         """As it is shown in lists; empty where there is no such run."""
         return "".join(goal for (goal,) in await self._database.read(self._sql["goal"], (run_id,)))
+
+    async def bytes_of(self, run_id: str) -> int:
+        """What a run takes in the database, about; 0 for none."""
+        return sum(size for (size,) in await self._database.read(self._sql["bytes_of"], (run_id,)))
 
     def standing(self, seals: Seals) -> SqliteStanding:
         """How far it has come."""
@@ -218,6 +230,12 @@ class SqliteStore(Alone):
             raise
         self._remember(Sealed(loaded.row, apart, loaded.seal))
         return loaded
+
+    async def _intact(self, run_id: str) -> bool:
+        with contextlib.suppress(Damaged):
+            self._quarantine.check(run_id)
+            return await self._unchanged(run_id) is not None
+        return False
 
     async def _apart(self, run_id: str, seq: int) -> Apart:
         """What is stored beside the row of entry `seq`: as it is known, or else as it is read and found unchanged."""

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent_service.store.common_texts import CommonTexts
 from agent_service.store.rows import Rows
 
 Asked = tuple[str, str, int]
@@ -25,6 +26,7 @@ class Writing:
 
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
+        self._common = CommonTexts(sql)
 
     def add(self, rows: Rows, mark: Mark, asked: Asked, connection: sqlite3.Connection) -> bool:
         """A new run; False where its id is taken, and nothing is written."""
@@ -42,8 +44,9 @@ class Writing:
 
     def _append(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
         if rows.brief is not None:
-            connection.execute(self._sql["put_brief"], rows.brief)
-        connection.execute(self._sql["append_entry"], (*rows.entry, mark.position, mark.by))
+            run_id, goal, brief = rows.brief
+            connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
+        self._append_entry(rows, mark, connection)
         if rows.dropped:
             connection.executemany(self._sql["drop_items"], rows.dropped)
         if rows.added:
@@ -52,3 +55,9 @@ class Writing:
             connection.execute(self._sql["spend"], rows.spent)
         if rows.opened:
             connection.execute(self._sql["open"], rows.opened)
+
+    def _append_entry(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
+        run_id, seq, at, kind, event, *hashes = rows.entry
+        rest, *common = self._common.cut(event, connection)
+        entry = (run_id, seq, at, kind, rest, *hashes, mark.position, mark.by, *common)
+        connection.execute(self._sql["append_entry"], entry)

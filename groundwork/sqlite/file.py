@@ -26,6 +26,13 @@ T = TypeVar("T")
 Values = tuple[object, ...]
 
 FORGOTTEN_AT_ONCE = 500
+SPARE_PAGES, CUT_OFF_AT_ONCE = 1024, 200
+"""Pages that stay for what comes next, and how many are cut off by one write: a few milliseconds."""
+
+_USED = (
+    "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+)
+_INCREMENTAL = 2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -85,6 +92,18 @@ class SqliteFile:
         while await self.write(lambda connection: some(connection, FORGOTTEN_AT_ONCE)) == FORGOTTEN_AT_ONCE:
             pass
 
+    async def used(self) -> int:
+        """Bytes that hold something: the size of the file without the pages that are free for what comes next."""
+        ((used,),) = await self.read(_USED)
+        return int(used)
+
+    async def shrink(self) -> bool:
+        """Cut some of the free pages off the file, but for a few; whether there are more. Others write in between.
+
+        A file that an earlier version made keeps them for what comes next.
+        """
+        return await self.write(_shrink)
+
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         if self.closing:
@@ -138,6 +157,17 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
             yield file
     except sqlite3.Error as error:
         raise _lasting(storage_error(error, path)) from error
+
+
+def _shrink(connection: sqlite3.Connection) -> bool:
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    spare = free - SPARE_PAGES
+    if mode != _INCREMENTAL or spare <= 0:
+        return False
+    for _ in range(min(spare, CUT_OFF_AT_ONCE)):  # a step of the statement is a page, and the module takes only one
+        connection.execute("PRAGMA incremental_vacuum(1)")
+    return bool(spare > CUT_OFF_AT_ONCE)
 
 
 def make_private(path: Path) -> None:

@@ -25,6 +25,8 @@ from groundwork.sqlite.errors import concerns_the_file, storage_error
 T = TypeVar("T")
 
 CACHED_STATEMENTS = 512
+LONG_LOG = 1 << 18
+"""Bytes of a write-ahead log that is worth emptying; SQLite by itself lets it grow to 4 MiB, and keeps it so."""
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class GroupCommit:
     Without `durable` nothing waits for the disk: for what can be made again.
     `busy_seconds`: how long a group waits for the lock of another connection before it fails (TryAgain).
     `quiet_seconds`: how long housekeeping waits for a write to ride on.
+    `rest_seconds`: after so long without a write the log is emptied into the file.
     """
 
     def __init__(
@@ -70,9 +73,12 @@ class GroupCommit:
         quiet_seconds: float = 0.05,
         on_commit: OnCommit = nobody,
         durable: bool = True,
+        rest_seconds: float = 3.0,
     ) -> None:
         self._path = path
         self._on_commit = on_commit
+        self._rest_seconds = rest_seconds
+        self._busy_ms = int(busy_seconds * 1000)
         self._connection = _open(path, busy_seconds, durable=durable)
         self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
         """Works in the order they were asked for; null is the last."""
@@ -139,7 +145,7 @@ class GroupCommit:
 
     def _gather(self) -> tuple[list[_Work[Any]], bool]:
         """All that is queued, and whether more may come. Housekeeping alone is held back for a write to ride on."""
-        items = self._queue.get()
+        items = self._next()
         quiet_until = time.monotonic() + self._quiet_seconds
         with contextlib.suppress(queue.Empty):
             while all(item is not None and item.answered is None for item in items):
@@ -147,6 +153,20 @@ class GroupCommit:
         for _ in range(self._queue.qsize()):
             items += self._queue.get_nowait()
         return [item for item in items if item is not None], items[-1] is not None
+
+    def _next(self) -> list[_Work[Any] | None]:
+        with contextlib.suppress(queue.Empty):
+            return self._queue.get(timeout=self._rest_seconds)
+        self._empty_log()
+        return self._queue.get()
+
+    def _empty_log(self) -> None:
+        """Waits for nobody who reads, and does no harm where it fails: what is committed stays in the log."""
+        with contextlib.suppress(sqlite3.Error, OSError):
+            if self._path.with_name(f"{self._path.name}-wal").stat().st_size > LONG_LOG:
+                self._connection.execute("PRAGMA busy_timeout=0")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
     def _settle(self, group: list[_Work[Any]]) -> None:
         """Commit the group without the works that spoil it.

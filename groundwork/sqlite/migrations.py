@@ -33,6 +33,8 @@ def migrate(path: Path, scripts: Traversable) -> int:
                     f"{path} has schema version {found}, and this program knows versions up to {len(ordered)}: "
                     "start the newer program that wrote it, or restore a backup from before that upgrade"
                 )
+            if found == 0:  # said before there is a table: room that is free can be given back, page by page
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             for version, script in enumerate(ordered[found:], start=found + 1):
                 _run(connection, script, version=version, path=path)
     except sqlite3.Error as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, TryAgain
-from groundwork.sqlite.group_commit import Group, GroupCommit
+from groundwork.sqlite.group_commit import LONG_LOG, Group, GroupCommit
 from tests.kit.waiting import until
 
 PROJECT = Path(__file__).parents[2]
@@ -288,6 +288,22 @@ def test_a_file_that_is_no_database_is_named_when_opened(tmp_path: Path) -> None
         GroupCommit(path)
 
 
+async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who_reads(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    store = GroupCommit(path, busy_seconds=3600, rest_seconds=0)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entry").fetchall()
+        await store.write(insert(1, "x" * 2 * LONG_LOG))
+        await store.write(insert(2))
+        assert log.stat().st_size > LONG_LOG
+    await store.write(insert(3))
+    await until(lambda: log.stat().st_size < LONG_LOG)
+    await store.write(insert(4))
+    assert stored(path) == [1, 2, 3, 4]
+    await store.close()
+
+
 async def test_housekeeping_waits_for_the_next_write_and_shares_its_commit(path: Path) -> None:
     store = GroupCommit(path, quiet_seconds=3600)
     before = commits(path)
@@ -331,7 +347,7 @@ async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes
 WRITE_AND_SAY = """
 import asyncio, os, sys
 from pathlib import Path
-from groundwork.sqlite.group_commit import Group, GroupCommit
+from groundwork.sqlite.group_commit import LONG_LOG, Group, GroupCommit
 
 async def writer(store, number):
     while True:

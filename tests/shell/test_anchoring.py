@@ -7,13 +7,16 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from agent_service.anchoring import Anchoring, Witnesses
 from agent_service.anchors import Anchor
+from agent_service.core.waiting import FINAL
 from agent_service.errors import Changed
+from agent_service.retention import Over
 from agent_service.store.anchor_file import AnchorFile
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE
@@ -22,10 +25,11 @@ from groundwork.service import key_ring
 from groundwork.service.errors import Misconfigured, TryAgain
 from groundwork.service.key_ring import Key, KeyRing
 from tests.kit.fakes import FakeClock
-from tests.kit.runs import run_id, wake_of, whole_run
+from tests.kit.runs import NOON, run_id, wake_of, whole_run
 from tests.kit.waiting import until
 
 STORE = "store_1"
+LATER = NOON + timedelta(days=2)
 Hand = Callable[[Path], object]
 
 
@@ -264,3 +268,57 @@ async def test_a_bus_that_is_away_holds_up_nothing(folder: Path, keys: Path, boa
     async with working(folder, keys, board):
         pass
     assert board.anchors[STORE].runs == 1
+
+
+async def let_go(store: SqliteStore, *numbers: int) -> None:
+    """These runs are kept no longer."""
+    for number in numbers:
+        store.told(run_id(number), store.version(run_id(number)))
+    store._write_told()
+    await store._database.write(lambda _: None)
+    over = Over(statuses=FINAL, before=LATER, escalated_before=LATER)
+    ended = [run for run in await store.forgetting.ended(over, None, 10) if run.run_id in map(run_id, numbers)]
+    assert len(await store.forgetting.forget(ended, "a rule", LATER)) == len(numbers)
+
+
+async def test_a_store_whose_newest_runs_are_kept_no_longer_is_the_one_that_its_agent_left(
+    folder: Path, keys: Path, board: Board
+) -> None:
+    async with working(folder, keys, board) as store:
+        await store_run(store, 1)
+        await store_run(store, 2)
+    async with working(folder, keys, board) as store:
+        await let_go(store, 1, 2)
+    async with working(folder, keys, board) as store:
+        await store_run(store, 3)
+    async with working(folder, keys, board):
+        pass
+
+
+async def test_an_anchor_holds_that_names_an_entry_of_a_run_that_went_later(
+    folder: Path, keys: Path, board: Board
+) -> None:
+    async with working(folder, keys, board) as store:
+        await store_run(store, 1, but=2)
+    said = board.anchors[STORE]
+    async with working(folder, keys, board) as store:
+        for commit in whole_run(1)[-2:]:
+            await store.commit(commit)
+        await let_go(store, 1)
+    board.anchors[STORE] = said
+    async with working(folder, keys, board):
+        pass
+
+
+@pytest.mark.parametrize("forged", ["seal = seal || 'x'", "head = zeroblob(32)", "version = version - 1"])
+async def test_a_tombstone_that_other_hands_wrote_hides_no_missing_run(
+    folder: Path, keys: Path, board: Board, forged: str
+) -> None:
+    async with working(folder, keys, board) as store:
+        await store_run(store, 1)
+        await let_go(store, 1)
+    with contextlib.closing(sqlite3.connect(folder / FILE, isolation_level=None)) as hand:
+        hand.execute(f"UPDATE gone SET {forged}")
+    with pytest.raises(Misconfigured, match="not as its agent left it"):
+        async with working(folder, keys, board):
+            pass

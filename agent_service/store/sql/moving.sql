@@ -2,14 +2,14 @@
 
 -- name: stretch
 -- Entries of all runs after a position, with how far their run has come and how far it was told.
-SELECT position, run_id, seq, journal.at, kind, event, effects_digest, previous, hash, version, told
-FROM journal JOIN runs USING (run_id) WHERE position > ? ORDER BY position LIMIT ?;
+SELECT position, run_id, seq, entries.at, kind, event, effects_digest, previous, hash, version, told
+FROM entries JOIN runs USING (run_id) WHERE position > ? ORDER BY position LIMIT ?;
 
 -- name: asked
-SELECT wake_id, wake_digest, accepted_at, goal, brief FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
+SELECT wake_id, wake_digest, accepted_at, goal, brief FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?;
 
 -- name: newest_row
-SELECT status, summary, due_at, state, seal, goal, brief FROM runs JOIN briefs USING (run_id) WHERE run_id = ?;
+SELECT status, summary, due_at, state, seal, goal, brief FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?;
 
 -- name: items
 SELECT field, item FROM items WHERE run_id = ? ORDER BY rowid;
@@ -55,10 +55,10 @@ SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, summary
 FROM runs ORDER BY run_id;
 
 -- name: compared_journal
-SELECT run_id, seq, at, kind, event, effects_digest, previous, hash FROM journal ORDER BY run_id, seq;
+SELECT run_id, seq, at, kind, event, effects_digest, previous, hash FROM entries ORDER BY run_id, seq;
 
 -- name: compared_briefs
-SELECT run_id, goal, brief FROM briefs ORDER BY run_id;
+SELECT run_id, goal, brief FROM whole_briefs ORDER BY run_id;
 
 -- name: compared_items
 SELECT run_id, field, item FROM items ORDER BY run_id, field, rowid;

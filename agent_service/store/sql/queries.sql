@@ -1,7 +1,10 @@
 -- All statements of the agent's SQLite store. `name` is what the code calls them; parameters come as tuples.
 
 -- name: wake
-SELECT run_id, wake_digest FROM runs WHERE wake_id = ?;
+-- The run that it names, also one that is kept no longer.
+SELECT run_id, wake_digest FROM runs WHERE wake_id = ?1
+UNION ALL
+SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
 -- The first eleven parameters are those of advance_run.
@@ -20,13 +23,23 @@ SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched
 WHERE run_id = ?8 AND version = ?2 - 1;
 
 -- name: put_brief
-INSERT INTO briefs (run_id, goal, brief) VALUES (?, ?, ?)
-ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief;
+INSERT INTO briefs (run_id, goal, brief, common, rest_after)
+VALUES (?, ?, ?, (SELECT id FROM common_texts WHERE digest = ?), ?)
+ON CONFLICT (run_id) DO UPDATE SET goal = excluded.goal, brief = excluded.brief, common = excluded.common,
+    rest_after = excluded.rest_after;
+
+-- name: add_common_text
+INSERT INTO common_texts (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING;
 
 -- name: append_entry
--- A position of NULL is the next one.
-INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash, position, by)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- A position of NULL is the next one: behind all that are there, and all that were.
+INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash, position, by, common, rest_after)
+VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?,
+    coalesce(?, 1 + max(
+        (SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone)
+    )), ?, (SELECT id FROM common_texts WHERE digest = ?), ?
+);
 
 -- name: drop_items
 -- The oldest of a field.
@@ -42,7 +55,7 @@ UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 -- The run and the items of its growing fields, as of one instant: the run first, its items by number. As bytes, so that
 -- what is no text is the fault of this run alone.
 SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head, version, status, summary, due_at, seal
-FROM runs JOIN briefs USING (run_id) WHERE run_id = ?1
+FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?1
 UNION ALL
 SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, NULL, NULL FROM items WHERE run_id = ?1;
 
@@ -63,17 +76,31 @@ UPDATE runs SET seal = ?2 WHERE run_id = ?1;
 SELECT sum(runs) FROM tallies;
 
 -- name: count_runs
--- And their entries, and how many there are, as of one instant. That takes reading all rows: once, at the start.
-SELECT count(*), coalesce(sum(version), 0), coalesce((SELECT max(position) FROM journal), 0) FROM runs;
+-- With those that are gone, and their entries, and the newest position, as of one instant. That takes reading all rows:
+-- once, at the start.
+SELECT count(*), coalesce(sum(version), 0), max(
+    (SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone)
+) FROM (SELECT version FROM runs UNION ALL SELECT version FROM gone);
 
 -- name: newest_entry
-SELECT position, hash FROM journal WHERE position = (SELECT max(position) FROM journal);
+-- Of those that are there, and of those that are gone.
+SELECT position, hash FROM journal WHERE position = (SELECT max(position) FROM journal)
+UNION ALL
+SELECT last, head FROM gone WHERE last = (SELECT max(last) FROM gone);
 
 -- name: head_at
 SELECT hash FROM journal WHERE position = ?;
 
+-- name: spanning
+-- Tombstones of runs that may have had the entry at a position.
+SELECT run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal
+FROM gone WHERE first <= ?1 AND last >= ?1;
+
 -- name: newest_seal
-SELECT seal FROM runs WHERE run_id = (SELECT max(run_id) FROM runs);
+-- Of those that are there, else of those that are gone.
+SELECT seal FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)
+UNION ALL
+SELECT seal FROM gone WHERE run_id = (SELECT max(run_id) FROM gone);
 
 -- name: untold
 SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;
@@ -84,7 +111,7 @@ SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 -- name: entries
 -- A negative limit is none.
 SELECT seq, at, kind, event, effects_digest, previous, hash
-FROM journal WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
+FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: entries_by
 SELECT seq FROM journal WHERE run_id = ? AND by = ?;
@@ -104,21 +131,26 @@ SELECT version, head FROM runs WHERE run_id = ?;
 SELECT goal FROM briefs WHERE run_id = ?;
 
 -- name: newest
-SELECT coalesce(max(position), 0) FROM journal;
+SELECT max((SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone));
 
 -- name: places
 SELECT position, run_id, seq FROM journal WHERE position > ? ORDER BY position LIMIT ?;
 
 -- name: runs
--- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later, with a text like ?5 or ?6, with tool ?7.
--- What a list does not show of a state is left out, for it may be long.
+-- Newest first: of statuses ?1, below ?2 and from ?3 on, accepted at ?4 or later and before ?9, with a text like ?5 or
+-- ?6, with tool ?7, of caller ?10. What a list does not show of a state is left out, for it may be long.
 SELECT run_id, wake_id, status, goal, summary, accepted_at, touched_at, due_at,
     CASE WHEN json_valid(state) THEN json_remove(state, '$.framing', '$.done_items', '$.reflection', '$.last_result') END,
-    (SELECT item FROM items WHERE items.run_id = runs.run_id AND field = 'completed' ORDER BY rowid DESC LIMIT 1)
+    (SELECT item FROM items WHERE items.run_id = runs.run_id AND field = 'completed' ORDER BY rowid DESC LIMIT 1),
+    CASE WHEN json_valid(brief) THEN json_extract(brief, '$.caller') END
 FROM runs JOIN briefs USING (run_id)
 WHERE run_id IN (
     SELECT run_id FROM runs AS listed
     WHERE status IN (SELECT value FROM json_each(?1)) AND run_id < ?2 AND run_id >= ?3 AND accepted_at >= ?4
+    AND accepted_at < ?9 AND (?10 = '' OR EXISTS (
+        SELECT 1 FROM briefs WHERE briefs.run_id = listed.run_id
+        AND CASE WHEN json_valid(brief) THEN json_extract(brief, '$.caller') = ?10 END
+    ))
     AND (?5 = '' OR EXISTS (
         SELECT run_id || char(10) || summary || char(10) || goal AS said FROM briefs
         WHERE briefs.run_id = listed.run_id AND (said LIKE ?5 ESCAPE '\' OR said LIKE ?6 ESCAPE '\')
@@ -148,7 +180,7 @@ SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
 
 -- name: counts
-SELECT status, runs FROM tallies;
+SELECT status, runs FROM tallies WHERE status <> 'gone';
 
 -- name: for_people
 -- Newest first: paused runs, and escalated ones that nobody has dismissed since their newest entry. Of the end of a
@@ -286,3 +318,100 @@ ORDER BY touched_at LIMIT ?3;
 
 -- name: oldest
 SELECT coalesce(min(position), 0) FROM journal;
+
+-- name: tombstone
+SELECT run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal
+FROM gone WHERE run_id = ?;
+
+-- name: tombstones
+SELECT run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal
+FROM gone WHERE run_id > ? ORDER BY run_id LIMIT ?;
+
+-- name: tombstones_sealed_otherwise
+SELECT run_id FROM gone WHERE seal NOT LIKE ? || '.%';
+
+-- name: seal_tombstone
+UPDATE gone SET seal = ?2 WHERE run_id = ?1;
+
+-- name: ended
+-- Of the statuses ?1, with a newest entry before ?2 (and before ?7 where it escalated), from after (?3, ?4) on, the oldest
+-- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be opened again: a step may still
+-- read what its child has brought. The statuses are word for word those of the index.
+SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
+WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?3 AND touched_at < ?2
+AND (touched_at > ?3 OR run_id > ?4) AND status IN (SELECT value FROM json_each(?1)) AND told = version
+AND (status <> 'escalated' OR touched_at < ?7)
+AND (?5 = 0 OR EXISTS (
+    SELECT 1 FROM items WHERE items.run_id = runs.run_id AND field = 'artifacts'
+    AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
+))
+AND NOT EXISTS (
+    SELECT 1 FROM briefs JOIN runs AS parent
+    ON parent.run_id = CASE WHEN json_valid(brief) THEN json_extract(brief, '$.parent.run_id') END
+    WHERE briefs.run_id = runs.run_id AND parent.status IN ('queued', 'running', 'paused', 'escalated')
+)
+AND NOT EXISTS (
+    SELECT 1 FROM items JOIN runs AS child
+    ON child.run_id = CASE WHEN json_valid(item) THEN json_extract(item, '$.run_id') END
+    WHERE items.run_id = runs.run_id AND field = 'children' AND child.status IN ('queued', 'running', 'paused')
+)
+ORDER BY touched_at, run_id LIMIT ?6;
+
+-- name: going
+-- What is said on the tombstone of a run, unless it has moved on since entry ?2; and the names of its artifacts.
+SELECT run_id, wake_id, wake_digest, status, version, head,
+    coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = 1), 0),
+    coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = version), 0),
+    touched_at,
+    (SELECT json_group_array(json(item)) FROM items
+    WHERE items.run_id = runs.run_id AND field = 'artifacts' AND json_valid(item))
+FROM runs
+WHERE run_id = ?1 AND version = ?2 AND told = version AND status IN ('done', 'escalated', 'failed', 'cancelled');
+
+-- name: bury
+INSERT INTO gone (run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal, behind)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id) DO NOTHING;
+
+-- name: behind
+-- Runs that are gone, and of which files may be there still, with the artifacts that they had.
+SELECT run_id, behind FROM gone INDEXED BY gone_behind WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
+
+-- name: cleared
+UPDATE gone SET behind = NULL WHERE run_id = ?;
+
+-- name: artifacts_of
+-- The names of a run's artifacts, unless it has moved on since entry ?2.
+SELECT (SELECT json_group_array(json(item)) FROM items
+    WHERE items.run_id = runs.run_id AND field = 'artifacts' AND json_valid(item))
+FROM runs WHERE run_id = ?1 AND version = ?2;
+
+-- name: artifacts_go
+INSERT INTO artifacts_gone (run_id, at, rule, behind) VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING;
+
+-- name: artifacts_behind
+SELECT run_id, behind FROM artifacts_gone INDEXED BY artifacts_gone_behind
+WHERE behind IS NOT NULL ORDER BY run_id LIMIT ?;
+
+-- name: artifacts_cleared
+UPDATE artifacts_gone SET behind = NULL WHERE run_id = ?;
+
+-- name: artifacts_gone
+SELECT at, rule FROM artifacts_gone WHERE run_id = ?;
+
+-- name: sizes
+-- About how many bytes the runs take that ?1 lists: what is in their rows, and a fifth more for indexes and pages.
+SELECT run_id, (
+    length(CAST(state AS BLOB)) + (SELECT length(CAST(brief AS BLOB)) FROM briefs WHERE briefs.run_id = runs.run_id)
+    + (SELECT coalesce(sum(length(CAST(item AS BLOB)) + 60), 0) FROM items WHERE items.run_id = runs.run_id)
+    + (SELECT sum(length(CAST(event AS BLOB)) + 240) FROM journal WHERE journal.run_id = runs.run_id) + 500
+) * 6 / 5
+FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
+
+-- name: bytes_of
+-- The texts of a run in all tables, and what rows and indexes take beside them, some 150 bytes each.
+SELECT 1000 + length(CAST(state AS BLOB))
+    + (SELECT length(CAST(brief AS BLOB)) FROM briefs WHERE briefs.run_id = runs.run_id)
+    + (SELECT sum(150 + length(CAST(event AS BLOB))) FROM journal WHERE journal.run_id = runs.run_id)
+    + (SELECT coalesce(sum(150 + length(CAST(item AS BLOB))), 0) FROM items WHERE items.run_id = runs.run_id)
+FROM runs WHERE run_id = ?;

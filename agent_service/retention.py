@@ -1,0 +1,124 @@
+"""How long what is kept of runs that have ended: the rules, and what letting runs go needs of the store and beside it.
+Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+from agent_service.core.waiting import Status
+
+LISTED = 1000
+
+Kind = Literal["journal", "workspaces", "artifacts"]
+Place = tuple[datetime, str] | None
+"""Where a search goes on: after the run that had its newest entry then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run that may go: how it ended, with which entry, and when."""
+
+    run_id: str
+    status: Status
+    version: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """What of a run that is gone may be there still: its artifacts, by path, and its folder unless only they went."""
+
+    run_id: str
+    artifacts: tuple[str, ...]
+    folder: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """Runs that ended so, and had their newest entry before that; one that escalated, also before the other."""
+
+    statuses: frozenset[Status]
+    before: datetime
+    escalated_before: datetime
+    with_artifacts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """`days` that runs are kept by how they ended, and their `artifacts`; the `most` bytes of each kind. A run that has
+    escalated can be answered for the time `reopens`, and only days of its own make it go earlier."""
+
+    days: Mapping[Status, timedelta] = field(default_factory=dict)
+    artifacts: timedelta | None = None
+    most: Mapping[Kind, int] = field(default_factory=dict)
+    reopens: timedelta = timedelta(0)
+
+    def __bool__(self) -> bool:
+        return bool(self.days or self.artifacts is not None or self.most)
+
+
+class Forgetting(Protocol):
+    """The store, as it lets runs go. All methods raise TryAgain."""
+
+    async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
+        """Runs of which all is done and that no open run needs, the oldest first."""
+
+    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """Have these go, durably, each but for its tombstone; those that went. One that has moved on stays, and one
+        that is not as it was sealed."""
+
+    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """Note that their artifacts went, durably."""
+
+    async def behind(self, limit: int) -> Sequence[Behind]:
+        """What is gone, and not known to be removed."""
+
+    async def cleared(self, removed: Sequence[Behind]) -> None:
+        """It is removed."""
+
+    async def total(self) -> int:
+        """Bytes that the journal and what lies beside it take."""
+
+    async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
+        """About how many of them are of these runs."""
+
+    async def give_back(self) -> bool:
+        """Give some of the room back that nothing needs; whether there is more of it."""
+
+
+class Belongings(Protocol):
+    """What runs have beside the store. All methods raise TryAgain."""
+
+    async def remove(self, gone: Sequence[Behind]) -> None:
+        """Durably."""
+
+    async def sizes(self, kind: Kind) -> Mapping[str, int]:
+        """Bytes of each run that has any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Going:
+    """Runs that go, or whose artifacts go, by one rule."""
+
+    rule: str
+    runs: tuple[Ended, ...]
+    artifacts: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Pruned:
+    """What went, or would go: how many runs by each rule, and of how many the artifacts alone; the first of them by
+    name. `more`: the time that there was is over, and there is more. `trouble`: why files of them are still there."""
+
+    runs: dict[str, int] = field(default_factory=dict)
+    artifacts: dict[str, int] = field(default_factory=dict)
+    listed: list[tuple[Ended, str]] = field(default_factory=list)
+    more: bool = False
+    trouble: str = ""
+
+    def add(self, going: Going) -> None:
+        of = self.artifacts if going.artifacts else self.runs
+        of[going.rule] = of.get(going.rule, 0) + len(going.runs)
+        self.listed += [(run, going.rule) for run in going.runs[: LISTED - len(self.listed)]]

@@ -1,0 +1,116 @@
+"""Runs that are kept no longer, on SQLite: which may go, their going, and what of them lies elsewhere still.
+
+    those whose time is over ─▶ one transaction: a tombstone in the place of each ─▶ its folder and its artifacts are
+    removed ─▶ that is noted
+
+A crash leaves a run that is there whole, or one that is gone and of which files are there still: those are removed by
+the next pass. What is not as its agent sealed it stays: nobody gets rid of evidence by waiting.
+"""
+
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import starmap
+
+from agent_service.core.waiting import Status
+from agent_service.retention import Behind, Ended, Over, Place
+from agent_service.store.graves import row_of, tombstone_of
+from agent_service.store.seals import Seals
+from agent_service.store.sql.queries import load_queries
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
+
+OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
+"""The tables that hold something of a run, each before those that it refers to."""
+
+Intact = Callable[[str], Awaitable[bool]]
+
+
+class SqliteForgetting:
+    """Fills the port Forgetting. `intact`: whether a run is as it was sealed. A full or locked disk raises TryAgain."""
+
+    def __init__(self, database: SqliteFile, seals: Seals | None, intact: Intact) -> None:
+        self._database = database
+        self._seals = seals
+        self._intact = intact
+        self._sql = load_queries()
+
+    async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
+        """As the port says."""
+        statuses = json.dumps([status.value for status in over.statuses])
+        since, run_id = (microseconds(after[0]), after[1]) if after else (0, "")
+        before, escalated_before = microseconds(over.before), microseconds(over.escalated_before)
+        values = statuses, before, since, run_id, int(over.with_artifacts), limit, escalated_before
+        rows = await self._database.read(self._sql["ended"], values)
+        return [
+            Ended(run_id=run_id, status=Status(status), version=version, at=instant(touched_at))
+            for run_id, status, version, touched_at in rows
+        ]
+
+    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """As the port says."""
+        intact = [run for run in runs if await self._intact(run.run_id)]
+        if not intact:
+            return []
+        return await self._database.write(partial(self._forget, intact, rule, now))
+
+    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """As the port says."""
+        return await self._database.write(partial(self._forget_artifacts, runs, rule, now))
+
+    async def behind(self, limit: int) -> Sequence[Behind]:
+        """As the port says."""
+        runs = await self._database.read(self._sql["behind"], (limit,))
+        artifacts = await self._database.read(self._sql["artifacts_behind"], (limit,))
+        return [*starmap(_behind, runs), *(replace(_behind(*row), folder=False) for row in artifacts)]
+
+    async def cleared(self, removed: Sequence[Behind]) -> None:
+        """As the port says."""
+        await self._database.write(partial(self._cleared, removed))
+
+    async def total(self) -> int:
+        """As the port says."""
+        return await self._database.used()
+
+    async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
+        """As the port says."""
+        return dict(await self._database.read(self._sql["sizes"], (json.dumps(run_ids),)))
+
+    async def give_back(self) -> bool:
+        """As the port says."""
+        return await self._database.shrink()
+
+    def _forget(
+        self, runs: Sequence[Ended], rule: str, now: datetime, connection: sqlite3.Connection
+    ) -> Sequence[Behind]:
+        gone = []
+        for run in runs:
+            for *told, artifacts in connection.execute(self._sql["going"], (run.run_id, run.version)).fetchall():
+                tombstone = tombstone_of((*told, microseconds(now), rule, None))
+                seal = self._seals.bury(tombstone) if self._seals else None
+                connection.execute(self._sql["bury"], (*row_of(replace(tombstone, seal=seal)), artifacts))
+                for table in OF_A_RUN:
+                    connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))  # noqa: S608 - ours
+                gone.append(_behind(run.run_id, artifacts))
+        return gone
+
+    def _forget_artifacts(
+        self, runs: Sequence[Ended], rule: str, now: datetime, connection: sqlite3.Connection
+    ) -> Sequence[Behind]:
+        gone = []
+        for run in runs:
+            for (artifacts,) in connection.execute(self._sql["artifacts_of"], (run.run_id, run.version)).fetchall():
+                values = run.run_id, microseconds(now), rule, artifacts
+                if connection.execute(self._sql["artifacts_go"], values).rowcount:
+                    gone.append(replace(_behind(run.run_id, artifacts), folder=False))
+        return gone
+
+    def _cleared(self, removed: Sequence[Behind], connection: sqlite3.Connection) -> None:
+        for one in removed:
+            connection.execute(self._sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,))
+
+
+def _behind(run_id: str, artifacts: str) -> Behind:
+    return Behind(run_id=run_id, artifacts=tuple(filter(None, map(str, json.loads(artifacts)))))

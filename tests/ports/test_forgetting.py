@@ -1,0 +1,178 @@
+# ruff: noqa: S608 # names of our own tables
+"""What becomes of runs that are kept no longer in the store of one agent, and what is left of them."""
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agent_service.core.waiting import FINAL, Status
+from agent_service.errors import WakeConflict
+from agent_service.journal import Commit
+from agent_service.retention import Ended, Over
+from agent_service.store.forgetting import OF_A_RUN
+from agent_service.store.seals import Seals
+from agent_service.store.sql.database import FILE
+from agent_service.store.sqlite import SqliteStore
+from groundwork.service.key_ring import KeyRing
+from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
+from tests.ports.stores import as_loaded, stored
+
+RULE = "agent.keep_runs.done_days: 1"
+LATER = NOON + timedelta(days=2)
+EVERYTHING = Over(statuses=FINAL, before=LATER, escalated_before=LATER)
+RUN, ANOTHER = run_id(1), run_id(2)
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    return KeyRing.open(tmp_path / "agent.keys")
+
+
+@pytest.fixture
+async def store(tmp_path: Path, ring: KeyRing) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore.open(tmp_path, seals=Seals(ring)) as store:
+        yield store
+
+
+async def done(store: SqliteStore, number: int, *, steps: int = 1) -> Commit:
+    """A run that has ended, of which all is done."""
+    last = await stored(store, whole_run(number, steps=steps))
+    await settled(store, number, last.entry.seq)
+    return last
+
+
+async def settled(store: SqliteStore, number: int, seq: int) -> None:
+    store.told(run_id(number), seq)
+    store._write_told()
+    await store._database.write(lambda _: None)
+
+
+async def may_go(store: SqliteStore, over: Over = EVERYTHING) -> list[str]:
+    return [run.run_id for run in await store.forgetting.ended(over, None, 100)]
+
+
+async def forget(store: SqliteStore) -> list[str]:
+    """All that may go."""
+    ended = await store.forgetting.ended(EVERYTHING, None, 100)
+    return [gone.run_id for gone in await store.forgetting.forget(ended, RULE, LATER)]
+
+
+def rows_of(folder: Path, of_run: str) -> dict[str, int]:
+    with contextlib.closing(sqlite3.connect(folder / FILE)) as connection:
+        counts = {
+            table: connection.execute(f"SELECT count(*) FROM {table} WHERE run_id = ?", (of_run,)).fetchone()[0]
+            for table in OF_A_RUN
+        }
+    return {table: count for table, count in counts.items() if count}
+
+
+async def test_of_a_run_that_goes_nothing_is_left_but_its_tombstone(store: SqliteStore, tmp_path: Path) -> None:
+    last, other = await done(store, 1), await stored(store, whole_run(2)[:4])
+    assert await forget(store) == [RUN]
+    tombstone = await store.tombstone(RUN)
+    assert tombstone is not None
+    assert (tombstone.status, tombstone.version, tombstone.head) == (Status.DONE, last.entry.seq, last.entry.hash)
+    assert (tombstone.rule, tombstone.gone_at, tombstone.ended_at) == (RULE, LATER, last.entry.at)
+    assert rows_of(tmp_path, RUN) == {}
+    assert await store.load(RUN) is None
+    assert [line.run_id for line in await store.runs(limit=5)] == [ANOTHER]
+    assert {status: runs for status, runs in (await store.counts()).items() if runs} == {Status.RUNNING: 1}
+    assert await store.load(ANOTHER) == as_loaded(other)
+    assert await store.tombstone(ANOTHER) is None
+
+
+async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(store: SqliteStore) -> None:
+    await done(store, 1)
+    await forget(store)
+    again = accepted(3, wake_id="wake-1")
+    assert await store.run_of("wake-1") == RUN
+    assert await store.accept(wake_of(again), again) == RUN
+    with pytest.raises(WakeConflict):
+        await store.accept(replace(wake_of(again), digest="another"), again)
+    assert await store.load(run_id(3)) is None
+
+
+async def test_places_in_the_journal_of_all_runs_are_never_given_twice(store: SqliteStore) -> None:
+    last = await done(store, 1)
+    await forget(store)
+    assert store.newest() == last.entry.seq
+    await stored(store, [accepted(2)])
+    assert [place.position for place in store.places(0, 10)] == [last.entry.seq + 1]
+
+
+async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done(store: SqliteStore) -> None:
+    await stored(store, whole_run(1)[:5])
+    await stored(store, whole_run(2))
+    assert await may_go(store) == []
+    await settled(store, 2, len(whole_run(2)))
+    assert await may_go(store) == [ANOTHER]
+    assert await may_go(store, replace(EVERYTHING, before=NOON)) == []
+    assert await may_go(store, replace(EVERYTHING, statuses=frozenset({Status.FAILED}))) == []
+
+
+async def test_a_run_that_has_moved_on_since_it_was_looked_at_stays(store: SqliteStore) -> None:
+    last = await done(store, 1)
+    seen = Ended(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
+    assert await store.forgetting.forget([seen], RULE, LATER) == []
+    assert await store.load(RUN) == as_loaded(last)
+
+
+async def test_a_run_that_other_hands_have_changed_stays_as_evidence(store: SqliteStore, tmp_path: Path) -> None:
+    await done(store, 1)
+    await done(store, 2)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
+        hand.execute("UPDATE runs SET summary = 'all is well' WHERE run_id = ?", (RUN,))
+    assert await forget(store) == [ANOTHER]
+
+
+async def test_runs_are_found_page_by_page_oldest_first(store: SqliteStore) -> None:
+    for number in range(1, 6):
+        await done(store, number)
+    first = await store.forgetting.ended(EVERYTHING, None, 3)
+    rest = await store.forgetting.ended(EVERYTHING, (first[-1].at, first[-1].run_id), 3)
+    assert [run.run_id for run in (*first, *rest)] == [run_id(number) for number in range(1, 6)]
+
+
+CHANGED = {
+    "how it ended": "UPDATE gone SET status = 'failed'",
+    "when it went": "UPDATE gone SET at = at + 1",
+    "how much it was": "UPDATE gone SET version = version + 1, last = last + 1",
+    "whose wake it was": "UPDATE gone SET wake_id = 'another'",
+    "a forged one": "INSERT INTO gone SELECT run_id || 'x', wake_id, wake_digest, status, version, head, first, last, "
+    "ended_at, at, rule, seal, behind FROM gone",
+}
+
+
+@pytest.mark.parametrize("hand", CHANGED.values(), ids=CHANGED)
+async def test_a_tombstone_that_other_hands_have_changed_is_found(
+    store: SqliteStore, ring: KeyRing, tmp_path: Path, hand: str
+) -> None:
+    await done(store, 1)
+    await forget(store)
+    assert await store.standing(Seals(ring)).unfitting() == {}
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as connection:
+        connection.execute(hand)
+    assert len(await store.standing(Seals(ring)).unfitting()) == 1
+
+
+async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: SqliteStore) -> None:
+    await done(store, 1)
+    await forget(store)
+    left = await store.forgetting.behind(10)
+    assert [(one.run_id, one.folder) for one in left] == [(RUN, True)]
+    await store.forgetting.cleared(left)
+    assert await store.forgetting.behind(10) == []
+
+
+async def test_a_run_counts_for_the_anchors_when_it_is_gone(store: SqliteStore, ring: KeyRing) -> None:
+    await done(store, 1)
+    await stored(store, [first := accepted(2), started(first)])
+    standing = store.standing(Seals(ring))
+    before = standing.now(), await standing.counted()
+    await forget(store)
+    assert (standing.now(), await standing.counted()) == before

@@ -1,6 +1,7 @@
 """What people read of runs, as it is kept up: the folders of runs, and their traces.
 
-one agent with a store of its own   the folders follow the journal all the time, and the traces with them
+one agent with a store of its own   the folders follow the journal all the time, and the traces with them; pages of runs
+                                    that ended long ago are written again when somebody asks for them
 several agents that share one       a folder is written by whoever is asked for it; each sends what its own entries
                                     add to traces, and the heir of a dead one what that may not have sent
 """
@@ -14,7 +15,7 @@ from agent_service.moments import Moment
 from agent_service.ports import Artifacts
 from agent_service.recovery import FORGETTABLE
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.on_demand import OnDemand
+from agent_service.telling.folder.on_demand import OnDemand, PutAway
 from agent_service.telling.folder.projector import Outcome, Projector
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
@@ -68,7 +69,7 @@ def kept_in_step(process: TrailProcess, workspaces: Path, store: SqliteStore, ar
     """Of an agent that has its store for itself."""
     workspace = Workspace(workspaces)
     projector = Projector(process, workspace, artifacts, on_damage=store.quarantine)
-    files = RunFiles(workspace, store, artifacts)
+    files = RunFiles(workspace, store, artifacts, PutAway(store, projector, workspace).bring_back)
     return PaperTrail(process=process, projector=projector, files=files, kept=workspace, shared=False)
 
 
@@ -77,7 +78,7 @@ def written_on_demand(
 ) -> PaperTrail:
     """Of one of several agents; `folder` is its own."""
     workspace, kept = Workspace(workspaces), Workspace(folder)
-    asked = OnDemand(store, Projector(process, workspace, artifacts, on_damage=store.quarantine))
+    asked = OnDemand(store, Projector(process, workspace, artifacts, on_damage=store.quarantine), workspace)
     files = RunFiles(workspace, store, artifacts, asked.bring_up_to_date)
     projector = Projector(Tracing(process), kept, artifacts)
     return PaperTrail(process=process, projector=projector, files=files, kept=kept, shared=True)

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
@@ -32,11 +33,13 @@ from groundwork.telemetry.span import Span
 from schemas import subjects
 
 if TYPE_CHECKING:
+    from agent_service.telling.folder.shelf import Shelf
     from agent_service.telling.folder.writer import TrailWriter
     from agent_service.telling.spans.sending import Traces
 
 IDLE_S = 60.0
 """It starts in a third of a second, and holds some 40 MB."""
+KEEP_PAGES = 25
 YIELDING = 19
 """Where the processors do not suffice for all, the turns come first."""
 MOST_LEAVES = 4096
@@ -48,10 +51,12 @@ LONGEST_REQUEST = 1 << 24
 class Telling:
     """Where traces are sent, and how the process logs. It comes by a pipe: others may read a command line.
 
-    `member`: which one the agent is of those that share a store; empty where it has one for itself.
+    `member`: which one the agent is of those that share a store; empty where it has one for itself. `keep_pages`: of
+    how many ended runs the pages stay in their folders.
     """
 
     member: str = ""
+    keep_pages: int = KEEP_PAGES
     receiver: Receiver | None = None
     content: bool = False
     log_level: str = "warning"
@@ -167,12 +172,19 @@ async def answer(store: Path, workspaces: Path) -> None:
         archive, workspace = SqliteStore(database), Workspace(workspaces)
         async with _traces(telling, archive, store if telling.member else workspaces) as traces:
             on_told = traces.take if traces and not telling.member else nobody
-            writer = TrailWriter(archive, workspace, on_told)
+            writer = TrailWriter(archive, workspace, on_told, await _shelf(archive, workspace, telling.keep_pages))
             async for line in requests:
                 request = _REQUEST.validate_json(line)
                 answered = await _answered(request, writer, traces)
                 sys.stdout.buffer.write(_ANSWER.dump_json(answered) + b"\n")
                 sys.stdout.buffer.flush()
+
+
+async def _shelf(archive: SqliteStore, workspace: Workspace, keep: int) -> "Shelf":
+    from agent_service.telling.folder.shelf import Shelf
+
+    going_on = set(await archive.unsettled(datetime.now(UTC)))
+    return Shelf(workspace, keep, [run_id for run_id in workspace.runs() if run_id not in going_on])
 
 
 async def _answered(request: _Request, writer: "TrailWriter", traces: "Traces | None") -> dict[str, Outcome]:

@@ -102,6 +102,7 @@ class DeadLetter:
         return {
             "id": self.id,
             "at": rfc3339(self.buried),
+            "status": self.settled.deed if self.settled else "open",
             "state": self.settled.deed if self.settled else "open",
             "subject": self.subject,
             "reason": self.said("Reason"),

@@ -71,7 +71,7 @@ class Timeline:
                 self.seq, self._state = moment.entry.seq, moment.after.status
 
     def view(self, run_id: str) -> TimelineView:
-        return TimelineView(run_id=run_id, state=self._state, items=self._items.all())
+        return TimelineView(run_id=run_id, status=self._state, items=self._items.all())
 
     def _happened(self, moment: Moment) -> None:
         """What the event itself closes, or is."""

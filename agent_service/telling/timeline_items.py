@@ -5,9 +5,8 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from agent_service.core.phases import Phase
-from agent_service.core.waiting import Status
 from agent_service.moments import Moment
-from agent_service.telling.view import View
+from agent_service.telling.view import OfRun, View
 from schemas.events import ToolError
 from schemas.fields import Instant
 
@@ -72,11 +71,9 @@ class TimelineItem(View):
     depth: int = 0
 
 
-class TimelineView(View):
+class TimelineView(OfRun):
     """`items` are in the order in which they began."""
 
-    run_id: str
-    state: Status
     items: tuple[TimelineItem, ...]
 
 

@@ -12,7 +12,6 @@ from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
 from agent_service.core.state import Child, RunState
-from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
 from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
@@ -20,7 +19,7 @@ from agent_service.telling.asks import AsksView, asks_view, reopens_until
 from agent_service.telling.heard import Heard
 from agent_service.telling.step_views import PendingView, StepView, pending_views, step_views
 from agent_service.telling.tasks import Tasks
-from agent_service.telling.view import View
+from agent_service.telling.view import OfRun, View
 from schemas.events import BudgetUse, DoneItem
 from schemas.fields import Instant
 
@@ -79,8 +78,8 @@ class ChildView(View):
     round: int | None
 
 
-class RunView(View):
-    """One run. `state` is its status; `class` names its ending or why it pauses; `steps` has the pending ones too.
+class RunView(OfRun):
+    """One run. `class` names its ending or why it pauses; `steps` has the pending ones too.
 
     `pendings` are the attempts whose results it waits for, of which there are several only while reads or tasks run
     side by side; `pending` is the first.
@@ -90,17 +89,17 @@ class RunView(View):
     does so, null where none does.
 
     `parent_run_id` is the run that started it, or that a caller named as such; `depth` is how many agents called each
-    other to get here; `children` are the runs that it started.
+    other to get here; `children` are the runs that it started. `caller` is who asked for it, such as `token ci` or
+    `bus`; empty where the API has no tokens.
 
     `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
     """
 
-    run_id: str
     parent_run_id: str | None
     depth: int
     children: tuple[ChildView, ...]
     wake_id: str
-    state: Status
+    caller: str
     accepted_at: Instant
     started_at: Instant | None
     updated_at: Instant
@@ -129,15 +128,14 @@ class RunView(View):
     stopped: str = ""
 
 
-class RunLineView(View):
+class RunLineView(OfRun):
     """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's.
 
     `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
     """
 
-    run_id: str
     wake_id: str
-    state: Status
+    caller: str
     goal: str
     summary: str
     accepted_at: Instant
@@ -172,7 +170,8 @@ def run_view(
         depth=run.brief.depth,
         children=tuple(map(_child, run.children)),
         wake_id=run.wake_id,
-        state=run.status,
+        status=run.status,
+        caller=run.brief.caller,
         accepted_at=run.accepted_at,
         started_at=run.started_at,
         updated_at=run.updated_at,
@@ -208,7 +207,7 @@ def _child(child: Child) -> ChildView:
 def line_view(line: RunLine) -> RunLineView:
     told = asdict(line)
     del told["waits_for"]
-    return RunLineView(state=told.pop("status"), waiting_for=waiting_for_view(line.waits_for), **told)
+    return RunLineView(waiting_for=waiting_for_view(line.waits_for), **told)
 
 
 def waiting_for_view(waits_for: WaitsFor | None) -> WaitingForView | None:

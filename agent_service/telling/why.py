@@ -33,7 +33,7 @@ from agent_service.telling.letters import DeadLetter
 from agent_service.telling.plain import instant
 from agent_service.telling.rests import question_of, rests_for
 from agent_service.telling.sayings import attempt_of
-from agent_service.telling.view import View
+from agent_service.telling.view import OfRun, View
 from agent_service.telling.views import RemedyView
 from agent_service.telling.whereabouts import Whereabouts
 from schemas.fields import Instant
@@ -63,11 +63,9 @@ class FactView(View):
     text: str
 
 
-class WhyView(View):
+class WhyView(OfRun):
     """The diagnosis of a run. `verdict` says in a sentence why it stands there."""
 
-    run_id: str
-    state: Status
     waiting_for: WaitView | None
     facts: tuple[FactView, ...]
     verdict: str
@@ -101,7 +99,7 @@ def why_view(run: RunState, seen: Seen) -> WhyView:
     verdict, remedy_now = _verdict(run, seen)
     return WhyView(
         run_id=run.run_id,
-        state=run.status,
+        status=run.status,
         waiting_for=_waiting_for(run),
         facts=tuple(FactView(what=what, text=text) for what, text in _facts(run, seen)),
         verdict=verdict,

@@ -89,4 +89,4 @@ def test_every_run_that_gathers_has_a_view(root: Part, chance: Random) -> None:
     gathering = played(root, chance, moves=chance.randint(1, 40))
     entries = list(gathering.entries())
     view = run_view(gathering.state, Heard(entries), Tasks(retell(entries)))
-    assert view.model_validate_json(view.model_dump_json(by_alias=True)) == view
+    assert view.model_validate_json(view.model_dump_json(by_alias=True, exclude_computed_fields=True)) == view

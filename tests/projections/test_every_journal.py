@@ -44,7 +44,7 @@ def test_every_run_and_every_entry_has_a_view(story: Script) -> None:
     commits = commits_of(story)
     entries = [commit.entry for commit in commits]
     view = run_view(commits[-1].state, Heard(entries))
-    assert view.model_validate_json(view.model_dump_json(by_alias=True)) == view
+    assert view.model_validate_json(view.model_dump_json(by_alias=True, exclude_computed_fields=True)) == view
     assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
     assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]
 

@@ -56,7 +56,7 @@ class Agent:
         self.store = store
         self.workspace = Workspace(folder / "workspaces")
         self.writer = Counting(TrailWriter(store, self.workspace))
-        on_demand = OnDemand(store, Projector(self.writer, self.workspace, shelf))
+        on_demand = OnDemand(store, Projector(self.writer, self.workspace, shelf), self.workspace)
         self.files = RunFiles(self.workspace, store, shelf, on_demand.bring_up_to_date)
 
     async def commits(self, commit: Commit) -> None:

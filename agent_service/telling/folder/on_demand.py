@@ -1,6 +1,7 @@
 """A run's folder is written when somebody asks for it: where several agents share a store, none writes those of all.
 
-Whoever is asked knows the newest entry of the run, wherever it was committed, and its pages are as new as that.
+Whoever is asked knows the newest entry of the run, wherever it was committed, and its pages are as new as that. Of an
+agent that has its store for itself only those are asked for that were put away.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from agent_service.journal import Run
 from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
 
 REMEMBERED_RUNS = 1024
@@ -24,9 +26,10 @@ class Runs(Protocol):
 class OnDemand:
     """Brings folders up to date, one after the other."""
 
-    def __init__(self, runs: Runs, projector: Projector) -> None:
+    def __init__(self, runs: Runs, projector: Projector, workspace: Workspace) -> None:
         self._runs = runs
         self._projector = projector
+        self._workspace = workspace
         self._written: OrderedDict[str, str] = OrderedDict()
         """Of the runs that were asked for last: the hash of the newest entry that their folders tell."""
         self._turn = asyncio.Lock()
@@ -35,11 +38,33 @@ class OnDemand:
         """Raises Damaged, and TryAgain where it cannot be written now."""
         async with self._turn:
             run = await self._runs.load(run_id)
-            if run is None or self._written.get(run_id) == run.head:
+            if run is None or (self._written.get(run_id) == run.head and await _is_there(self._workspace, run_id)):
                 return
-            if why := await self._projector.write(run_id):
-                raise TryAgain(f"the files of run {run_id} are not written: {why}; ask again")
+            await _write(self._projector, run_id)
             self._written[run_id] = run.head
             self._written.move_to_end(run_id)
             if len(self._written) > REMEMBERED_RUNS:
                 self._written.popitem(last=False)
+
+
+class PutAway:
+    """Writes pages again that were put away."""
+
+    def __init__(self, runs: Runs, projector: Projector, workspace: Workspace) -> None:
+        self._runs = runs
+        self._projector = projector
+        self._workspace = workspace
+
+    async def bring_back(self, run_id: str) -> None:
+        """Raises Damaged, and TryAgain where they cannot be written now."""
+        if not await _is_there(self._workspace, run_id) and await self._runs.load(run_id):
+            await _write(self._projector, run_id)
+
+
+async def _is_there(workspace: Workspace, run_id: str) -> bool:
+    return await asyncio.to_thread(workspace.has_pages, run_id)
+
+
+async def _write(projector: Projector, run_id: str) -> None:
+    if why := await projector.write(run_id):
+        raise TryAgain(f"the files of run {run_id} are not written: {why}; ask again")

@@ -9,7 +9,8 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,6 +96,13 @@ class Projector:
         """Write one run now, artifacts too; why that has to be done again, or nothing."""
         async with self._turn:
             return await self._completed(run_id, (await self._writer.write((run_id,)))[run_id])
+
+    @asynccontextmanager
+    async def at_rest(self, forgotten: Collection[str]) -> AsyncIterator[None]:
+        """Inside, nothing is written; and the runs that are `forgotten` are not to be written any more."""
+        async with self._turn:
+            self._marks.drop(forgotten)
+            yield
 
     async def flush(self) -> None:
         """Write all that is marked now, once. What fails stays marked."""
@@ -186,6 +194,14 @@ class Marks:
             self.mark(run_id, delay_s)
             longest = max(longest, delay_s)
         return longest
+
+    def drop(self, run_ids: Iterable[str]) -> None:
+        """They are not to be written any more."""
+        for run_id in run_ids:
+            self._due.pop(run_id, None)
+            self._failures.pop(run_id, None)
+        if not self._due:
+            self._any.clear()
 
     def settled(self, run_ids: Collection[str]) -> None:
         """They were written, or given up: past failures count no more."""

@@ -40,9 +40,14 @@ class IllegalName(ValueError):
 
 def checked(run_id: str) -> str:
     """The run's folder below the root. Raises IllegalName for what is not `run_` and a ULID."""
-    if not _RUN_ID.fullmatch(run_id):
+    if not is_run(run_id):
         raise IllegalName(f"{run_id[:80]!r} is no run id of ours ({_RUN_ID.pattern}): it has no folder")
     return run_id
+
+
+def is_run(name: str) -> bool:
+    """Whether a folder can be one of a run."""
+    return bool(_RUN_ID.fullmatch(name))
 
 
 def place_of(path: str) -> tuple[str, str]:

@@ -2,11 +2,12 @@
 
 In this order: each entry continues the one before (its hash), each entry leads to the effects that were noted with it
 (the fold), each file is what the journal gives, each artifact is the one that the journal names, and nothing else lies
-there. A journal that lost its last entries, or was written anew with all its hashes, shows in the files only.
+there. Of a run that has ended the pages may be put away, all of them. A journal that lost its last entries, or was
+written anew with all its hashes, shows in the files only.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -15,8 +16,8 @@ from typing import Literal
 from agent_service.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
 from agent_service.moments import Moment, retell
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.telling.folder.workspace import Listing, Workspace
+from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.trace import TRACE, broken_line
 from agent_service.telling.pages.trail import pages_of
 
@@ -55,10 +56,11 @@ def verify(
     flaw = _flaw_in_journal(entries, run_id)
     if flaw:
         return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
-    listing = workspace.files(run_id)
+    listing, moments = workspace.files(run_id), tuple(retell(entries))
+    pages = () if _put_away(moments, listing) else pages_of(moments)
+    judges = _judges(moments, pages, stored or {})
     if listing is None:
-        return [Flaw(kind="missing", place=".", text="the run has no folder")]
-    judges = _judges(tuple(retell(entries)), stored or {})
+        return [Flaw(kind="missing", place=".", text="the run has no folder")] if judges else []
     judged = [_judged(workspace, run_id, path, judge) for path, judge in judges.items()]
     lying = (*(file.path for file in listing.files), *listing.foreign)
     extra = [Flaw(kind="extra", place=path, text="is no file of this run") for path in lying if path not in judges]
@@ -88,10 +90,18 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     return None
 
 
-def _judges(moments: Sequence[Moment], stored: Mapping[str, bytes]) -> dict[str, _Judge]:
+def _put_away(moments: Sequence[Moment], listing: Listing | None) -> bool:
+    """Whether the run has ended and none of its pages is there: they are written when somebody asks for them."""
+    lying = {file.path for file in listing.files} if listing else set()
+    return moments[-1].after.final and lying.isdisjoint(FILES)
+
+
+def _judges(
+    moments: Sequence[Moment], pages: Iterable[tuple[str, str]], stored: Mapping[str, bytes]
+) -> dict[str, _Judge]:
     """How to judge the content of each file that the run has, by path."""
     judges: dict[str, _Judge] = {
-        name: partial(_flaw_in_page, moments, name, expected.encode()) for name, expected in pages_of(moments)
+        name: partial(_flaw_in_page, moments, name, expected.encode()) for name, expected in pages
     }
     for artifact in named_artifacts(moments):
         if is_artifact_path(artifact.path):

@@ -9,6 +9,7 @@ import hashlib
 import heapq
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_service.telling.folder.disk import Unsafe, content, folder, plain_file, sync_file_system
-from agent_service.telling.folder.staging import ARTIFACTS, STAGING, Batch, Files, IllegalName, checked, place_of
+from agent_service.telling.folder.staging import (
+    ARTIFACTS,
+    STAGING,
+    Batch,
+    Files,
+    IllegalName,
+    checked,
+    is_run,
+    place_of,
+)
+from agent_service.telling.outputs import FILES
 from agent_service.telling.plain import one_line
 from groundwork.service import private_file
 
@@ -24,6 +35,8 @@ CAUGHT_UP = ".caught-up"
 MAX_BYTES = 64 << 20
 """What is read of one file, or hashed for a list."""
 MAX_LISTED = 1_000
+BLOCK = 512
+"""Bytes of what a file system counts by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +109,53 @@ class Workspace:
         except FileNotFoundError:
             return None
 
-    def remove(self, run_id: str) -> None:
-        """Delete the run's folder and all in it; what links point to stays. It need not exist."""
-        name = checked(run_id)
+    def remove(self, *run_ids: str) -> None:
+        """Delete the runs' folders and all in them; what links point to stays. They need not exist."""
         with self._writing() as (root, _):
-            try:
-                shutil.rmtree(name, dir_fd=root)
-            except FileNotFoundError:
-                return
-            sync_file_system(root)
+            if [name for name in map(checked, run_ids) if _removed(name, root)]:
+                sync_file_system(root)
+
+    def remove_artifacts(self, *run_ids: str) -> None:
+        """The same of the folders that their copies of artifacts are in."""
+        with self._writing() as (root, _):
+            if [name for name in map(checked, run_ids) if _without_artifacts(name, root)]:
+                sync_file_system(root)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes on the disk of each run that has a folder."""
+        if not self._root.is_dir():
+            return {}
+        runs = (place for place in os.scandir(self._root) if is_run(place.name) and place.is_dir(follow_symlinks=False))
+        return {run.name: _bytes_in(run) for run in runs}
+
+    def put_away(self, run_ids: Iterable[str]) -> None:
+        """Remove the pages of runs, and what else is in their folders not. Raises OSError."""
+        wanted = [checked(run_id) for run_id in run_ids]
+        if not wanted:
+            return
+        with self._writing() as (root, _):
+            for name in wanted:
+                with suppress(FileNotFoundError), folder(name, beneath=root) as run:
+                    _unlink_pages(run)
+                with suppress(OSError):  # its artifacts are there, or something that is not ours
+                    os.rmdir(name, dir_fd=root)
+
+    def has_pages(self, run_id: str) -> bool:
+        """Whether the run's pages are there. Raises IllegalName, and Unsafe where the folder is none."""
+        try:
+            with self._run(run_id) as run:
+                return not set(FILES).isdisjoint(_names(run))
+        except FileNotFoundError:
+            return False
+
+    def runs(self) -> list[str]:
+        """The runs that have a folder, the one that was changed last at the end."""
+        try:
+            with os.scandir(self._root) as found:
+                changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
+        except FileNotFoundError:
+            return []
+        return [name for _, name in sorted(changed) if is_run(name)]
 
     def note_caught_up(self) -> None:
         """Note that no run which ended before now waits to be written: as the time of an empty file, which takes no
@@ -141,6 +192,37 @@ class Workspace:
         name = checked(run_id)
         with self._opened() as root, folder(name, beneath=root) as run:
             yield run
+
+
+def _unlink_pages(run: int) -> None:
+    for page in FILES:
+        with suppress(FileNotFoundError):
+            os.unlink(page, dir_fd=run)
+
+
+def _removed(name: str, beneath: int) -> bool:
+    """Delete what is called so; whether it was there."""
+    try:
+        if stat.S_ISDIR(os.lstat(name, dir_fd=beneath).st_mode):
+            shutil.rmtree(name, dir_fd=beneath)
+        else:
+            os.unlink(name, dir_fd=beneath)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _without_artifacts(name: str, beneath: int) -> bool:
+    try:
+        with folder(name, beneath=beneath) as run:
+            return _removed(ARTIFACTS, run)
+    except (FileNotFoundError, Unsafe):
+        return False
+
+
+def _bytes_in(folder_of_run: os.DirEntry[str]) -> int:
+    below = (place for at, _, names in os.walk(folder_of_run) for place in (at, *(f"{at}/{name}" for name in names)))
+    return sum(os.lstat(place).st_blocks * BLOCK for place in below)
 
 
 def _listing(run: int) -> Listing:

@@ -12,6 +12,7 @@ from agent_service.moments import Journals, Moment, retell
 from agent_service.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
 from agent_service.telling.folder.projector import Outcome
+from agent_service.telling.folder.shelf import Shelf
 from agent_service.telling.folder.staging import Batch
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.pages.trail import pages_of
@@ -27,12 +28,15 @@ def nobody(_: Sequence[Moment]) -> None:
 
 
 class TrailWriter:
-    """From journals into the workspace. One run that fails never stops the others."""
+    """From journals into the workspace. One run that fails never stops the others. Without a `shelf` all pages stay."""
 
-    def __init__(self, journals: Journals, workspace: Workspace, on_told: OnTold = nobody) -> None:
+    def __init__(
+        self, journals: Journals, workspace: Workspace, on_told: OnTold = nobody, shelf: Shelf | None = None
+    ) -> None:
         self._journals = journals
         self._workspace = workspace
         self._on_told = on_told
+        self._shelf = shelf
 
     async def write(self, run_ids: Collection[str]) -> dict[str, Outcome]:
         """Write the runs' pages; what became of each. A run without entries gets no folder."""
@@ -40,6 +44,8 @@ class TrailWriter:
             with self._workspace.batch() as batch:
                 outcomes = {run_id: await self._staged(run_id, batch) for run_id in run_ids}
                 failed = batch.publish()
+            if self._shelf:
+                self._shelf.clear()
         except Exception as error:  # noqa: BLE001 - to show runs must never stop them
             failed, outcomes = dict.fromkeys(run_ids, error), {}
         return outcomes | {run_id: _failed(error) for run_id, error in failed.items()}
@@ -54,6 +60,8 @@ class TrailWriter:
                 return WRITTEN
             self._on_told(moments)
             batch.stage(run_id, {name: text.encode() for name, text in pages_of(moments)})
+            if self._shelf:
+                self._shelf.written(run_id, ended=moments[-1].after.final)
             return Outcome(missing=missing(self._workspace, moments))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be written
             return _failed(error)

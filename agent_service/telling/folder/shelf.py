@@ -1,0 +1,42 @@
+"""Which runs that have ended have their pages in their folders: those that were written last.
+
+Pages are a view of the journal, and six small files with their folder take more room on a disk than all that the
+journal holds of a run. So those of older runs are put away, and written again when somebody asks for them; artifacts
+stay.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from agent_service.telling.folder.workspace import Workspace
+
+AT_ONCE = 500
+"""Of many that lie there from before, so many are put away with each batch that is written."""
+
+log = logging.getLogger(__name__)
+
+
+class Shelf:
+    """`keep`: of how many runs the pages stay, at least one. `lying`: runs that have ended whose pages may be there,
+    the longest written first."""
+
+    def __init__(self, workspace: Workspace, keep: int, lying: Iterable[str] = ()) -> None:
+        self._workspace = workspace
+        self._keep = keep
+        self._lying = dict.fromkeys(lying)
+
+    def written(self, run_id: str, *, ended: bool) -> None:
+        """The pages of a run are there. Those of one that goes on stay."""
+        self._lying.pop(run_id, None)
+        if ended:
+            self._lying[run_id] = None
+
+    def clear(self) -> None:
+        """Put away what are too many. What cannot be put away now stays until the next start."""
+        surplus = list(self._lying)[: min(max(0, len(self._lying) - self._keep), AT_ONCE)]
+        for run_id in surplus:
+            del self._lying[run_id]
+        try:
+            self._workspace.put_away(surplus)
+        except OSError as error:
+            log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})

@@ -1,8 +1,10 @@
 """Artifacts in the object store bucket of the gateway: `artifacts/<name>` of a run is `<run_id>/<name>`."""
 
 import mimetypes
+from collections.abc import Mapping
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, TryAgain
 from schemas import subjects
@@ -29,8 +31,32 @@ class NatsArtifacts:
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         """As the port says."""
-        content_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
         try:
-            await self._bucket.put(f"{run_id}/{path.removeprefix(FOLDER)}", content, content_type)
+            await self._bucket.put(f"{run_id}/{path.removeprefix(FOLDER)}", content, content_type_of(path))
         except Failure as error:
             raise TryAgain(str(error)) from error
+
+    async def remove(self, run_id: str, path: str) -> None:
+        """Forget the content. Raises TryAgain."""
+        try:
+            await self._bucket.remove(f"{run_id}/{path.removeprefix(FOLDER)}")
+        except Refused:  # under such a name nothing is ever stored
+            return
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def sizes(self) -> Mapping[str, int]:
+        """Bytes of each run that has any. Raises TryAgain."""
+        sizes: dict[str, int] = {}
+        try:
+            for stored in await self._bucket.list():
+                run_id = stored.key.partition("/")[0]
+                sizes[run_id] = sizes.get(run_id, 0) + stored.size
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+        return sizes
+
+
+def content_type_of(path: str) -> str:
+    """By its name."""
+    return mimetypes.guess_type(path)[0] or "application/octet-stream"

@@ -87,6 +87,11 @@ class NatsSkills:
         own = (offer.executor for offer in self._own.values() if offer.executor)
         return frozenset((*answered, *own))
 
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What is left out of the offers, and why; and which settings name what nobody offers."""
+        return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(self._unknown)))
+
     def _stale(self) -> bool:
         return time.monotonic() - self._asked_at > self._fresh_s
 

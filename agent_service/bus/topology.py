@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from agent_service.bus.streams import GIB, shared_streams, streams
+from agent_service.bus.streams import COMPRESSED, GIB, shared_streams, streams
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
@@ -159,6 +159,7 @@ def _buckets(replicas: int, max_gib: float) -> tuple[BucketSpec | KeyValueSpec, 
             subjects.ARTIFACT_BUCKET,
             {
                 "description": "Agentic Loop: what tools brought that is too large for a message.",
+                **COMPRESSED,
                 "storage": "file",
                 "num_replicas": replicas,
                 "max_bytes": int(max_gib * GIB),

@@ -74,6 +74,21 @@ class ArtifactBucket:
             raise NoSuchArtifact(f"no artifact {key} in the bucket {self._name}") from error
         return found.data or b""
 
+    async def remove(self, key: str) -> None:
+        """Forget the artifact, all of it: no mark of it stays. There need be none."""
+        store = await self._store()
+        try:
+            found = await self._patiently(store.get_info(_checked(key)))
+        except NotFoundError:
+            return
+        await self._link.permitted()
+        name = base64.urlsafe_b64encode(key.encode()).decode()
+        for subject in (
+            f"$O.{self._name}.C.{found.nuid}",
+            f"$O.{self._name}.M.{name}",
+        ):  # without the name, nobody asks
+            await self._patiently(self._link.jetstream.purge_stream(f"OBJ_{self._name}", subject=subject))
+
     async def list(self, prefix: str = "") -> list[Stored]:
         """All artifacts whose key begins with `prefix`, by key."""
         store = await self._store()

@@ -13,7 +13,18 @@ from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import APIError
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import ADDED, LISTS, ConsumerSpec, Deviation, StreamSpec, Topology, asked, lacking, shown
+from groundwork.nats.topology import (
+    ADDED,
+    LISTS,
+    ConsumerSpec,
+    Deviation,
+    StreamSpec,
+    Topology,
+    asked,
+    is_unset,
+    lacking,
+    shown,
+)
 
 NOT_THERE = frozenset({10014, 10059})
 """JetStream's errors for a consumer and a stream that do not exist: those are for whoever creates them."""
@@ -63,7 +74,7 @@ async def answer_of(link: NatsLink, subject: str, request: Json | None = None) -
 
 def _added(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     """What of `wanted` is to be set on something that exists."""
-    unset = {name: wanted[name] for name in ADDED if config and wanted.get(name) and not config.get(name)}
+    unset = {name: wanted[name] for name in ADDED if config and wanted.get(name) and is_unset(config.get(name))}
     longer = {name: lacking(wanted.get(name), config.get(name)) for name in LISTS}
     return unset | {name: [*config[name], *more] for name, more in longer.items() if more}
 
@@ -76,6 +87,6 @@ def _changed(spec: StreamSpec | ConsumerSpec, before: Mapping[str, Any], added: 
 
 
 def _words(name: str, value: Any, spec: StreamSpec | ConsumerSpec) -> str:
-    if not value:
+    if is_unset(value):
         return ""
     return shown(value if name in LISTS else spec.settings[name])

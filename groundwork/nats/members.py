@@ -18,14 +18,14 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, replace
 
 from nats.aio.msg import Msg
 
 from groundwork.nats.errors import Refused
 from groundwork.nats.lease import RENEWALS, Lease, Taken, hold
-from groundwork.nats.lease_record import Owner, Record, Role, look
+from groundwork.nats.lease_record import Owner, Record, Role, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 
@@ -97,10 +97,9 @@ class Members:
                 f"this bus has {_one(self._role)} that shares nothing: {alone.owner}. Stop it, and move its runs with "
                 "`agentic migrate`; or keep to it"
             )
-        for name in await _names(self._link, self._role):
-            record = await look(self._link, member_role(self._role, name))
-            if record and not record.owner.released and name != self.me:
-                self._others.setdefault(name, _Heard(record.owner, self._now()))
+        for record in await look_at_all(self._link, self._role):
+            if not record.owner.released and record.owner.holder != self.me:
+                self._others.setdefault(record.owner.holder, _Heard(record.owner, self._now()))
 
     async def keep(self) -> None:
         """Find out who is gone, for ever."""
@@ -176,9 +175,8 @@ def member_role(role: Role, name: str) -> Role:
 
 async def refuse_members(link: NatsLink, role: Role) -> None:
     """For a process that wants the whole role. Raises Misconfigured where others share it, and TryAgain."""
-    for name in await _names(link, role):
-        record = await look(link, member_role(role, name))
-        if record and not record.free:
+    for record in await look_at_all(link, role):
+        if not record.free:
             raise Misconfigured(
                 f"this bus has {_one(role)} whose store is shared: {record.owner}. Stop those, or set "
                 f"`{role.key}.store: jetstream` here, too"
@@ -206,16 +204,6 @@ def may_join_anew(ended: BaseException) -> bool:
     why = list(causes(ended))
     taken = any(isinstance(cause, Taken) for cause in why)
     return all(isinstance(cause, Failure if taken else TryAgain) for cause in why)
-
-
-async def _names(link: NatsLink, role: Role) -> Iterable[str]:
-    """Of all members that there ever were, and whose records are still there."""
-    question, asked = f"$JS.API.STREAM.INFO.KV_{role.bucket}", {"subjects_filter": f"{role.subject}.*"}
-    try:
-        info = json.loads(await link.request(question, json.dumps(asked).encode()))
-        return [subject.rpartition(".")[2] for subject in (info["state"].get("subjects") or {})]
-    except (ValueError, KeyError) as error:
-        raise TryAgain(f"{question}: not answered by JetStream") from error
 
 
 def _one(role: Role) -> str:

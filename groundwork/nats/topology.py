@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import nats.errors
-from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StreamConfig, StreamInfo
+from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StoreCompression, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import NatsLink
@@ -32,13 +32,14 @@ _OPTIONS = {
     "deny_delete": "deny-delete",
     "deny_purge": "deny-purge",
     "allow_direct": "allow-direct",
+    "compression": "compression",
     "filter_subjects": "filter",
     "ack_wait": "wait",
     "max_ack_pending": "max-pending",
     "max_deliver": "max-deliver",
 }
 """How the nats command line tool calls what it can change of a stream or a consumer."""
-ADDED = ("description", "republish", "deny_purge")
+ADDED = ("description", "republish", "deny_purge", "compression")
 """Settings of which something may have been made without: they came later, and change nothing for who uses it."""
 LISTS = ("subjects", "filter_subjects")
 """Lists of subjects, which an earlier version may have made shorter."""
@@ -255,12 +256,17 @@ def _differences(what: str, settings: Mapping[str, Any], config: object, remedy:
 
 
 def _difference(what: str, field: str, expected: object, actual: object, remedy: str) -> Deviation:
-    if field in ADDED and not actual:
+    if field in ADDED and is_unset(actual):
         return Deviation("unset", what, field, shown(expected), remedy="run the setup, which adds it")
     if field in LISTS and (more := lacking(expected, actual)):
         return Deviation("lacks", what, field, ", ".join(more), shown(actual), "run the setup, which adds it")
     told = f"either configure {field} likewise, or: {remedy}{_option(field, expected)}"
     return Deviation("differs", what, field, shown(expected), shown(actual), told)
+
+
+def is_unset(actual: object) -> bool:
+    """Of one of ADDED; the server has a word for no compression."""
+    return not actual or actual == StoreCompression.NONE
 
 
 def lacking(wanted: object, found: object) -> list[str]:

@@ -1,4 +1,7 @@
-"""Files and folders for their owner alone; small files are there whole or not at all."""
+"""Files and folders for their owner alone; small files are there whole or not at all.
+
+What root writes belongs to whoever the folder does: a command that root types leaves a service's files to the service.
+"""
 
 import os
 import secrets
@@ -26,6 +29,9 @@ def _written_beside(path: Path, text: str) -> Path:
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        if os.geteuid() == 0:
+            folder = path.parent.stat()
+            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

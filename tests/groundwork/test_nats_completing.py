@@ -30,7 +30,13 @@ EARLIER = Topology(streams=(STREAM,), consumers=(CONSUMER,))
 NOW = Topology(
     streams=(
         replace(
-            STREAM, settings={**STREAM.settings, "description": "Work.", "republish": RePublish(src=">", dest="log.>")}
+            STREAM,
+            settings={
+                **STREAM.settings,
+                "description": "Work.",
+                "republish": RePublish(src=">", dest="log.>"),
+                "compression": "s2",
+            },
         ),
     ),
     consumers=(replace(CONSUMER, settings={**CONSUMER.settings, "description": "Workers."}),),
@@ -48,11 +54,12 @@ async def configs(link: NatsLink) -> tuple[dict[str, Any], dict[str, Any]]:
 async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: NatsLink) -> None:
     await create_missing(link, EARLIER)
     before = await configs(link)
-    assert [finding.kind for finding in await check_topology(link, NOW)] == ["unset"] * 3
+    assert [finding.kind for finding in await check_topology(link, NOW)] == ["unset"] * 4
     told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await complete(link, NOW)]
     assert told == [
         ("changed", "stream WORK", "description", "Work.", ""),
         ("changed", "stream WORK", "republish", "> to log.>", ""),
+        ("changed", "stream WORK", "compression", "s2", ""),
         ("changed", "consumer workers of stream WORK", "description", "Workers.", ""),
     ]
     after = await configs(link)
@@ -61,7 +68,7 @@ async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: Nats
 
 
 async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: NatsLink) -> None:
-    own = {"description": "Ours.", "republish": RePublish(src="work.a", dest="copy.a")}
+    own = {"description": "Ours.", "republish": RePublish(src="work.a", dest="copy.a"), "compression": "s2"}
     await create_missing(link, Topology(streams=(replace(STREAM, settings={**STREAM.settings, **own}),)))
     assert await complete(link, Topology(streams=NOW.streams)) == []
     found = await check_topology(link, Topology(streams=NOW.streams))

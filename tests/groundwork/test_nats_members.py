@@ -142,11 +142,12 @@ async def test_a_member_whose_server_is_cut_off_goes_to_another_and_stays_a_memb
     gone: list[str] = []
     lonely, other = await cut_cluster.others("KV_leases")
     link = await connected_at(lonely.url, other.url)
-    async with joined(link, ROLE, owner("a", 4.0)) as (a, _), member((other.url,), "b", ttl_s=4.0) as b:
+    async with joined(link, ROLE, owner("a", 10.0)) as (a, lease), member((other.url,), "b", ttl_s=10.0) as b:
         await until(lambda: a.live == b.live == {"a", "b"})
         b.gone.append(gone.append)
         cut_cluster.cut_off(lonely)
-        await asyncio.sleep(8.0)
+        await until(lambda: lease.age_s > 4.0, within_s=10)  # its server takes its renewals no more
+        await until(lambda: lease.age_s < 2.0, within_s=20)  # another one does
         assert (gone, a.trouble) == ([], "")
     await link.close()
 

@@ -117,6 +117,7 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
         "duplicate_window": 90.0,
         "allow_direct": False,
         "description": "Somebody's work.",
+        "compression": "s2",
         "republish": RePublish(src="work.>", dest="log.work.>"),
     }
     consumer = {"ack_wait": 60.0, "max_ack_pending": 7, "filter_subjects": ["work.start", "work.end"]}

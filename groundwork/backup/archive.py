@@ -1,0 +1,259 @@
+"""A backup file: one SQLite file that holds contents in blocks, each kept once by its hash, and what is told of them.
+
+A later backup into the same file writes only the blocks that are new. What a killed backup has written is harmless, and
+found there by the next: a backup counts once its `Whole` is stored, which is last. Who holds the keys of a service has
+said what is told: it is sealed, and holds the hash of every block.
+"""
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from groundwork.backup.told import KeptFile, Part, Whole
+from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import KeyRing
+from groundwork.sqlite.errors import storage_error
+
+T = TypeVar("T", Part, Whole)
+
+BLOCK = 64 * 1024
+NAME = "agentic.backup"
+"""Of the file, where only a folder is named."""
+PURPOSE = "backup"
+WHOLE = "whole"
+FORMAT = 1
+WRITTEN_AT_ONCE = 64 << 20
+"""Bytes, after which what was written so far is made durable."""
+
+_OURS = 0x4147424B
+_SCHEMA = f"""
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA application_id = {_OURS};
+PRAGMA user_version = {FORMAT};
+BEGIN;
+CREATE TABLE blocks (hash BLOB NOT NULL PRIMARY KEY, content BLOB NOT NULL); -- hash: SHA-256; content: by zlib
+CREATE TABLE told (
+    backup TEXT NOT NULL,
+    part   TEXT NOT NULL,
+    text   BLOB NOT NULL, -- JSON, by zlib
+    seal   TEXT NOT NULL, -- by a key of the service whose part it is
+    PRIMARY KEY (backup, part)
+);
+COMMIT;
+"""
+
+
+def place_of(named: str) -> Path:
+    """The file that is meant: in a folder it has a name of its own."""
+    path = Path(named)
+    return path / NAME if path.is_dir() or named.endswith("/") else path
+
+
+class Archive:
+    """An open backup file. Each method raises Misconfigured for a damaged one, and TryAgain where there is no room.
+
+    `written`: the bytes that blocks have taken since it was opened.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.written = 0
+        self._connection = connection
+        self._unsaved = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def to_write(cls, path: Path) -> Iterator["Archive"]:
+        """Made if absent, for this user alone. Raises Misconfigured also while another process writes there."""
+        with _explained(path), contextlib.closing(_made(path)) as connection:
+            _begin(connection, path)
+            yield cls(path, connection)
+            connection.execute("COMMIT")
+
+    @classmethod
+    @contextlib.contextmanager
+    def to_read(cls, path: Path) -> Iterator["Archive"]:
+        if not path.is_file():
+            raise Misconfigured(f"there is no backup {path}: name the file, or its folder")
+        mode = "rw" if os.access(path, os.W_OK) else "ro"
+        with _explained(path), contextlib.closing(_opened(path, mode)) as connection:
+            _check_format(connection, path)
+            yield cls(path, connection)
+
+    def keep(self, name: str, content: Iterable[bytes]) -> KeptFile:
+        """Take in a file, whose content comes in pieces of BLOCK bytes."""
+        size, whole, blocks = 0, hashlib.sha256(), []
+        for piece in content:
+            digest = hashlib.sha256(piece).digest()
+            self._keep_block(digest, piece)
+            size += len(piece)
+            whole.update(piece)
+            blocks.append(digest.hex())
+        return KeptFile(name=name, size=size, sha256=whole.hexdigest(), blocks=tuple(blocks))
+
+    def content(self, file: KeptFile) -> Iterator[bytes]:
+        """Its blocks. Raises Misconfigured where one is not what it was."""
+        for block in file.blocks:
+            rows = self._connection.execute("SELECT content FROM blocks WHERE hash = ?", (bytes.fromhex(block),))
+            found = next((_inflated(content) for (content,) in rows), b"")
+            if hashlib.sha256(found).hexdigest() != block:
+                raise Misconfigured(f"{self.path} is damaged: {file.name} is not as it was backed up. Use another copy")
+            yield found
+
+    def tell(self, backup: str, part: Part, ring: KeyRing) -> None:
+        """Store what there is of a part, in place of what was told of it before."""
+        self._tell(backup, part.part, part.model_dump_json(), ring)
+
+    def complete(self, whole: Whole, ring: KeyRing) -> None:
+        """Say that the backup is whole: from now on it counts."""
+        self._tell(whole.backup, WHOLE, whole.model_dump_json(), ring)
+
+    def backups(self) -> list[str]:
+        """Those that are whole, newest first."""
+        rows = self._connection.execute("SELECT backup FROM told WHERE part = ? ORDER BY backup DESC", (WHOLE,))
+        return [backup for (backup,) in rows]
+
+    def newest(self, part: str, ring: KeyRing) -> Part | None:
+        """What was told last of a part with these keys, also where its backup is not whole."""
+        told = "SELECT backup FROM told WHERE part = ? ORDER BY backup DESC LIMIT 1"
+        with contextlib.suppress(Misconfigured):
+            for (backup,) in self._connection.execute(told, (part,)).fetchall():
+                return self.part(backup, part, ring)
+        return None
+
+    def digest(self, backup: str, part: str) -> str:
+        """The SHA-256 of what is told of a part; empty where nothing is."""
+        told = "SELECT text FROM told WHERE backup = ? AND part = ?"
+        rows = self._connection.execute(told, (backup, part)).fetchall()
+        return "".join(hashlib.sha256(_inflated(text)).hexdigest() for (text,) in rows)
+
+    def unproved(self, backup: str, part: str) -> Part | None:
+        """What is told of a part, whoever said so."""
+        found = self._told(backup, part)
+        return Part.model_validate_json(found[0]) if found else None
+
+    def part(self, backup: str, part: str, ring: KeyRing | None) -> Part | None:
+        """The same, as the holder of the keys has said; without a ring as it is. Raises Misconfigured."""
+        return self._proved(Part, backup, part, ring)
+
+    def whole(self, backup: str, ring: KeyRing | None) -> Whole:
+        """What the backup is made of. Raises Misconfigured also where a part of it is missing or is another."""
+        whole = self._proved(Whole, backup, WHOLE, ring)
+        if whole is None:
+            there = ", ".join(self.backups()) or "none"
+            raise Misconfigured(f"{self.path} has no whole backup {backup}: it has {there}")
+        if strange := [part for part, digest in whole.parts.items() if self.digest(backup, part) != digest]:
+            raise Misconfigured(f"{self.path} is damaged: of the backup {backup} the part {strange[0]} is another one")
+        return whole
+
+    def forget_all_but(self, most: int) -> None:
+        """Keep the newest backups, so many of them, and the blocks that they need."""
+        kept = self.backups()[:most]
+        if not kept:
+            return
+        self._connection.execute("DELETE FROM told WHERE backup < ?", (kept[-1],))
+        needed = set[bytes]()
+        for (text,) in self._connection.execute("SELECT text FROM told WHERE part <> ?", (WHOLE,)):
+            files = Part.model_validate_json(_inflated(text)).files
+            needed.update(bytes.fromhex(block) for file in files for block in file.blocks)
+        held = [digest for (digest,) in self._connection.execute("SELECT hash FROM blocks")]
+        unneeded = [(digest,) for digest in held if digest not in needed]
+        self._connection.executemany("DELETE FROM blocks WHERE hash = ?", unneeded)
+        self._save()
+        self._connection.execute("COMMIT")
+        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _keep_block(self, digest: bytes, piece: bytes) -> None:
+        if self._connection.execute("SELECT 1 FROM blocks WHERE hash = ?", (digest,)).fetchone():
+            return
+        content = zlib.compress(piece, 1)
+        self._connection.execute("INSERT INTO blocks (hash, content) VALUES (?, ?)", (digest, content))
+        self.written += len(content)
+        self._unsaved += len(content)
+        if self._unsaved >= WRITTEN_AT_ONCE:
+            self._save()
+
+    def _save(self) -> None:
+        """Durable, and still for this process alone."""
+        self._connection.execute("COMMIT")
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._unsaved = 0
+
+    def _tell(self, backup: str, part: str, text: str, ring: KeyRing) -> None:
+        row = backup, part, zlib.compress(text.encode()), ring.mac(PURPOSE, backup, part, text)
+        self._connection.execute("INSERT OR REPLACE INTO told (backup, part, text, seal) VALUES (?, ?, ?, ?)", row)
+        self._save()
+
+    def _told(self, backup: str, part: str) -> tuple[bytes, str] | None:
+        told = "SELECT text, seal FROM told WHERE backup = ? AND part = ?"
+        rows = self._connection.execute(told, (backup, part)).fetchall()
+        return next(((_inflated(text), seal) for text, seal in rows), None)
+
+    def _proved(self, kind: type[T], backup: str, part: str, ring: KeyRing | None) -> T | None:
+        found = self._told(backup, part)
+        if found is None:
+            return None
+        text, seal = found
+        if ring and not ring.checks(seal, PURPOSE, backup, part, text):
+            raise Misconfigured(
+                f"what {self.path} tells of {part} in the backup {backup} was not said with these keys: it was changed "
+                "by other hands, or is of another installation. Restore the keys file that it was made with"
+            )
+        return kind.model_validate_json(text)
+
+
+def _made(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.touch(mode=0o600)
+    return _opened(path, "rw")
+
+
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None)
+
+
+def _begin(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    if path.stat().st_size == 0:
+        connection.executescript(_SCHEMA)
+    _check_format(connection, path)
+    connection.execute("BEGIN IMMEDIATE")
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    ((ours,),) = connection.execute("PRAGMA application_id").fetchall()
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    if ours != _OURS:
+        raise Misconfigured(f"{path} is no backup: name another file")
+    if version > FORMAT:
+        raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB:
+            raise Misconfigured(f"{path} is no backup: name another file") from error
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
+            raise Misconfigured(f"{path} is damaged ({error}): use another copy of it") from error
+        raise storage_error(error, path) from error
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be used: {error.strerror}") from error
+
+
+def _inflated(content: bytes) -> bytes:
+    """Nothing where it is damaged, which its hash shows."""
+    with contextlib.suppress(zlib.error):
+        return zlib.decompress(content)
+    return b""

@@ -1,0 +1,100 @@
+"""Files on their way into a backup and out of it: a database as it is at one instant, while others write to it."""
+
+import hashlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from groundwork.backup.archive import BLOCK, Archive
+from groundwork.backup.told import KeptFile
+from groundwork.service.errors import Misconfigured
+from groundwork.sqlite.errors import storage_error
+
+
+@contextmanager
+def snapshot(database: Path, beside: Path) -> Iterator[Path]:
+    """A copy of a database, in one file beside another one, which is removed at the end. It takes as much room.
+
+    Raises Misconfigured for one that is damaged or not there, and TryAgain where there is no room.
+    """
+    copy = beside.with_name(f"{beside.name}.snapshot")
+    try:
+        _remove(copy)
+        copy.touch(mode=0o600)
+        _copy(database, copy)
+        yield copy
+    finally:
+        _remove(copy)
+
+
+def pieces(file: Path) -> Iterator[bytes]:
+    """What is in a file, as a backup takes it."""
+    with file.open("rb") as opened:
+        while piece := opened.read(BLOCK):
+            yield piece
+
+
+def pieces_of(content: bytes) -> Iterator[bytes]:
+    for at in range(0, len(content), BLOCK):
+        yield content[at : at + BLOCK]
+
+
+def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
+    """Write a file of a backup where none is, durably, for this user alone. Raises Misconfigured and OSError."""
+    whole = hashlib.sha256()
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        for piece in archive.content(file):
+            opened.write(piece)
+            whole.update(piece)
+        opened.flush()
+        os.fsync(opened.fileno())
+    if whole.hexdigest() != file.sha256:
+        raise Misconfigured(f"{archive.path} is damaged: {file.name} is not as it was backed up. Use another copy")
+
+
+def _remove(copy: Path) -> None:
+    """Also what a killed process has left."""
+    for suffix in ("-wal", "-shm", "-journal", ""):
+        copy.with_name(f"{copy.name}{suffix}").unlink(missing_ok=True)
+
+
+def _copy(database: Path, copy: Path) -> None:
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as there,
+            closing(sqlite3.connect(copy)) as here,
+        ):
+            here.execute("PRAGMA synchronous = OFF")
+            there.backup(here)  # in one step: a snapshot, which holds nobody up who writes
+            found = str(here.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+    except sqlite3.Error as error:
+        raise storage_error(error, database) from error
+    if found != "ok":
+        raise Misconfigured(f"{database} is damaged ({found}): this is no state to keep. Restore an older backup")
+
+
+def set_aside(folder: Path, file: str) -> None:
+    """What is in the place of a database that comes back, in a folder beside it."""
+    there = sorted(folder.glob(f"{file}*"))
+    if there:
+        kept = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        kept.mkdir(mode=0o700)
+        for part in there:
+            part.rename(kept / part.name)
+
+
+@contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """A folder of its own in `folder`, empty, and removed at the end; also what a killed process has left there."""
+    beside = folder / "restoring"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(mode=0o700)
+    try:
+        yield beside
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,178 @@
+"""Everything is lost with runs under way; a machine and a bus on which nothing is goes on from the last backup."""
+
+import asyncio
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.cli.calling import agentic, started
+from tests.e2e.bodies import FRAME, lines, touch, written
+from tests.e2e.machine import Machine, machine
+from tests.kit.waiting import until
+
+
+def recorded(file: Path, **more: str) -> dict[str, Any]:
+    return {"action": {"tool": "probe", "command": "record", "arguments": {"file": str(file), **more}}}
+
+
+def met(step: int) -> list[dict[str, str]]:
+    return [{"item": f"d{n}", "evidence": f"step:{step}"} for n in (1, 2, 3)]
+
+
+def script(tmp_path: Path, *, thinks_s: float = 0) -> Path:
+    """`writes` records two lines, the first of which waits for `go1`; `thinks` records one, and thinks before; `ends`
+    reads and is done."""
+    done = {"verdict": "done", "summary": "done", "met": met(1)}
+    at_last = done | {"met": met(2)}
+    on = {"verdict": "continue", "summary": "on"}
+    shown = {"action": {"tool": "probe", "command": "show", "arguments": {}}}
+    twice = recorded(tmp_path / "writes", wait_for=f"{tmp_path / 'go'}1")
+    rules = [
+        FRAME,
+        {"phase": "plan", "when": {"goal": "ends"}, "plan": shown},
+        {"phase": "plan", "when": {"goal": "writes", "steps": 0}, "plan": twice},
+        {
+            "phase": "reflect",
+            "when": {"goal": "writes", "steps": 1},
+            "reflect": on,
+            "plan": recorded(tmp_path / "writes"),
+        },
+        {
+            "phase": "reflect",
+            "when": {"goal": "thinks", "status": "error"},
+            "reflect": on,
+            "plan": recorded(tmp_path / "thinks"),
+        },
+        {"phase": "plan", "when": {"goal": "thinks"}, "wait_s": thinks_s, "plan": recorded(tmp_path / "thinks")},
+        {"phase": "reflect", "when": {"goal": "thinks", "steps": 2}, "reflect": at_last},
+        {"phase": "reflect", "reflect": done},
+    ]
+    return written({"name": "recording", "rules": rules}, tmp_path)
+
+
+async def backed_up(here: Machine, place: Path, *more: str) -> dict[str, Any]:
+    called = await asyncio.to_thread(here.call, "backup", place, *more)
+    assert called.code == 0, called
+    made: dict[str, Any] = called.document
+    return made
+
+
+async def restored(here: Machine, place: Path, *more: str) -> dict[str, Any]:
+    called = await asyncio.to_thread(here.call, "restore", place, *more)
+    assert called.code == 0, called
+    made: dict[str, Any] = called.document
+    return made
+
+
+def with_keys_of(lost: Machine, new: Machine) -> None:
+    """What an operator keeps in another place."""
+    for name in ("agent.keys", "gateway.keys"):
+        shutil.copy(lost.folder / name, new.folder / name)
+
+
+async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_since_is_repeated(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "agentic.backup"
+    async with machine(tmp_path / "lost", script(tmp_path, thinks_s=600)) as lost:
+        await lost.begin()
+        ends, writes, thinks = [await lost.wake(goal) for goal in ("ends", "writes", "thinks")]
+        await lost.comes_to(ends, "done")
+        await until(lambda: lines(tmp_path / "writes") == 1)
+        made = await backed_up(lost, place)
+        assert made["about"]["agent"] == {"runs": 3, "of them under way": 2}
+        touch(tmp_path / "go", 1)
+        await lost.comes_to(writes, "done")
+        woken_later = await lost.wake("ends")
+        await lost.comes_to(woken_later, "done")
+        lost.lose()
+    assert (lines(tmp_path / "writes"), lines(tmp_path / "thinks")) == (2, 0)
+    async with machine(tmp_path / "new", script(tmp_path)) as new:
+        with_keys_of(lost, new)
+        told = await restored(new, place)
+        assert (told["runs"], set(told["under_way"]), told["flawed"]) == (3, {writes, thinks}, {})
+        await new.begin()
+        assert (await new.comes_to(ends, "done"))["wake_id"]
+        for run_id in (writes, thinks):
+            assert (await new.comes_to(run_id, "escalated"))["class"] == "in_doubt"
+        await new.answer(writes, "ran")
+        await until(lambda: _step(new, writes, 2))
+        await new.comes_to(writes, "escalated")
+        await new.answer(writes, "ran")
+        await new.comes_to(writes, "done")
+        assert (lines(tmp_path / "writes"), lines(tmp_path / "thinks")) == (2, 0)
+        await new.answer(thinks, "did_not_run")
+        await new.comes_to(thinks, "done")
+        assert lines(tmp_path / "thinks") == 1
+        fresh = await new.wake("thinks")
+        await new.comes_to(fresh, "done")
+        verdict = await asyncio.to_thread(new.call, "verify", "--all")
+        assert verdict.document["ok"], verdict
+
+
+async def _step(here: Machine, run_id: str, number: int) -> bool:
+    found = await here.comes_to(run_id, "escalated")
+    return len(found["steps"]) == number
+
+
+async def test_a_second_backup_writes_what_is_new_and_one_that_is_killed_costs_none_of_those_before(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "backups/"
+    place.mkdir()
+    async with machine(tmp_path / "lost", script(tmp_path)) as lost:
+        await lost.begin()
+        await lost.comes_to(await lost.wake("ends"), "done")
+        first = await backed_up(lost, place, "--with-keys")
+        again = await backed_up(lost, place, "--with-keys")
+        assert again["written"] < first["written"] / 4
+        for pause_s in (0.3, 0.6, 0.9):
+            with started("backup", place, "--config", lost.config) as killed:
+                await asyncio.sleep(pause_s)
+                killed.send_signal(signal.SIGKILL)
+        third = await backed_up(lost, place, "--keep", "2")
+        lost.lose()
+    async with machine(tmp_path / "new", script(tmp_path)) as new:
+        refused = await asyncio.to_thread(new.call, "restore", place, "--backup", first["backup"])
+        assert (refused.code, "has no backup" in refused.error["message"]) == (78, True)
+        refused = await asyncio.to_thread(new.call, "restore", place, "--backup", third["backup"])
+        assert (refused.code, "holds no keys" in refused.error["message"]) == (78, True)
+        with_keys_of(lost, new)
+        for _ in range(2):
+            with started("restore", place, "--config", new.config) as killed:
+                await until(lambda: (tmp_path / "new" / "agent" / "restoring").exists() or killed.poll() is not None)
+                killed.send_signal(signal.SIGKILL)
+            assert not (tmp_path / "new" / "agent" / "runs.db").exists()
+        assert (await restored(new, place))["runs"] == 1
+        refused = await asyncio.to_thread(new.call, "restore", place)
+        assert (refused.code, "nothing is overwritten" in refused.error["message"]) == (78, True)
+
+
+async def test_what_was_changed_in_a_backup_is_not_restored_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    place = tmp_path / "agentic.backup"
+    async with machine(tmp_path / "lost", script(tmp_path)) as lost:
+        await lost.begin()
+        await lost.comes_to(await lost.wake("ends"), "done")
+        await backed_up(lost, place, "--with-keys")
+        lost.lose()
+    changes = ("UPDATE blocks SET content = zeroblob(8)", "UPDATE told SET seal = 'x' WHERE part = 'agent'")
+    async with machine(tmp_path / "new", script(tmp_path)) as new:
+        for change in changes:
+            changed = tmp_path / "changed"
+            shutil.copy(place, changed)
+            with closing(sqlite3.connect(changed)) as connection, connection:
+                assert connection.execute(change).rowcount
+            with_keys_of(lost, new)
+            refused = await asyncio.to_thread(new.call, "restore", changed)
+            assert (refused.code, refused.out) == (78, "")
+            assert not (tmp_path / "new" / "agent" / "runs.db").exists()
+        for name in ("agent.keys", "gateway.keys"):
+            (tmp_path / "new" / name).unlink()
+        told = await restored(new, place, "--stopped")
+        assert told["stopped"]
+        new.gateway.start()
+        new.agent.start()
+        await until(lambda: "go-on" in agentic("runs", "--url", new.url).err + new.agent.log.read_text(), within_s=30)

@@ -117,8 +117,8 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 """What a tool, command or route may be called."""
 
 WAKE_ROUTE = "agentic-wake"
-OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "ductile-gateway"})
-"""Routes that would make an agent call itself (RFC-103: no recursive agents)."""
+OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "agentic-run", "ductile-gateway"})
+"""Routes that would make an agent call itself (RFC-103: no recursive agents), or speak to runs as people do."""
 
 
 def tool_request(route: str) -> str:

@@ -15,11 +15,14 @@ from pydantic import BaseModel
 
 from agent_service.api import errors as http_errors
 from agent_service.api.access import Access
+from agent_service.api.awaiting import Awaiting
 from agent_service.api.body import documented
 from agent_service.api.desk import Desk
 from agent_service.api.docs import page as docs_page
 from agent_service.api.door import Door
 from agent_service.api.event_streams import EventStream, EventStreams
+from agent_service.api.freshness import Fresh, at_once
+from agent_service.api.openapi import document
 from agent_service.api.operations import Operations
 from agent_service.api.page import ROOT, Page
 from agent_service.api.requests import (
@@ -29,6 +32,7 @@ from agent_service.api.requests import (
     CancelRequest,
     DrainRequest,
     Nothing,
+    PruneRequest,
     SignalRequest,
     StopRequest,
     WakeRequest,
@@ -56,8 +60,6 @@ Readiness = Callable[[], Awaitable[Mapping[str, str]]]
 """What is wrong with each thing the agent needs, by its name; empty texts when all is well."""
 MetricsText = Callable[[], Awaitable[bytes]]
 
-
-Fresh = Callable[[], Awaitable[None]]
 OF_RUNS = ("/v1/runs", "/v1/counts", "/v1/inbox", "/v1/events")
 """Calls that show what runs have come to."""
 
@@ -131,10 +133,10 @@ class ServiceCalls:
         return PlainTextResponse(await self._metrics(), media_type=CONTENT_TYPE)
 
     async def openapi(self) -> JSONResponse:
-        return JSONResponse(self._app.openapi())
+        return JSONResponse(document(self._app))
 
     async def docs(self) -> HTMLResponse:
-        return HTMLResponse(docs_page(self._app.openapi()))
+        return HTMLResponse(docs_page(document(self._app)))
 
 
 def create_app(
@@ -146,7 +148,7 @@ def create_app(
     operations: Operations,
     streams: EventStreams,
     metrics: MetricsText,
-    fresh: Fresh | None = None,
+    fresh: Fresh = at_once,
     member: str | None = None,
 ) -> FastAPI:
     """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world.
@@ -168,10 +170,11 @@ def create_app(
     http_errors.install(app)
     app.add_middleware(Door, allowed_hosts=settings.http.allowed_hosts)
     access = Access(settings.http)
-    api = RunCalls(desk, files)
+    awaiting = Awaiting(streams)
+    api = RunCalls(desk, files, awaiting)
     service = ServiceCalls(app, readiness, store=known_id(settings.store), metrics=metrics)
     for call in (
-        *_calls_on_runs(api),
+        *_calls_on_runs(api, awaiting),
         *_calls_for_operators(operations),
         *_event_streams(streams),
         *_calls_on_the_service(service, Whoami(settings, member)),
@@ -181,12 +184,21 @@ def create_app(
     return app
 
 
-def _calls_on_runs(api: RunCalls) -> tuple[Call, ...]:
+def _calls_on_runs(api: RunCalls, awaiting: Awaiting) -> tuple[Call, ...]:
+    waits: dict[str, Any] = {"before": (awaiting.slot,)}
     return (
-        Call(method="POST", path="/v1/wake", endpoint=api.wake, scope="wake", takes=WakeRequest, errors=(409, 429)),
+        Call(
+            method="POST",
+            path="/v1/wake",
+            endpoint=api.wake,
+            scope="wake",
+            takes=WakeRequest,
+            errors=(409, 429),
+            **waits,
+        ),
         Call(path="/v1/runs", endpoint=api.list_runs, scope="read", errors=(422,)),
         Call(path="/v1/counts", endpoint=api.count_runs, scope="read"),
-        Call(path=RUN, endpoint=api.show_run, scope="read", errors=(404,)),
+        Call(path=RUN, endpoint=api.show_run, scope="read", errors=(404, 422, 429), **waits),
         Call(path=f"{RUN}/entries", endpoint=api.list_entries, scope="read", errors=(404, 422)),
         Call(path=f"{RUN}/workspace", endpoint=api.list_files, scope="read", errors=(404,)),
         Call(
@@ -240,6 +252,7 @@ def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
         Call(path=f"{RUN}/calls/{{call}}", endpoint=inspection.show_call, scope="read", errors=(404, 422)),
         Call(path=f"{RUN}/why", endpoint=operations.why.show_why, scope="read", errors=(404,)),
         Call(path="/v1/health", endpoint=operations.health.show_health, scope="read"),
+        Call(path="/v1/tools", endpoint=operations.tools.list_tools, scope="read"),
         Call(path="/v1/inbox", endpoint=inbox.show_inbox, scope="read", errors=(422,)),
         Call(path=f"{RUN}/dismiss", endpoint=inbox.dismiss_run, **act),
         Call(path=LETTERS, endpoint=letters.list_letters, scope="read", errors=(422, 503)),
@@ -248,6 +261,7 @@ def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
         Call(path="/v1/stop-all", endpoint=stopping.stop_all, **{**switch, "takes": StopRequest}),
         Call(path="/v1/go-on", endpoint=stopping.go_on, **switch),
         Call(path="/v1/drain", endpoint=operations.draining.show_drain, scope="read"),
+        Call(path="/v1/prune", endpoint=operations.pruning.prune, **{**switch, "takes": PruneRequest}),
         Call(path="/v1/drain", endpoint=operations.draining.drain, **{**switch, "takes": DrainRequest}),
     )
 
@@ -270,10 +284,11 @@ def _calls_for_the_page(page: Page) -> tuple[Call, ...]:
     )
 
 
-def _add(app: FastAPI, access: Access, call: Call, fresh: Fresh | None) -> None:
+def _add(app: FastAPI, access: Access, call: Call, fresh: Fresh) -> None:
     by_token = [access.to(call.scope)] if call.scope else []
-    shows = (fresh,) if fresh and call.method == "GET" and call.path.startswith(OF_RUNS) else ()
+    shows = (fresh,) if call.method == "GET" and call.path.startswith(OF_RUNS) else ()
     errors = {*call.errors, *((401, 403) if call.scope else ()), *(http_errors.OF_A_BODY if call.takes else ())}
+    errors |= {410} if call.path.startswith(RUN) else set()
     app.add_api_route(
         call.path,
         call.endpoint,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 
+from agent_service.core.state import RunState
 from agent_service.moments import Moment
 
 KEPT = 1000
@@ -74,6 +75,8 @@ class Channel:
     def __init__(self, source: Source, gather: Callable[[], None]) -> None:
         """`gather` is called before followers are woken: it may tell more. Raises TryAgain."""
         self.base = self.newest = self._woken_of = source.newest()
+        self.reached: RunState | None = None
+        """How the run of the newest event stands after it; None where that is only to be read from the store."""
         self.followers = 0
         self._source = source
         self._gather = gather
@@ -91,7 +94,7 @@ class Channel:
         """Keep the event; followers are not woken by this."""
         self._told.append(_told(number, moment))
         self._size += self._told[-1].size
-        self.newest = number
+        self.newest, self.reached = number, moment.after
         while len(self._told) > KEPT or self._size > KEPT_CHARACTERS:
             oldest = self._told.popleft()
             self._size -= oldest.size
@@ -102,6 +105,7 @@ class Channel:
         self._told.clear()
         self._size = 0
         self.base = self.newest = number
+        self.reached = None
 
     def wake_soon(self) -> None:
         """Wake the followers: at once where they are few, and not more often than their number allows."""

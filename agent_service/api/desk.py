@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 
+from agent_service.api.absent import absent, gone
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import (
     CallbackAnswer,
@@ -24,6 +25,7 @@ from agent_service.api.requests import (
 from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.core.effects import Transition
+from agent_service.core.events import SignalReceived
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
@@ -51,16 +53,22 @@ class RunPage(BaseModel):
 
 
 class RunCounts(BaseModel):
-    """How many runs there are of each state, and how many wait for a person: those of the inbox, without dead letters.
+    """How many runs there are of each status, and how many wait for a person: those of the inbox, without dead letters.
 
     `oldest_queued_at`: when that of the queued runs was accepted that waits longest; null when none does. `stopped`: by
     whom, since when and why everything is stopped; empty while all goes on.
     """
 
-    by_state: dict[Status, int]
+    by_status: dict[Status, int]
     needs_person: int
     oldest_queued_at: Instant | None
     stopped: str = ""
+
+    @computed_field(json_schema_extra={"deprecated": True})  # type: ignore[prop-decorator] # as pydantic documents it
+    @property
+    def by_state(self) -> dict[Status, int]:
+        """The same, by the word of earlier versions."""
+        return self.by_status
 
 
 class EntryPage(BaseModel):
@@ -153,7 +161,7 @@ class Desk:
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = "callback_refused"
-            raise Refusal(422, waking.refused_as, text, field="callback")
+            raise Refusal(422, "callback_refused", text, field="callback")
         if not known:
             await self._room.check()
         run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, **told)
@@ -184,12 +192,12 @@ class Desk:
 
     async def counts(self) -> RunCounts:
         """How many runs there are, and since when the one waits that waits longest to begin."""
-        by_state = await self._archive.counts()
+        by_status = await self._archive.counts()
         oldest: list[RunState] = []
         with suppress(Damaged):  # it is left alone from now on, and another is the oldest
             oldest = [await self._state(run_id) for run_id in await self._store.queued(1)]
         return RunCounts(
-            by_state=by_state,
+            by_status=by_status,
             needs_person=await self._need_a_person(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
             stopped=self._brake.why,
@@ -197,15 +205,31 @@ class Desk:
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:
         """At most `limit` entries after number `after`."""
+        newest = self._archive.version(run_id)
+        if not newest:
+            raise await absent(self._store, run_id)
+        if after > newest:
+            raise Refusal(422, "invalid", f"after: the run has only {newest} entries", field="after", run_id=run_id)
         moments = await self._reader.moments(run_id, after, limit + 1)
-        if not moments and not await self._archive.entries(run_id, 0, 1):
-            raise unknown_run()
         shown = tuple(map(entry_view, moments[:limit]))
         return EntryPage(entries=shown, next_after=shown[-1].seq if len(moments) > limit else None)
 
     async def check(self, run_id: str) -> None:
-        """Refuses (404) an id that no run has."""
+        """Refuses an id that no run has (404), or none any more (410)."""
         await self._state(run_id)
+
+    async def standing(self, run_id: str) -> Status:
+        """The status of the run."""
+        return (await self._state(run_id)).status
+
+    async def is_gone(self, run_id: str) -> bool:
+        """Whether the run was here, and is kept no longer."""
+        return await self._store.tombstone(run_id) is not None
+
+    async def check_kept(self, run_id: str) -> None:
+        """Refuses (410) a run that is kept no longer."""
+        if tombstone := await self._store.tombstone(run_id):
+            raise gone(tombstone)
 
     async def cancel(self, run_id: str, request: CancelRequest, *, by: str) -> CancelAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) a run that ended otherwise."""
@@ -214,7 +238,7 @@ class Desk:
         state = await self._state(run_id)
         if state.status is not Status.CANCELLED:
             raise Refusal(409, "run_has_ended", f"the run has ended already: it is {state.status}", run_id=run_id)
-        return CancelAnswer(run_id=run_id, state=state.status)
+        return CancelAnswer(run_id=run_id, status=state.status)
 
     async def signal(self, run_id: str, said: Said, *, by: str) -> SignalAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) what the run did not hear."""
@@ -224,13 +248,23 @@ class Desk:
         self._go_on(heard)
         if why := not_heard(signal, heard):
             raise Refusal(409, "not_heard", why, run_id=run_id)
+        if heard.ignored:
+            await self._check_said_before(signal)
         state = await self._state(run_id)
-        return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, state=state.status)
+        return SignalAnswer(run_id=run_id, signal_id=signal.signal_id, status=state.status)
+
+    async def _check_said_before(self, signal: Signal) -> None:
+        """Refuses (409) one whose id has named another signal, which was heard in its place."""
+        events = [entry.decoded() for entry in await self._archive.entries(signal.run_id)]
+        said = [event.signal for event in events if isinstance(event, SignalReceived)]
+        if all(one.model_copy(update={"by": signal.by}) != signal for one in said if one.signal_id == signal.signal_id):
+            why = "this signal_id has named another signal to this run: use a new signal_id"
+            raise Refusal(409, "signal_id_taken", why, field="signal_id", run_id=signal.run_id)
 
     async def _state(self, run_id: str) -> RunState:
         run = await self._store.load(run_id)
         if run is None:
-            raise unknown_run()
+            raise await absent(self._store, run_id)
         return run.state
 
     async def _present(self) -> frozenset[str]:
@@ -251,7 +285,3 @@ class Desk:
     def _go_on(self, transition: Transition) -> None:
         """Let what is committed lead to the rest of its turn."""
         self._background.start(self._intake.follow(transition))
-
-
-def unknown_run() -> Refusal:
-    return Refusal(404, "unknown_run", "there is no run of this id")

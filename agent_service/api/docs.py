@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from agent_service.api.problems import TITLES
+
 Json = dict[str, Any]
 
 STYLE = """
@@ -25,7 +27,8 @@ def page(document: Json) -> str:
     body = [_tag("h1", f"{about['title']} {about['version']}"), _tag("p", about["description"]), *calls]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(about["title"])}</title>'
-        f"<style>{STYLE}</style>{''.join(body)}<h2>Schemas</h2>{''.join(schemas)}<p>For programs: "
+        f"<style>{STYLE}</style>{''.join(body)}<h2>Problems</h2>{_problems()}<h2>Schemas</h2>{''.join(schemas)}"
+        "<p>For programs: "
         '<a href="openapi.json">openapi.json</a></p></html>'
     )
 
@@ -42,6 +45,11 @@ def _call(method: str, path: str, call: Json) -> str:
             _table((status, answer["description"]) for status, answer in call["responses"].items()),
         )
     )
+
+
+def _problems() -> str:
+    rows = (f'<tr id="{code}">{_tag("th", code, "code")}{_tag("td", title)}</tr>' for code, title in TITLES.items())
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _parameter(parameter: Json) -> tuple[str, str]:

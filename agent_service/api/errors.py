@@ -1,4 +1,4 @@
-"""Errors of the HTTP API: `{"error": {"code", "message", "field"?, "run_id"?}}`, without an echo of what was sent."""
+"""Errors of the HTTP API: problems (RFC 9457), without an echo of what was sent."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from agent_service.api import requests
+from agent_service.api.problems import MEDIA_TYPE, Code, Problem
 from agent_service.api.refusals import REFUSED, Refusal, SeenToTheEnd, broken, refusal_of
 
 log = logging.getLogger(__name__)
@@ -31,38 +31,27 @@ Styles are for the page at /docs, which has no script."""
 OF_A_BODY = (400, 408, 413, 415, 422, 503)
 """How a call that takes a body can refuse."""
 
-_OF_THE_FRAMEWORK = {
+_OF_THE_FRAMEWORK: dict[int, tuple[Code, str]] = {
     404: ("not_found", "there is nothing at this path: see /docs"),
     405: ("method_not_allowed", "this path takes other methods: see the header Allow"),
 }
 
 
-class ErrorDetail(BaseModel):
-    """`field` is what has to change in the request; `run_id` the run that is in the way."""
-
-    code: str
-    message: str
-    field: str | None = None
-    run_id: str | None = None
-
-
-class ErrorBody(BaseModel):
-    error: ErrorDetail
-
-
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These errors and any other, as OpenAPI describes them. Only `default` brings the schema: each would cost time."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
-    described: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorBody, "description": "Refused, or failed"}}
-    return described | {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
+    """These errors and any other, as OpenAPI describes them."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
+    meanings = {status: _MEANINGS[status] for status in statuses} | {"default": "Refused, or failed"}
+    return {status: {"description": meaning, "content": content} for status, meaning in meanings.items()}
 
 
 def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None) -> JSONResponse:
     """The refusal as a response, which is logged without anything that was sent."""
     call, caller = getattr(scope.get("endpoint"), "__name__", None), scope.get("state", {}).get("caller")
     facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": call, "caller": caller}
+    facts["instance"] = refusal.instance
     log.log(logging.WARNING if refusal.status >= 500 else logging.INFO, "refused", extra=facts)
-    return JSONResponse(refusal.body(), refusal.status, headers=_headers(refusal) | (headers or {}))
+    told = _headers(refusal) | (headers or {})
+    return JSONResponse(refusal.body(), refusal.status, headers=told, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -94,8 +83,8 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-    first = error.errors()[0]
-    return answer(requests.unfit(first["loc"][1:], first["msg"]), request.scope)  # without `query` before the name
+    flaws = [(flaw["loc"][1:], flaw["msg"], flaw["type"]) for flaw in error.errors()]  # without `query` before the name
+    return answer(requests.unfit(flaws), request.scope)
 
 
 async def _by_framework(request: Request, error: HTTPException) -> JSONResponse:
@@ -119,6 +108,7 @@ _MEANINGS = {
     404: "There is no such run or file",
     408: "The body came too slowly",
     409: "The run stands in the way",
+    410: "The run is kept no longer",
     413: "The body is too large",
     415: "The body is no plain JSON",
     422: "A field does not fit, or asks for more than is granted",

@@ -18,10 +18,11 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 from starlette.responses import StreamingResponse
 
+from agent_service.api.absent import absent
 from agent_service.api.channel import Channel, Source, Stretch
-from agent_service.api.desk import unknown_run
 from agent_service.api.feed import Feed
 from agent_service.api.refusals import Refusal, SeenToTheEnd
+from agent_service.core.state import RunState
 from agent_service.core.unseen import json_visible
 from agent_service.errors import Damaged
 from agent_service.lines import line_of
@@ -105,12 +106,10 @@ class EventStreams:
 
     async def can_follow_run(self, run_id: str, seen: LastEventId) -> None:
         """Refuse what cannot be followed, while there still is a status to say it with."""
-        run = await self._store.load(run_id)
-        if run is None:
-            raise unknown_run()
-        if (seen or 0) > run.state.version:
-            raise _not_of_here(f"the run has only {run.state.version} entries")
-        if run.state.final and seen == run.state.version:
+        run = await self.state(run_id)
+        if (seen or 0) > run.version:
+            raise _not_of_here(f"the run has only {run.version} entries")
+        if run.final and seen == run.version:
             raise SeenToTheEnd
 
     async def follow_run(self, run_id: str, seen: LastEventId) -> EventStream:
@@ -119,9 +118,12 @@ class EventStreams:
         `id` is the entry's number, `event` its kind, `data` the entry as in `/entries`. `Last-Event-ID` goes on after
         that entry. Whoever has seen the end already is answered with 204.
         """
+        return _stream(self.followed(run_id), seen or 0, ends=True)
+
+    def followed(self, run_id: str) -> AbstractContextManager[Channel]:
+        """The channel of a run, inside the context. Raises TryAgain."""
         newest, read = partial(self._archive.version, run_id), partial(self._of_run, run_id)
-        source = Source(newest=newest, encode=_entry_frame, read=read)
-        return _stream(self._feed.follow_run(run_id, source), seen or 0, ends=True)
+        return self._feed.follow_run(run_id, Source(newest=newest, encode=_entry_frame, read=read))
 
     async def can_follow_all(self, seen: LastEventId) -> None:
         """Refuse what cannot be followed, while there still is a status to say it with."""
@@ -138,6 +140,13 @@ class EventStreams:
         source = Source(newest=self._archive.newest, encode=_run_frame, read=self._of_all)
         after = self._archive.newest() if seen is None else seen
         return _stream(self._feed.follow_all(source), after, ends=False)
+
+    async def state(self, run_id: str) -> RunState:
+        """How the run stands. Refuses (404) an id of no run."""
+        run = await self._store.load(run_id)
+        if run is None:
+            raise await absent(self._store, run_id)
+        return run.state
 
     async def _of_run(self, run_id: str, after: int, limit: int) -> Stretch:
         moments = [(moment.entry.seq, moment) for moment in await self._read(run_id, after, limit)]

@@ -13,6 +13,13 @@ from groundwork.service.errors import TryAgain
 
 WITHIN_S = 2.0
 
+Fresh = Callable[[], Awaitable[None]]
+"""Returns once what is shown is new enough."""
+
+
+async def at_once() -> None:
+    """Who has a store of its own knows all that there is."""
+
 
 class Freshness:
     """Many who ask at a time are waited for together."""

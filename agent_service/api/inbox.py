@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent_service.api.absent import absent
 from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.dead_letters import Letters
-from agent_service.api.desk import unknown_run
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import Nothing
 from agent_service.core.waiting import Status
@@ -83,7 +83,7 @@ class InboxCalls:
         """
         run = await self._store.load(run_id)
         if run is None:
-            raise unknown_run()
+            raise await absent(self._store, run_id)
         if run.state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {run.state.status}"
             raise Refusal(409, "nothing_to_dismiss", message, run_id=run_id)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Path
 
-from agent_service.api.desk import unknown_run
+from agent_service.api.absent import absent
 from agent_service.api.refusals import Refusal
 from agent_service.moments import Moment
 from agent_service.ports import Archive, PromptText, Question, RunStore
@@ -69,4 +69,4 @@ class Inspection:
 
     async def _check(self, run_id: str) -> None:
         if await self._store.load(run_id) is None:
-            raise unknown_run()
+            raise await absent(self._store, run_id)

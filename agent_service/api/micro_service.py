@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from agent_service.api import requests
 from agent_service.api.desk import Desk
+from agent_service.api.freshness import Fresh, at_once
 from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
 from agent_service.api.requests import (
     AnswerRequest,
@@ -79,7 +80,9 @@ class AnswerCall(AnswerRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Endpoint:
+class Endpoint:
+    """`asked` and `answered` are what `nats micro info` tells of it."""
+
     name: str
     asked: type[BaseModel]
     answered: type[BaseModel]
@@ -87,35 +90,38 @@ class _Endpoint:
 
 
 async def serve_on_bus(
-    link: NatsLink, desk: Desk, signing: Signing, switch: Switch, *, by_signature: bool = False
+    link: NatsLink, desk: Desk, signing: Signing, switch: Switch, *, by_signature: bool = False, fresh: Fresh = at_once
 ) -> Service:
     """Answer on the bus until the returned service is stopped, or the link closed. `by_signature`: runs are controlled
-    over the bus by signed messages alone, which a request is not."""
+    over the bus by signed messages alone, which a request is not. `fresh` is waited for before runs are shown."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
-    endpoints = (*_endpoints(desk), _keys(signing), *_switches(switch))
-    for endpoint in [_closed(one) if by_signature and one.name in CONTROL else one for one in endpoints]:
-        await service.add_endpoint(
-            name=endpoint.name,
-            subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
-            handler=endpoint.handler,
-            metadata={
-                "format": "application/json",
-                "request": _hint(endpoint.asked),
-                "answer": _hint(endpoint.answered),
-            },
-        )
+    endpoints = (*_endpoints(desk, fresh), _keys(signing), *_switches(switch))
+    for endpoint in endpoints:
+        await add(service, _closed(endpoint) if by_signature and endpoint.name in CONTROL else endpoint)
     return service
 
 
-def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
+async def add(service: Service, endpoint: Endpoint) -> None:
+    """Answer it, too, from now on."""
+    await service.add_endpoint(
+        name=endpoint.name,
+        subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",
+        handler=endpoint.handler,
+        metadata={"format": "application/json", "request": _hint(endpoint.asked), "answer": _hint(endpoint.answered)},
+    )
+
+
+def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
     async def wake(request: Request) -> BaseModel:
         asked, traceparent = requests.read(WakeRequest, request.data), (request.headers or {}).get(TRACEPARENT)
         who = asker(request)
         return await desk.wake(asked, by=who, payer=who, transport="nats", traceparent=traceparent)
 
     async def status(request: Request) -> BaseModel:
-        return await desk.status(requests.read(StatusCall, request.data).run_id)
+        call = requests.read(StatusCall, request.data)
+        await fresh()
+        return await desk.status(call.run_id)
 
     async def callback(request: Request) -> BaseModel:
         return await desk.callback(requests.read(CallbackCall, request.data).run_id)
@@ -133,32 +139,32 @@ def _endpoints(desk: Desk) -> tuple[_Endpoint, ...]:
         return await desk.signal(call.run_id, call, by=asker(request))
 
     return (
-        _Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=_answering(wake)),
-        _Endpoint(name="status", asked=StatusCall, answered=RunView, handler=_answering(status)),
-        _Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=_answering(callback)),
-        _Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=_answering(cancel)),
-        _Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=_answering(approve)),
-        _Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=_answering(answer)),
+        Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=answering(wake)),
+        Endpoint(name="status", asked=StatusCall, answered=RunView, handler=answering(status)),
+        Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=answering(callback)),
+        Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=answering(cancel)),
+        Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=answering(approve)),
+        Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=answering(answer)),
     )
 
 
-def _closed(endpoint: _Endpoint) -> _Endpoint:
+def _closed(endpoint: Endpoint) -> Endpoint:
     async def refuse(_: Request) -> BaseModel:
         raise Refusal(403, "not_signed", "sign an agentic.cancel or agentic.signal (agent.control_keys), or use HTTP")
 
-    return replace(endpoint, handler=_answering(refuse))
+    return replace(endpoint, handler=answering(refuse))
 
 
-def _keys(signing: Signing) -> _Endpoint:
+def _keys(signing: Signing) -> Endpoint:
     async def keys(request: Request) -> BaseModel:
         if requests.read(KeysWanted, request.data or b"{}").progress:
             signing.want_progress()
         return signing.public_keys()
 
-    return _Endpoint(name="keys", asked=KeysWanted, answered=AgentKeys, handler=_answering(keys))
+    return Endpoint(name="keys", asked=KeysWanted, answered=AgentKeys, handler=answering(keys))
 
 
-def _switches(switch: Switch) -> tuple[_Endpoint, ...]:
+def _switches(switch: Switch) -> tuple[Endpoint, ...]:
     """For operators alone: see to it that nobody else may ask."""
 
     async def stop(request: Request) -> BaseModel:
@@ -168,12 +174,12 @@ def _switches(switch: Switch) -> tuple[_Endpoint, ...]:
         return await switch.go_on(requests.read(Nothing, request.data), by=asker(request))
 
     return (
-        _Endpoint(name="stop-all", asked=StopRequest, answered=SwitchView, handler=_answering(stop)),
-        _Endpoint(name="go-on", asked=Nothing, answered=SwitchView, handler=_answering(go_on)),
+        Endpoint(name="stop-all", asked=StopRequest, answered=SwitchView, handler=answering(stop)),
+        Endpoint(name="go-on", asked=Nothing, answered=SwitchView, handler=answering(go_on)),
     )
 
 
-def _answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
+def answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
     """Raises ServiceError for what is not served: only what is raised counts as an error in the statistics."""
 
     async def handler(request: Request) -> None:

@@ -7,7 +7,9 @@ from agent_service.api.draining import DrainCalls
 from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
+from agent_service.api.pruning import PruneCalls
 from agent_service.api.stopping import StoppingCalls
+from agent_service.api.tools import ToolCalls
 from agent_service.api.why import WhyCalls
 
 
@@ -22,3 +24,5 @@ class Operations:
     why: WhyCalls
     stopping: StoppingCalls
     draining: DrainCalls
+    pruning: PruneCalls
+    tools: ToolCalls

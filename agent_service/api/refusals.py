@@ -3,6 +3,12 @@
 `status` is an HTTP status; the bus uses the same numbers. A message never repeats what was sent.
 """
 
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+from agent_service.api.problems import TITLES, Code, ErrorDetail, FieldError, Gone, Problem, kind
 from agent_service.core.limits import LimitRefused
 from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
 from groundwork.service.errors import Fatal, TryAgain
@@ -13,17 +19,22 @@ STOPPED_RETRY_S = 30.0
 
 
 class Refusal(Exception):
-    """Not served. `code` is for programs, the message for people; `field` names what has to change in the request."""
+    """Not served. `code` is for programs, the message for people; `field` names what has to change in the request.
+
+    `errors` names all that has to change, where there is more than one thing.
+    """
 
     def __init__(
         self,
         status: int,
-        code: str,
+        code: Code,
         message: str,
         *,
         field: str | None = None,
         run_id: str | None = None,
         retry_after_s: float | None = None,
+        errors: Sequence[FieldError] = (),
+        gone: Gone | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -31,11 +42,32 @@ class Refusal(Exception):
         self.field = field
         self.run_id = run_id
         self.retry_after_s = retry_after_s
+        self.gone = gone
+        self.errors = tuple(errors) or ((FieldError(field=field, message=message, code=code),) if field else ())
 
-    def body(self) -> dict[str, dict[str, str]]:
+    @cached_property
+    def instance(self) -> str:
+        """The name of this one refusal, which its log line has too."""
+        return uuid4().urn
+
+    def body(self) -> dict[str, Any]:
         """What the caller gets to read, over HTTP and over the bus."""
-        told = {"code": self.code, "message": str(self), "field": self.field, "run_id": self.run_id}
-        return {"error": {name: value for name, value in told.items() if value is not None}}
+        first = ErrorDetail(code=self.code, message=str(self), field=self.field, run_id=self.run_id)
+        told = Problem(
+            type=kind(self.code),
+            title=TITLES[self.code],
+            status=self.status,
+            detail=str(self)
+            if len(self.errors) < 2
+            else "; ".join(f"{one.field}: {one.message}" for one in self.errors),
+            instance=self.instance,
+            code=self.code,
+            run_id=self.run_id,
+            gone=self.gone,
+            errors=self.errors,
+            error=first,
+        )
+        return told.model_dump(mode="json", exclude_none=True)
 
 
 class SeenToTheEnd(Exception):

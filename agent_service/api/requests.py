@@ -9,8 +9,11 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from agent_service.api.problems import FieldError
 from agent_service.api.refusals import Refusal
 from agent_service.telling.plain import one_line
+from agent_service.telling.view import OfRun
+from agent_service.telling.views import RunView
 from groundwork.service import strict_json
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
 from schemas.fields import Context, Count, Goal, Id, Text
@@ -18,6 +21,8 @@ from schemas.fields import Context, Count, Goal, Id, Text
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
 """Characters of a field's name that an error repeats: callers name fields too."""
+MOST_ERRORS = 20
+"""Fields that one refusal names."""
 
 Said = Annotated[Text, Field(max_length=8192)]
 ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -93,6 +98,11 @@ class StopRequest(_Sent):
 class DrainRequest(_Sent):
     within_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     """How long what is in hand may take, in seconds; the rest is given up."""
+
+
+class PruneRequest(_Sent):
+    dry_run: bool = False
+    """Only say what would go."""
 
 
 class CancelRequest(_Sent):
@@ -193,6 +203,8 @@ class WakeAnswer(BaseModel):
     run_id: str
     wake_id: str
     status_url: str
+    run: Annotated[RunView | None, Field(exclude_if=lambda run: run is None)] = None
+    """How it stands, where it was waited for."""
 
 
 class CallbackAnswer(BaseModel):
@@ -202,19 +214,14 @@ class CallbackAnswer(BaseModel):
     callback: str | None
 
 
-class CancelAnswer(BaseModel):
+class CancelAnswer(OfRun):
     """Where the run stands after a cancel."""
 
-    run_id: str
-    state: str
 
-
-class SignalAnswer(BaseModel):
+class SignalAnswer(OfRun):
     """The run has heard the signal."""
 
-    run_id: str
     signal_id: str
-    state: str
 
 
 def read(model: type[M], body: bytes) -> M:
@@ -224,15 +231,21 @@ def read(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate(strict_json.read(body or b"{}"))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise unfit(first["loc"], first["msg"]) from error
+        found = error.errors(include_url=False, include_input=False)
+        raise unfit([(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in found]) from error
 
 
 def too_large() -> Refusal:
     return Refusal(413, "too_large", f"the body has more than {MAX_BODY_BYTES} bytes")
 
 
-def unfit(place: Sequence[str | int], flaw: str) -> Refusal:
-    """The refusal (422) of what pydantic found wrong at `place` in the request."""
+def unfit(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
+    """The refusal (422) of what pydantic found wrong in the request: where, what, and its word for it."""
+    errors = [_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]]
+    first = errors[0]
+    return Refusal(422, "invalid", f"{first.field}: {first.message}", field=first.field, errors=errors)
+
+
+def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:
     path = one_line(".".join(map(str, place)), LONGEST_FIELD) or "body"
-    return Refusal(422, "invalid", f"{path}: {flaw.removeprefix('Value error, ')}", field=path)
+    return FieldError(field=path, message=flaw.removeprefix("Value error, "), code=code)

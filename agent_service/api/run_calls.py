@@ -8,15 +8,17 @@ are few: each costs a look at the journal every second. No browser shows a file 
 import logging
 from collections.abc import Awaitable
 from pathlib import PurePosixPath
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Header, Query
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.api.access import Caller, Payer
+from agent_service.api.awaiting import Awaiting, Wait
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunCounts, RunPage
+from agent_service.api.idempotency import Key, named, named_by
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import (
     AnswerRequest,
@@ -28,7 +30,7 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
-from agent_service.core.waiting import Status
+from agent_service.core.waiting import FINAL, Status
 from agent_service.lines import Wanted
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
@@ -46,9 +48,10 @@ TYPES = {
 }
 """By suffix; everything else is bytes, whatever it calls itself."""
 
-CURSOR = r"^run_[0-9A-Z]{26}$"
+CURSOR = r"^run_[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 
 T = TypeVar("T")
+Spoken = SignalRequest | ApprovalRequest | AnswerRequest
 
 log = logging.getLogger(__name__)
 
@@ -56,21 +59,33 @@ log = logging.getLogger(__name__)
 class PageQuery(BaseModel):
     """Which runs, how many, and after which page. A run is listed if all that is asked applies to it.
 
-    `state` may come several times, for any of them. `text` is in the goal, the summary or the run id; `tool` was used
-    by a step, or is to be; `since` is when the run was accepted, at the earliest.
+    `status` may come several times, for any of them; `state` is the same, by the word of earlier versions. `text` is in
+    the goal, the summary or the run id; `tool` was used by a step, or is to be. `since` is when the run was accepted at
+    the earliest, `until` is later than that. `wake_id` is what whoever asked named the run, `caller` who that was.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    state: tuple[Status, ...] = ()
+    status: tuple[Status, ...] = ()
+    state: Annotated[tuple[Status, ...], Field(json_schema_extra={"deprecated": True})] = ()
     text: Annotated[str, Field(max_length=200)] = ""
     tool: Annotated[str, Field(max_length=200)] = ""
     since: Instant | None = None
+    until: Instant | None = None
+    wake_id: Annotated[str, Field(max_length=128)] = ""
+    caller: Annotated[str, Field(max_length=200)] = ""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str | None, Field(pattern=CURSOR, description="`next_cursor` of the page before.")] = None
+    before: Annotated[str | None, Field(pattern=CURSOR, description="Any id, of a run or not: those below it.")] = None
+
+    @property
+    def below(self) -> str | None:
+        """The id below which runs are listed."""
+        return min((bound for bound in (self.cursor, self.before) if bound), default=None)
 
     def wanted(self) -> Wanted:
-        return Wanted(statuses=frozenset(self.state), text=self.text, tool=self.tool, since=self.since)
+        asked = self.model_dump(include={"text", "tool", "since", "until", "wake_id", "caller"})
+        return Wanted(statuses=frozenset(self.status + self.state), **asked)
 
 
 class StretchQuery(BaseModel):
@@ -101,8 +116,9 @@ class FileList(BaseModel):
 class RunCalls:
     """Their docstrings are the API's documentation."""
 
-    def __init__(self, desk: Desk, files: RunFiles) -> None:
+    def __init__(self, desk: Desk, files: RunFiles, awaiting: Awaiting) -> None:
         self._desk = desk
+        self._awaiting = awaiting
         self._files = files
 
     async def wake(
@@ -110,21 +126,39 @@ class RunCalls:
         caller: Caller,
         payer: Payer,
         request: Annotated[WakeRequest, Depends(body_of(WakeRequest))],
+        http: Request,
+        response: Response,
+        key: Key = None,
         traceparent: Annotated[str | None, Header(description="A trace of the caller's, to be linked.")] = None,
+        wait: Wait = 0.0,
     ) -> WakeAnswer:
-        """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`."""
-        return await self._desk.wake(request, by=caller, payer=payer, transport="http", traceparent=traceparent)
+        """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`.
+
+        With `wait`, it comes once the run has ended (200), or waits for a person or longer than that (202), and says in
+        `run` how it stands. An `Idempotency-Key` is the `wake_id` of a body without one. A wake whose run is kept no
+        longer names it all the same.
+        """
+        told: dict[str, Any] = {"by": caller, "payer": payer, "transport": "http", "traceparent": traceparent}
+        with named_by(None if request.wake_id else key):
+            answer = await self._desk.wake(named(request, wake_id=key), **told)
+        if not wait or await self._desk.is_gone(answer.run_id):
+            return answer
+        await self._awaiting.rest(http, answer.run_id, wait)
+        run = await self._desk.status(answer.run_id)
+        response.status_code = 200 if run.status in FINAL else 202
+        return answer.model_copy(update={"run": run})
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""
-        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.cursor)
+        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.below)
 
     async def count_runs(self) -> RunCounts:
         """How many runs there are of each state, and what of them needs somebody."""
         return await self._desk.counts()
 
-    async def show_run(self, run_id: str) -> RunView:
-        """Show where a run stands."""
+    async def show_run(self, run_id: str, http: Request, wait: Wait = 0.0) -> RunView:
+        """Show where a run stands: now, or with `wait` once it has ended or waits for a person."""
+        await self._awaiting.rest(http, run_id, wait)
         return await self._desk.status(run_id)
 
     async def list_entries(self, run_id: str, query: Annotated[StretchQuery, Query()]) -> EntryPage:
@@ -142,6 +176,7 @@ class RunCalls:
         An artifact can be had as soon as the journal names it, and is compared with the hash recorded there (409
         `artifact_changed`).
         """
+        await self._desk.check_kept(run_id)
         return await download(self._files, run_id, path)
 
     async def cancel_run(
@@ -154,29 +189,45 @@ class RunCalls:
         return await self._desk.cancel(run_id, request, by=caller)
 
     async def signal_run(
-        self, caller: Caller, run_id: str, request: Annotated[SignalRequest, Depends(body_of(SignalRequest))]
+        self,
+        caller: Caller,
+        run_id: str,
+        request: Annotated[SignalRequest, Depends(body_of(SignalRequest))],
+        key: Key = None,
     ) -> SignalAnswer:
         """Tell a run something, answer, resume, raise its budget, approve or reject. A `signal_id` is heard once."""
-        return await self._desk.signal(run_id, request, by=caller)
+        return await self._say(run_id, request, key, by=caller)
 
     async def rule_on_run(
-        self, caller: Caller, run_id: str, request: Annotated[ApprovalRequest, Depends(body_of(ApprovalRequest))]
+        self,
+        caller: Caller,
+        run_id: str,
+        request: Annotated[ApprovalRequest, Depends(body_of(ApprovalRequest))],
+        key: Key = None,
     ) -> SignalAnswer:
         """Approve or reject what a run asks for: see `asks` of the run, of which this names the hash.
 
         What does not wait, or is something else by now, is refused (409 `not_heard`). Who decided is in the journal.
         """
-        return await self._desk.signal(run_id, request, by=caller)
+        return await self._say(run_id, request, key, by=caller)
 
     async def answer_run(
-        self, caller: Caller, run_id: str, request: Annotated[AnswerRequest, Depends(body_of(AnswerRequest))]
+        self,
+        caller: Caller,
+        run_id: str,
+        request: Annotated[AnswerRequest, Depends(body_of(AnswerRequest))],
+        key: Key = None,
     ) -> SignalAnswer:
         """Answer the question of a run, or its escalation, which sets it going again.
 
         A budget that ended it has to be raised with the answer. A run that is done, failed or cancelled stays closed
         (409 `not_heard`).
         """
-        return await self._desk.signal(run_id, request, by=caller)
+        return await self._say(run_id, request, key, by=caller)
+
+    async def _say(self, run_id: str, said: Spoken, key: str | None, *, by: str) -> SignalAnswer:
+        with named_by(None if said.signal_id else key):
+            return await self._desk.signal(run_id, named(said, signal_id=key), by=by)
 
 
 async def listed(files: RunFiles, run_id: str) -> FileList:
@@ -187,13 +238,19 @@ async def listed(files: RunFiles, run_id: str) -> FileList:
 
 
 async def download(files: RunFiles, run_id: str, path: str) -> Response:
+    """One file, as `file_of` finds it."""
+    content = await file_of(files, run_id, path)
+    name = PurePosixPath(path)
+    headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
+    return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
+
+
+async def file_of(files: RunFiles, run_id: str, path: str) -> bytes:
     """One file. Refuses with 404, and with 409 for what is too large to be sent or not what the journal recorded."""
     content = await _of_disk(files.read(run_id, path))
     if content is None:
         raise _no_file()
-    name = PurePosixPath(path)
-    headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
-    return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
+    return content
 
 
 async def _of_disk(reading: Awaitable[T]) -> T:

@@ -6,8 +6,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
+from agent_service.api.absent import absent
 from agent_service.api.dead_letters import Letters
-from agent_service.api.desk import unknown_run
 from agent_service.core.attempts import Pending
 from agent_service.core.state import RunState
 from agent_service.ports import Inbox, RunStore, Skills
@@ -62,7 +62,7 @@ class WhyCalls:
         """
         run = await self._store.load(run_id)
         if run is None:
-            raise unknown_run()
+            raise await absent(self._store, run_id)
         return why_view(run.state, await self._seen(run.state))
 
     async def _seen(self, run: RunState) -> Seen:

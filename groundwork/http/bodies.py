@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -21,7 +22,7 @@ LONGEST_LENGTH = 12
 class BodyRefused(Exception):
     """A body that is not taken: the status and a short code that say so. The text repeats nothing of it."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: Literal["cut_off", "too_large", "too_slow"], message: str) -> None:
         super().__init__(message)
         self.status = status
         self.code = code

@@ -112,7 +112,7 @@ def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, 
     monkeypatch.setenv("SERVICE_TOKEN", SECRET)
     environment = plugin_environment(os.environ, python=Path(sys.executable))
     box = replace(box_of(load(config).plugins, environment), limits=SMALL)
-    found = discover_plugins([folder / "plugins"], {})
+    found = discover_plugins([folder / "plugins"], {}).plugins
     plugins = LocalPlugins(found, state_dir=folder / "gateway", environment=environment, box=box)
     return Service(folder=folder, protected=protected, plugins=plugins)
 
@@ -439,6 +439,6 @@ def test_a_file_that_everybody_may_write_to_keeps_a_plugin_out(tmp_path: Path) -
     helper = tmp_path / "plugins" / "rogue" / "lib" / "helper.py"
     helper.parent.mkdir()
     helper.write_text("")
-    assert "rogue" in discover_plugins([tmp_path / "plugins"], {})
+    assert "rogue" in discover_plugins([tmp_path / "plugins"], {}).plugins
     helper.chmod(0o666)
-    assert "rogue" not in discover_plugins([tmp_path / "plugins"], {})
+    assert "rogue" not in discover_plugins([tmp_path / "plugins"], {}).plugins

@@ -5,7 +5,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from agent_service.api.operations import Operations
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.switch import Switch
 from agent_service.background import Background
+from agent_service.belongings import RunBelongings
 from agent_service.brake import Brake
 from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
 from agent_service.capabilities import Capabilities
@@ -44,8 +45,10 @@ from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Elsewhere, Moment, tell
 from agent_service.ports import Archive, ModelCall, Place, Question
+from agent_service.pruning import Pruning
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
+from agent_service.retention import Rules
 from agent_service.room import Room
 from agent_service.settings import AgentSettings
 from agent_service.signing import Signing
@@ -68,6 +71,7 @@ from tests.kit.runs import NOON, wake_of
 from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
+A_DAY = timedelta(days=1)
 TOKENS: Mapping[str, frozenset[Scope]] = {
     "waker": frozenset({"wake"}),
     "reader": frozenset({"read"}),
@@ -329,7 +333,10 @@ async def open_house(
         draining = Draining(
             brake=brake, background=Background(group), leave=nothing_to_leave, thinking=lambda: 0, end=lambda: None
         )
-        operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch, draining)
+        rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
+        belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
+        pruning = Pruning(store.forgetting, belongings, rules, clock)
+        operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch, draining, pruning)
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)

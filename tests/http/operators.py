@@ -9,12 +9,15 @@ from agent_service.api.health import HealthCalls
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
+from agent_service.api.pruning import PruneCalls
 from agent_service.api.stopping import StoppingCalls
 from agent_service.api.switch import Switch
+from agent_service.api.tools import ToolCalls
 from agent_service.api.why import WhyCalls
 from agent_service.draining import Draining
 from agent_service.models.prompts.prompt import as_text
 from agent_service.ports import Archive, Clock, Skills
+from agent_service.pruning import Pruning
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.whereabouts import Whereabouts
 from schemas.gateway_status import GatewayStatus
@@ -44,6 +47,7 @@ def operators(
     clock: Clock,
     switch: Switch,
     draining: Draining,
+    pruning: Pruning,
 ) -> Operations:
     """All of it; `readiness` is what the agent finds of itself."""
     return Operations(
@@ -54,4 +58,6 @@ def operators(
         why=WhyCalls(store, store.inbox, Nowhere(), letters, skills, no_gateway, readiness),
         stopping=StoppingCalls(switch),
         draining=DrainCalls(draining),
+        pruning=PruneCalls(pruning),
+        tools=ToolCalls(skills),
     )

@@ -81,7 +81,7 @@ async def test_the_address_of_a_callback_is_told_to_who_asks_for_it(caller: Clie
 async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> None:
     run = await house.play(whole_run()[:2])
     answer = await ask(caller, CANCEL, {"run_id": run, "reason": "enough"})
-    assert json.loads(answer.data) == {"run_id": run, "state": "cancelled"}
+    assert json.loads(answer.data) == {"run_id": run, "status": "cancelled", "state": "cancelled"}
     assert (await house.state(run)).reason == "enough"
 
 

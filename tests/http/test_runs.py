@@ -38,7 +38,7 @@ async def pages(
 async def test_a_run_shows_where_it_stands(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(whole_run(steps=2))
     view = (await client.get(f"/v1/runs/{run}")).json()
-    assert (view["run_id"], view["state"], view["outcome"]) == (run, "done", "The answer is 42.")
+    assert (view["run_id"], view["status"], view["outcome"]) == (run, "done", "The answer is 42.")
     assert [(s["step"], s["tool"], s["attempt"], s["status"]) for s in view["steps"]] == [
         (1, "search", 1, "ok"),
         (2, "search", 1, "ok"),
@@ -64,8 +64,8 @@ async def test_every_prefix_of_a_run_is_shown_as_it_was(client: httpx2.AsyncClie
     for commit in whole_run():
         run = await house.play([commit])
         view = (await client.get(f"/v1/runs/{run}")).json()
-        states.append(view["state"])
-        assert view["state"] == commit.state.status.value
+        states.append(view["status"])
+        assert view["status"] == commit.state.status.value
         assert len(view["steps"]) == commit.state.step
     assert states == ["queued", *["running"] * (len(states) - 2), "done"]
 
@@ -95,7 +95,7 @@ async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.Asyn
         [run_id(4), run_id(3), run_id(2)],
         [run_id(1)],
     ]
-    stands = {"run_id", "wake_id", "state", "goal", "summary", "class", "waiting_for", "damaged"}
+    stands = {"run_id", "wake_id", "caller", "status", "state", "goal", "summary", "class", "waiting_for", "damaged"}
     counts = {"accepted_at", "updated_at", "ended_at", "steps", "tool", "tokens", "cost_usd"}
     assert stands | counts == found[0]["runs"][0].keys()
 
@@ -106,11 +106,12 @@ async def test_a_full_last_page_has_no_next(client: httpx2.AsyncClient, house: H
     assert len(await pages(client, "/v1/runs", "cursor", "next_cursor", limit=2)) == 1
 
 
-async def test_runs_are_listed_by_state(client: httpx2.AsyncClient, house: House) -> None:
+async def test_runs_are_listed_by_status(client: httpx2.AsyncClient, house: House) -> None:
     await house.play(whole_run(1))
     await house.play([accepted(2)])
     for state, found in (("done", [run_id(1)]), ("queued", [run_id(2)]), ("failed", [])):
-        answer = await client.get("/v1/runs", params={"state": state})
+        answer = await client.get("/v1/runs", params={"status": state})
+        assert (await client.get("/v1/runs", params={"state": state})).json() == answer.json()
         assert [line["run_id"] for line in answer.json()["runs"]] == found
 
 
@@ -122,11 +123,38 @@ async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClie
     async def found(**query: Any) -> list[str]:
         return [run["run_id"] for run in (await client.get("/v1/runs", params=query)).json()["runs"]]
 
-    assert await found(state=["done", "queued"]) == [run_id(3), run_id(1)]
+    assert await found(status=["done", "queued"]) == [run_id(3), run_id(1)]
     assert await found(text="LAWN") == [run_id(3)]
     assert await found(tool="search") == [run_id(2), run_id(1)]
     assert await found(since="2026-11-21T12:00:02.250Z") == [run_id(3), run_id(2)]
-    assert await found(state="done", text="lawn") == []
+    assert await found(until="2026-11-21T12:00:02.250Z") == [run_id(1)]
+    assert await found(status="done", text="lawn") == []
+    assert await found(wake_id="wake-2") == [run_id(2)]
+    assert await found(wake_id="wake-2", status="done") == await found(wake_id="wake") == []
+    assert await found(wake_id="wake-2", before=run_id(2)) == []
+
+
+async def test_runs_are_listed_by_who_asked_for_them(client: httpx2.AsyncClient, house: House) -> None:
+    for number, caller in ((1, "token ci"), (2, "bus"), (3, "")):
+        await house.play([accepted(number, caller=caller)])
+    runs = (await client.get("/v1/runs", params={"caller": "token ci"})).json()["runs"]
+    assert [(run["run_id"], run["caller"]) for run in runs] == [(run_id(1), "token ci")]
+    assert (await client.get(f"/v1/runs/{run_id(2)}")).json()["caller"] == "bus"
+
+
+async def test_runs_are_listed_from_below_any_id(client: httpx2.AsyncClient, house: House) -> None:
+    for number in (1, 2, 3):
+        await house.play([accepted(number)])
+    runs = (await client.get("/v1/runs", params={"before": run_id(3)[:-1] + "Z", "cursor": run_id(3)})).json()["runs"]
+    assert [run["run_id"] for run in runs] == [run_id(2), run_id(1)]
+
+
+async def test_entries_that_are_not_there_yet_are_not_asked_for(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:4])
+    answer = await client.get(f"/v1/runs/{run}/entries", params={"after": 4})
+    assert (answer.status_code, answer.json()["entries"]) == (200, [])
+    beyond = await client.get(f"/v1/runs/{run}/entries", params={"after": 5})
+    assert (beyond.status_code, beyond.json()["errors"][0]["field"]) == (422, "after")
 
 
 async def test_a_line_says_what_the_run_waits_for_as_its_view_does(client: httpx2.AsyncClient, house: House) -> None:
@@ -139,15 +167,15 @@ async def test_a_line_says_what_the_run_waits_for_as_its_view_does(client: httpx
     assert (line["tokens"], line["cost_usd"]) == (view["usage"]["tokens"], view["usage"]["cost_usd"])
 
 
-async def test_runs_are_counted_by_state(client: httpx2.AsyncClient, house: House) -> None:
+async def test_runs_are_counted_by_status(client: httpx2.AsyncClient, house: House) -> None:
     none = dict.fromkeys(Status, 0)
-    empty = {"by_state": none, "needs_person": 0, "oldest_queued_at": None, "stopped": ""}
+    empty = {"by_status": none, "by_state": none, "needs_person": 0, "oldest_queued_at": None, "stopped": ""}
     assert (await client.get("/v1/counts")).json() == empty
     for number in (1, 2):
         await house.play([accepted(number)])
     await house.play(whole_run(3))
     found = (await client.get("/v1/counts")).json()
-    assert found["by_state"] == none | {"queued": 2, "done": 1}
+    assert found["by_status"] == none | {"queued": 2, "done": 1}
     assert found["oldest_queued_at"] == "2026-11-21T12:00:01.250000Z"
 
 
@@ -157,7 +185,7 @@ async def test_runs_are_counted_by_state(client: httpx2.AsyncClient, house: Hous
         ({"limit": 10**9}, "limit"),
         ({"limit": 0}, "limit"),
         ({"limit": "1; DROP TABLE runs"}, "limit"),
-        ({"state": "done' OR '1'='1"}, "state.0"),
+        ({"status": "done' OR '1'='1"}, "status.0"),
         ({"state": "DONE"}, "state.0"),
         ({"cursor": "%"}, "cursor"),
         ({"cursor": "x" * 1000}, "cursor"),
@@ -166,7 +194,11 @@ async def test_runs_are_counted_by_state(client: httpx2.AsyncClient, house: Hous
         ({"since": "yesterday"}, "since"),
         ({"text": "x" * 201}, "text"),
         ({"order_by": "goal"}, "order_by"),
-        ({"status": "done"}, "status"),
+        ({"cursor": "run_8ZZZZZZZZZZZZZZZZZZZZZZZZZ"}, "cursor"),
+        ({"cursor": "run_01M808MS3MJ9K8CQKG3J135SFI"}, "cursor"),
+        ({"before": "run_"}, "before"),
+        ({"until": "tomorrow"}, "until"),
+        ({"stat": "done"}, "stat"),
     ],
 )
 async def test_a_list_takes_no_other_questions(client: httpx2.AsyncClient, query: dict[str, Any], field: str) -> None:
@@ -208,7 +240,7 @@ async def test_a_stretch_of_the_journal_has_bounds(
 async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient, house: House, far: int) -> None:
     run = await house.play(whole_run()[:far])
     answer = await client.post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
-    assert (answer.status_code, answer.json()) == (202, {"run_id": run, "state": "cancelled"})
+    assert (answer.status_code, answer.json()) == (202, {"run_id": run, "status": "cancelled", "state": "cancelled"})
     state = await house.state(run)
     assert (state.status, state.reason) == ("cancelled", "enough")
 
@@ -263,7 +295,7 @@ async def test_a_run_hears_a_message(client: httpx2.AsyncClient, house: House) -
     run = await house.play(whole_run()[:2])
     answer = await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "look at page 2"})
     assert answer.status_code == 202
-    assert answer.json()["state"] == "running"
+    assert answer.json()["status"] == "running"
     state = await house.state(run)
     assert state.messages == ("look at page 2",)
     assert state.signals == (answer.json()["signal_id"],)
@@ -297,7 +329,7 @@ async def test_a_run_that_ended_by_its_deadline_shows_it(client: httpx2.AsyncCli
     late = after(begun, TimerFired(at=begun.state.brief.limits.deadline_at + SECOND))
     run = await house.play([accepted(), begun, late])
     view = (await client.get(f"/v1/runs/{run}")).json()
-    assert (view["state"], view["class"]) == ("escalated", "budget_time")
+    assert (view["status"], view["class"]) == ("escalated", "budget_time")
 
 
 @pytest.mark.parametrize(

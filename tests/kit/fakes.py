@@ -11,6 +11,7 @@ from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
 from agent_service.ports import Place, Untold, Wake
 from agent_service.store.alone import Alone
+from agent_service.tombstones import Tombstone
 from groundwork.service.errors import TryAgain
 from schemas.halt import Halt
 from tests.kit.runs import NOON, run_id
@@ -45,6 +46,13 @@ class MemoryArtifacts:
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         self.contents[run_id, path] = content
+
+    async def remove(self, run_id: str, path: str) -> None:
+        self.contents.pop((run_id, path), None)
+
+    async def sizes(self) -> dict[str, int]:
+        runs = {run_id for run_id, _ in self.contents}
+        return {run: sum(len(c) for (of, _), c in self.contents.items() if of == run) for run in runs}
 
 
 class MemoryHalts:
@@ -103,6 +111,10 @@ class MemoryStore(Alone):
     async def load(self, run_id: str) -> Run | None:
         commits = self._commits.get(run_id)
         return Run(state=commits[-1].state, head=commits[-1].entry.hash) if commits else None
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        del run_id
+        return None
 
     async def commit(self, commit: Commit) -> None:
         if commit.entry.run_id not in self._commits:

@@ -6,6 +6,7 @@ What a page wants of its commands stands behind the language of a block, where n
     ```bash follow      goes on until the end; what follows waits until it has said something
     ```bash follow X    the same, until it has said X
     ```bash by-hand     not run: it needs a key, money, or the tests themselves
+    ```bash machine     run as root on a machine that boots systemd, in tests/deploy/test_machine.py
     ```bash NAME/FILE   the content of that file, in any language: not a command
 """
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 WITHIN_S = 90.0
 
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,6 +47,10 @@ class Block:
     @property
     def is_file(self) -> bool:
         return "/" in self.mark
+
+    @property
+    def is_run_here(self) -> bool:
+        return self.mark not in ("by-hand", "machine")
 
     @property
     def place(self) -> str:

@@ -71,4 +71,4 @@ def test_a_plain_route_is_the_last_token(name: str) -> None:
 
 
 def test_the_agent_itself_is_among_the_routes_that_are_never_called() -> None:
-    assert {"agentic-loop", "agentic-wake", "ductile-gateway"} <= subjects.OUR_OWN_ROUTES
+    assert {"agentic-loop", "agentic-wake", "agentic-run", "ductile-gateway"} <= subjects.OUR_OWN_ROUTES

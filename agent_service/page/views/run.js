@@ -54,10 +54,10 @@ export class RunView {
     const found = await this.page.tried(this.word, () => call(this.path("")));
     if (!found) return false;
     fill(this.word);
-    const ended = this.told && !FINAL.has(this.told.state) && FINAL.has(found.state);
+    const ended = this.told && !FINAL.has(this.told.status) && FINAL.has(found.status);
     this.told = found;
     this.body.hidden = false;
-    this.page.title(`${capital(found.state)}: ${found.goal.slice(0, 60)}`);
+    this.page.title(`${capital(found.status)}: ${found.goal.slice(0, 60)}`);
     runHead(this.head, this.page, found, () => this.heard());
     runSide(this.side, found, this.newlyMet(found, ended));
     return true;
@@ -68,14 +68,14 @@ export class RunView {
     const met = new Set(run.definition_of_done.filter((item) => item.done).map((item) => item.id));
     const fresh = this.met ? run.definition_of_done.filter((item) => item.done && !this.met.has(item.id)) : [];
     const done = fresh.length ? `${met.size} of ${run.definition_of_done.length} done: ${fresh.map((item) => item.text).join("; ")}. ` : "";
-    if (done || ended) say(done + (ended ? `The run is ${run.state}.` : ""));
+    if (done || ended) say(done + (ended ? `The run is ${run.status}.` : ""));
     this.met = met;
     return new Set(fresh.map((item) => item.id));
   }
 
   /** Follow what may come: the run while it goes on, and of one that was handed to a person whether somebody answers it. */
   listen() {
-    const wanted = FINAL.has(this.told.state) ? (this.told.reopens_until ? "answer" : "nothing") : "run";
+    const wanted = FINAL.has(this.told.status) ? (this.told.reopens_until ? "answer" : "nothing") : "run";
     if (wanted === this.listening) return;
     this.stream?.close();
     this.listening = wanted;

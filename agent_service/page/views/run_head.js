@@ -17,11 +17,11 @@ const STUCK = new Set(["paused", "escalated", "failed"]);
 
 /** Show it in `head`, each part anew only when what it shows has changed. `done` is called after an action. */
 export function runHead(head, page, run, done) {
-  const { run_id, parent_run_id, children, state, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
+  const { run_id, parent_run_id, children, status, goal, accepted_at, ended_at, waiting_for, pending, models, trace_url, outcome, reason, remedy, asks, reopens_until } = run;
   const parts = [
-    { part: "title", run_id, goal, state, class: run.class, asks, reopens_until },
-    { part: "facts", run_id, parent_run_id, children, state, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
-    { part: "callout", run_id, state, class: run.class, outcome, reason, remedy, asks, reopens_until, stopped: run.stopped, summary: FINAL.has(state) ? run.summary : "" },
+    { part: "title", run_id, goal, status, class: run.class, asks, reopens_until },
+    { part: "facts", run_id, parent_run_id, children, status, accepted_at, ended_at, waiting_for, pending, models, trace_url, reopened: run.reopened, deadline_at: run.budget.deadline_at },
+    { part: "callout", run_id, status, class: run.class, outcome, reason, remedy, asks, reopens_until, stopped: run.stopped, summary: FINAL.has(status) ? run.summary : "" },
   ];
   const draw = { title: (one) => title(page, one, done), facts, callout: (one) => callout(page, one, done) };
   list(head, parts, (one) => one.part, (one) => draw[one.part](one));
@@ -30,7 +30,7 @@ export function runHead(head, page, run, done) {
 function title(page, run, done) {
   return h("div", null,
     h("p.crumbs", null, h("a", { href: page.list }, "Runs"), h("span", { "aria-hidden": "true" }, "/"), copied(run.run_id)),
-    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.state) && !run.asks && !reopens(run) }))));
+    h("div.run-title", null, goal(run.goal), h("div.buttons", null, buttons(page, acts(run), run, { done, loud: STUCK.has(run.status) && !run.asks && !reopens(run) }))));
 }
 
 function goal(text) {
@@ -43,17 +43,17 @@ function goal(text) {
 
 function acts(run) {
   if (ANSWERED.has(run.asks?.kind)) return ["message", "cancel"];
-  if (run.state === "paused") return run.class.startsWith("budget") ? ["raise_budget", "message", "cancel"] : ["resume", "raise_budget", "message", "cancel"];
-  return FINAL.has(run.state) ? ["start_again"] : ["message", "cancel"];
+  if (run.status === "paused") return run.class.startsWith("budget") ? ["raise_budget", "message", "cancel"] : ["resume", "raise_budget", "message", "cancel"];
+  return FINAL.has(run.status) ? ["start_again"] : ["message", "cancel"];
 }
 
 /** Whether an answer sets it going again. */
 const reopens = ({ reopens_until: end }) => Boolean(end) && Date.parse(end) > now();
 
 function facts(run) {
-  const waits = FINAL.has(run.state) ? null : run.waiting_for;
-  return h("p.facts", null, stateMark(run.state),
-    waits && h("span", null, run.state === "paused" && !ANSWERED.has(waits.kind) ? "Waits for a person" : capital(waitsFor(waits)), " for ", took(waits.since)),
+  const waits = FINAL.has(run.status) ? null : run.waiting_for;
+  return h("p.facts", null, stateMark(run.status),
+    waits && h("span", null, run.status === "paused" && !ANSWERED.has(waits.kind) ? "Waits for a person" : capital(waitsFor(waits)), " for ", took(waits.since)),
     waits?.until && waits.until !== run.deadline_at ? h("span", null, waits.kind.endsWith("retry") || waits.kind === "time" ? "goes on " : "at the latest ", until(waits.until)) : null,
     run.pending && run.pending.present === false ? h("span.warns", null, icon("escalated"), `nobody serves ${run.pending.tool} now`) : null,
     run.pending?.trouble ? h("span.warns", null, icon("escalated"), run.pending.trouble) : null,
@@ -79,14 +79,14 @@ function traced(run) {
 function callout(page, run, done) {
   const { asks } = run;
   if (run.stopped) return halted(run.stopped);
-  const good = run.state === "done";
+  const good = run.status === "done";
   const what = asked(asks);
   const text = good ? run.outcome || run.summary : run.reason || run.summary;
   if (!text && !what) return h("div");
-  const kind = good ? "good" : run.state === "cancelled" ? "plain" : run.state === "failed" ? "bad" : "warn";
-  const named = run.class && !good && run.class !== run.state ? h("code", null, run.class) : null;
+  const kind = good ? "good" : run.status === "cancelled" ? "plain" : run.status === "failed" ? "bad" : "warn";
+  const named = run.class && !good && run.class !== run.status ? h("code", null, run.class) : null;
   return h("section.callout", { class: `callout ${kind}`, "aria-label": "What to know" },
-    h("h2", null, (what && ASKED[asks.kind]) ?? HEADINGS[run.state] ?? "Outcome", named),
+    h("h2", null, (what && ASKED[asks.kind]) ?? HEADINGS[run.status] ?? "Outcome", named),
     what ?? h("p.told", null, text),
     ANSWERED.has(asks?.kind) || reopens(run) ? h("div.buttons", null, replies(page, run, done)) : null,
     run.remedy && remedy(run.remedy));

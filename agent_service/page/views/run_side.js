@@ -15,7 +15,7 @@ export function runSide(side, run, fresh) {
   const items = run.definition_of_done;
   fill(done.firstChild, "Definition of done", items.length ? h("span.number", null, `${items.filter((item) => item.done).length} of ${items.length}`) : null);
   list(done.lastChild, items.length ? items : [{ id: "none", text: "Not framed yet.", none: true }], (item) => item.id, (item) => check(run, item, fresh.has(item.id)));
-  list(budget, [{ run, final: FINAL.has(run.state) }], () => "budget", spent);
+  list(budget, [{ run, final: FINAL.has(run.status) }], () => "budget", spent);
 }
 
 function check(run, item, fresh) {

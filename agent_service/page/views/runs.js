@@ -71,7 +71,7 @@ export class RunsView {
 
   async load() {
     const asked = this.query;
-    const filters = { state: asked.getAll("state"), text: asked.get("text"), tool: asked.get("tool"), since: instantOf(asked.get("since")) };
+    const filters = { status: asked.getAll("state"), text: asked.get("text"), tool: asked.get("tool"), since: instantOf(asked.get("since")) };
     const found = await this.page.tried(this.word, () => call("v1/runs", { query: { ...filters, limit: PER_PAGE, cursor: asked.get("cursor") } }));
     if (!found || asked !== this.query) return;
     this.shown = found.runs;
@@ -142,7 +142,7 @@ export class RunsView {
     const states = this.query.getAll("state");
     const text = (this.query.get("text") ?? "").toLowerCase();
     const tool = this.query.get("tool");
-    return (!states.length || states.includes(run.state)) && (!tool || run.tool === tool) && [run.goal, run.summary, run.run_id].some((one) => one.toLowerCase().includes(text));
+    return (!states.length || states.includes(run.status)) && (!tool || run.tool === tool) && [run.goal, run.summary, run.run_id].some((one) => one.toLowerCase().includes(text));
   }
 
   countSoon() {
@@ -161,7 +161,7 @@ export class RunsView {
 
   drawChips() {
     const chosen = new Set(this.query.getAll("state"));
-    list(this.chips, STATES.map((state) => ({ state, on: chosen.has(state), count: this.counts?.by_state[state] ?? null })), (one) => one.state, (one) => this.chip(one, chosen));
+    list(this.chips, STATES.map((state) => ({ state, on: chosen.has(state), count: this.counts?.by_status[state] ?? null })), (one) => one.state, (one) => this.chip(one, chosen));
   }
 
   chip({ state, on, count }) {
@@ -194,12 +194,12 @@ function instantOf(hours) {
 /** One run as a line: everything in it is its link's name. */
 function line(run) {
   const cells = [
-    h("span.cell.state", null, stateMark(run.state)),
+    h("span.cell.state", null, stateMark(run.status)),
     h("span.cell.what", null, h("span.goal", null, run.goal), h("span.sub", null, second(run))),
     h("span.cell.tool", null, run.tool),
     h("span.cell.number.steps", null, run.steps !== undefined && plural(run.steps, "step")),
     h("span.cell.number.spent", null, run.tokens ? h("span", null, tokens(run.tokens), h("span.unit", null, " tokens")) : null, run.cost_usd ? h("span.sub", null, usd(run.cost_usd)) : null),
-    h("span.cell.number.time", null, FINAL.has(run.state) ? took(run.accepted_at, run.ended_at ?? run.updated_at) : took(run.accepted_at), h("span.sub", null, since(run.accepted_at))),
+    h("span.cell.number.time", null, FINAL.has(run.status) ? took(run.accepted_at, run.ended_at ?? run.updated_at) : took(run.accepted_at), h("span.sub", null, since(run.accepted_at))),
   ];
   return h("li", null, h("a.line.run", { href: hashOf(["runs", run.run_id]), "data-line": true }, cells));
 }
@@ -207,5 +207,5 @@ function line(run) {
 function second(run) {
   if (run.damaged) return `cannot be read: ${run.damaged}`;
   const waits = capital(waitsFor(run.waiting_for));
-  return run.state === "running" && waits && run.waiting_for.kind !== "time" ? waits : run.summary || waits;
+  return run.status === "running" && waits && run.waiting_for.kind !== "time" ? waits : run.summary || waits;
 }

@@ -17,7 +17,7 @@ export class TimelinePart {
     this.lines = h("ol.timeline");
     this.word = h("div");
     this.node = h("div", null, this.word, this.lines);
-    this.timer = setInterval(() => FINAL.has(run.told.state) || this.scale(), EVERY_MS);
+    this.timer = setInterval(() => FINAL.has(run.told.status) || this.scale(), EVERY_MS);
   }
 
   /** The last entry that is shown for sure. */
@@ -37,7 +37,7 @@ export class TimelinePart {
   scale() {
     if (!this.items.length) return;
     const from = Date.parse(this.items[0].started_at);
-    const end = FINAL.has(this.run.told.state) ? Math.max(...this.items.map((item) => Date.parse(item.ended_at ?? item.started_at))) : now();
+    const end = FINAL.has(this.run.told.status) ? Math.max(...this.items.map((item) => Date.parse(item.ended_at ?? item.started_at))) : now();
     const span = Math.max(1, end - from);
     this.items.forEach((item, place) => {
       const bar = this.lines.children[place]?.querySelector(".when-bar");

@@ -1,0 +1,23 @@
+"""Why there is no run to show: it is kept no longer (410), or never was here (404)."""
+
+from agent_service.api.problems import Gone
+from agent_service.api.refusals import Refusal
+from agent_service.ports import RunStore
+from agent_service.tombstones import Tombstone
+
+
+async def absent(store: RunStore, run_id: str) -> Refusal:
+    """What somebody is told who asks for a run that is not there."""
+    tombstone = await store.tombstone(run_id)
+    return gone(tombstone) if tombstone else Refusal(404, "unknown_run", "there is no run of this id")
+
+
+def gone(tombstone: Tombstone) -> Refusal:
+    told = Gone(
+        wake_id=tombstone.wake_id,
+        status=tombstone.status,
+        ended_at=tombstone.ended_at,
+        gone_at=tombstone.gone_at,
+        rule=tombstone.rule,
+    )
+    return Refusal(410, "gone", str(tombstone), run_id=tombstone.run_id, gone=told)

@@ -1,0 +1,69 @@
+"""The HTTP call that has runs go whose time is over, now."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import Depends
+
+from agent_service.api.access import Caller
+from agent_service.api.body import body_of
+from agent_service.api.requests import PruneRequest
+from agent_service.core.waiting import Status
+from agent_service.pruning import Pruning
+from agent_service.retention import Pruned
+from agent_service.telling.view import View
+from schemas.fields import Instant
+
+WITHIN_S = 5.0
+REST = 1.0
+"""An operator waits: a pass that was asked for rests for as long as it works."""
+
+
+class GoneView(View):
+    """A run that went, or would go, and by which setting."""
+
+    run_id: str
+    status: Status
+    ended_at: Instant
+    rule: str
+
+
+class PruneView(View):
+    """How many runs went by each setting (or would, with `dry_run`), and of how many the artifacts alone; the first
+    thousand of them by name. `more`: there is more to go, ask again. `rules`: whether any setting has anything go.
+    `trouble`: why files of runs that went are still there; the next pass removes them.
+    """
+
+    dry_run: bool
+    rules: bool
+    runs: Mapping[str, int]
+    artifacts: Mapping[str, int]
+    listed: tuple[GoneView, ...]
+    more: bool
+    trouble: str
+
+
+class PruneCalls:
+    """Its docstrings are the API's documentation."""
+
+    def __init__(self, pruning: Pruning) -> None:
+        self._pruning = pruning
+
+    async def prune(self, _: Caller, request: Annotated[PruneRequest, Depends(body_of(PruneRequest))]) -> PruneView:
+        """Have runs go whose time is over, by `agent.keep_runs`; the agent does so by itself once an hour.
+
+        Of a run that went only its tombstone is left: all its paths answer 410, and its `wake_id` begins no other run.
+        It takes some seconds at most: with `more` in the answer, ask again.
+        """
+        if request.dry_run:
+            return view(await self._pruning.preview(), rules=self._pruning.has_rules, dry_run=True)
+        return view(await self._pruning.prune(WITHIN_S, rest=REST), rules=self._pruning.has_rules, dry_run=False)
+
+
+def view(pruned: Pruned, *, rules: bool, dry_run: bool) -> PruneView:
+    listed = tuple(
+        GoneView(run_id=run.run_id, status=run.status, ended_at=run.at, rule=rule) for run, rule in pruned.listed
+    )
+    told = {"runs": pruned.runs, "artifacts": pruned.artifacts, "listed": listed, "more": pruned.more}
+    told["trouble"] = pruned.trouble
+    return PruneView(dry_run=dry_run, rules=rules, **told)

@@ -1,0 +1,106 @@
+"""What a caller may say with a call, and how it is sent: the names are those of the HTTP API."""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol, TypedDict, cast
+from uuid import uuid4
+
+from agentic_client.errors import Invalid
+from agentic_client.transport import Filters, Json
+from agentic_client.views import Status
+
+HERE = "http://127.0.0.1:8700"
+SCHEMES = ("http://", "https://", "nats://", "tls://", "ws://", "wss://")
+
+
+class Limits(TypedDict, total=False):
+    """What a run may spend. A limit that is not given is the agent's default; its caps hold in any case."""
+
+    max_steps: int
+    max_tokens: int
+    max_cost_usd: float
+    max_reframes: int
+    deadline_at: datetime
+
+
+class Order(Limits, total=False):
+    """What belongs to a goal. `untrusted`: goal or context hold what strangers wrote."""
+
+    wake_id: str
+    context: Mapping[str, Any]
+    callback: str
+    untrusted: bool
+    by: str
+    parent_run_id: str
+    depth: int
+
+
+class Answer(Limits, total=False):
+    """What belongs to an answer. `outcome` is for a write in doubt."""
+
+    outcome: Literal["ran", "did_not_run", "look"]
+    signal_id: str
+    by: str
+
+
+class Ruling(TypedDict, total=False):
+    """What belongs to an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
+
+    arguments_hash: str
+    step: int
+    reason: str
+    signal_id: str
+    by: str
+
+
+class Wishes(TypedDict, total=False):
+    """Which runs are listed: of a status, with `text` in goal, summary or id, that use `tool`, accepted `since`."""
+
+    status: Status | Sequence[Status]
+    text: str
+    tool: str
+    since: datetime
+
+
+class HasRunId(Protocol):
+    @property
+    def run_id(self) -> str: ...
+
+
+Which = str | HasRunId
+"""A run: its id, or whatever names it, such as an Accepted, a Run or a line of a list."""
+
+
+def run_id_of(run: Which) -> str:
+    return run if isinstance(run, str) else run.run_id
+
+
+def address_of(url: str | None) -> str:
+    """Where the agent is. Raises Invalid for what is no address."""
+    address = url or os.environ.get("AGENTIC_URL") or HERE
+    if not address.startswith(SCHEMES):
+        raise Invalid("an agent's address begins with http:// (its API) or nats:// (its bus)")
+    return address.rstrip("/") if address.startswith("http") else address
+
+
+def body_of(goal: str | None, said: Order | Answer) -> Json:
+    """What is sent: with its limits as `constraints`, and, of a goal, under an id of its own."""
+    given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", said).items() if value is not None}
+    limits = {name: given.pop(name) for name in Limits.__annotations__ if name in given}
+    start = {} if goal is None else {"wake_id": f"client-{uuid4()}", "goal": goal}
+    return start | given | ({"constraints": limits} if limits else {})
+
+
+def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Filters:
+    """As parameters: what is not wished for is left out."""
+    wished = cast("dict[str, Any]", dict(wishes))
+    status = wished.pop("status", ())
+    statuses = (status,) if isinstance(status, str) else tuple(status)
+    given = {"limit": limit, "cursor": cursor, "state": statuses, **wished}
+    return {name: _plain(value) for name, value in given.items() if value not in (None, (), "")}
+
+
+def _plain(value: Any) -> Any:
+    """An instant without a zone is one of this machine's clock."""
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value

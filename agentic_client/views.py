@@ -1,0 +1,157 @@
+"""What the agent tells of runs, as far as a program needs it by name: frozen, and open to fields that are added later.
+
+All that was answered, also what has no name here, is in `model_extra`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
+
+from schemas.events import BudgetUse, DoneItem
+from schemas.fields import Instant
+
+Status = Literal["queued", "running", "paused", "done", "escalated", "failed", "cancelled"]
+FINAL: frozenset[Status] = frozenset({"done", "escalated", "failed", "cancelled"})
+
+_Status = Annotated[Status, Field(validation_alias=AliasChoices("status", "state"))]
+_Class = Annotated[str, Field(validation_alias=AliasChoices("class", "ending_class"))]
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class Accepted(_Told):
+    """The run is durable; it is not done yet. The same `wake_id` names the same run, whenever it is asked for again."""
+
+    run_id: str
+    wake_id: str
+
+
+class Asks(_Told):
+    """What a run asks of people, by the names of `agent.waiting`.
+
+    `kind` is `approval`: of `command` of `tool` with `arguments`, or, without a tool, of the framing that they hold;
+    `question`: an answer, perhaps one of `choices`; `budget`: more of it; `in_doubt`: whether `step` was carried out.
+    """
+
+    kind: str
+    reason: str = ""
+    step: int | None = None
+    tool: str | None = None
+    command: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    arguments_hash: str | None = None
+    question: str | None = None
+    choices: tuple[str, ...] = ()
+    expires_at: Instant | None = None
+
+
+class Step(_Told):
+    """A step that was begun. `attempt` is its newest; `summary` is what its tool said."""
+
+    step: int
+    tool: str
+    command: str
+    attempt: int
+    status: str
+    summary: str = ""
+
+
+class Usage(_Told):
+    """What the model calls cost; `cost_usd` is null where a price is not known."""
+
+    calls: int
+    tokens: int
+    cost_usd: float | None
+
+
+class Run(_Told):
+    """Where a run stands. `ending_class` names its ending, or why it pauses; `asks` is what it asks of a person.
+
+    `outcome` is what came of a run that is done, `reason` why another one ended or pauses; `artifacts` are the paths of
+    what it made, for `Client.read`.
+    """
+
+    run_id: str
+    wake_id: str
+    status: _Status
+    goal: str
+    summary: str
+    outcome: str
+    reason: str
+    ending_class: _Class
+    accepted_at: Instant
+    started_at: Instant | None
+    updated_at: Instant
+    ended_at: Instant | None
+    steps: tuple[Step, ...]
+    definition_of_done: tuple[DoneItem, ...]
+    budget: BudgetUse
+    usage: Usage
+    asks: Asks | None = None
+    artifacts: tuple[str, ...]
+    parent_run_id: str | None = None
+    stopped: str = ""
+    """By whom and why everything stands still, this run too; empty while it goes on or has ended."""
+
+    @property
+    def done(self) -> bool:
+        """It reached its goal."""
+        return self.status == "done"
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes, unless somebody answers an escalation."""
+        return self.status in FINAL
+
+    @property
+    def rests(self) -> bool:
+        """It has ended, or waits for a person."""
+        return self.ended or self.status == "paused"
+
+
+class RunLine(_Told):
+    """A run in a list. `steps` is how many were begun, `tool` that of the newest."""
+
+    run_id: str
+    wake_id: str
+    status: _Status
+    goal: str
+    summary: str
+    ending_class: _Class
+    accepted_at: Instant
+    updated_at: Instant
+    ended_at: Instant | None
+    steps: int
+    tool: str | None
+    tokens: int
+    cost_usd: float | None
+
+
+class RunPage(_Told):
+    """Runs, newest first. `next_cursor` asks for those that follow; null when there are none."""
+
+    runs: tuple[RunLine, ...]
+    next_cursor: str | None
+
+
+class Event(_Told):
+    """An entry of a run's journal: what happened, for people and in full, and the status of the run after it."""
+
+    seq: int
+    at: Instant
+    kind: str
+    summary: str
+    status: Status
+    pending_step: int | None
+    event: dict[str, Any]
+    hash: str
+
+
+class File(_Told):
+    """A file of a run's folder. `size` is in bytes; `sha256` is null where it is too large to be hashed for a list."""
+
+    path: str
+    size: int
+    sha256: str | None

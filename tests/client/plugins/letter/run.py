@@ -1,0 +1,15 @@
+#!/usr/bin/env -S python3 -IS
+"""A plugin for tests (Ductile plugin protocol v2): it writes a letter, which is an artifact of the run."""
+
+import json
+import sys
+from typing import Any
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    letter = {"name": "letter.txt", "content_type": "text/plain", "text": request["payload"]["text"]}
+    return {"status": "ok", "result": "written", "artifacts": [letter]}
+
+
+if __name__ == "__main__":
+    json.dump(answer(json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,37 @@
+"""What a caller is told that cannot be served, without an agent."""
+
+import pytest
+
+from agentic_client import AgenticError, AsyncClient, Client, Gone, Invalid, NotNow, Unreachable
+from agentic_client.errors import refused
+
+
+def test_an_answer_of_either_form_names_what_has_to_change() -> None:
+    old = refused(422, {"error": {"code": "invalid", "message": "goal: must not be blank", "field": "goal"}})
+    flaws = [{"field": "goal", "message": "must not be blank"}, {"field": "by", "message": "is too long"}]
+    problem = refused(422, {"title": "Invalid", "detail": "two fields do not fit", "errors": flaws})
+    assert isinstance(old, Invalid)
+    assert (old.code, old.field) == ("invalid", "goal")
+    assert isinstance(problem, Invalid)
+    assert problem.fields == {"goal": "must not be blank", "by": "is too long"}
+    assert str(problem) == "two fields do not fit"
+
+
+def test_it_says_when_to_come_back_and_what_does_not_come_back() -> None:
+    busy = refused(429, {"error": {"code": "over_quota", "message": "later"}}, retry_after="7")
+    assert isinstance(busy, NotNow)
+    assert busy.retry_after_s == 7
+    assert isinstance(refused(410, None), Gone)
+    assert type(refused(418, "tea")) is AgenticError
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://127.0.0.1:{}"])
+async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unused_port: int) -> None:
+    async with AsyncClient(url.format(unused_port), patience_s=0.2) as client:
+        with pytest.raises(Unreachable, match="is it running, is it there"):
+            await client.wake("x")
+
+
+def test_an_address_of_another_kind_is_refused_at_once() -> None:
+    with pytest.raises(Invalid, match=r"http:// .*nats://"):
+        Client("127.0.0.1:8700")

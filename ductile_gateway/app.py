@@ -5,16 +5,13 @@ process and is resumed at the next start.
 """
 
 import asyncio
-import contextlib
 import logging
-import os
-import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from ductile_gateway import runners
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
@@ -27,29 +24,27 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Company
-from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.runner import DuctileRunner, open_runner, tend
-from ductile_gateway.ductile.sent import ToldOfSent
+from ductile_gateway.ductile.runner import DuctileRunner, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.expected import Callbacks
 from ductile_gateway.outbound.service import serve_outbound
-from ductile_gateway.plugins.boxes import box_of
-from ductile_gateway.plugins.in_process import InProcessTools
-from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.ports import Artifacts, ToolRunner
+from ductile_gateway.ports import Artifacts
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import keep_tidy
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
-from ductile_gateway.tools.toolbox import Tools, tools_at_last
+from ductile_gateway.tools.reloading import follow_folders
+from ductile_gateway.tools.toolbox import tools_at_last
 from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.link import NatsLink
 from groundwork.nats.members import may_join_anew
 from groundwork.service.errors import Failure, causes
+from groundwork.service.supervisor import tell_ready
 from schemas import subjects
 
 WAITING_IN_HAND = 128
@@ -114,7 +109,8 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     offers.replace(tools.catalog, tools.problems)
     ledger, ownership, company = stands_on.stores.ledger, stands_on.ownership, stands_on.company
     lanes = _lanes(settings, offers, company)
-    async with _runner(settings, tools, stands_on, told=told.calls.sent) as runner:
+    folder, stores = stands_on.ground.folder, stands_on.stores
+    async with runners.opened(settings, tools, stores=stores, folder=folder, told=told.calls.sent) as runner:
         shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
         answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)
         own = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
@@ -142,10 +138,35 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
                 group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late, as_one=company.as_one))
             if isinstance(runner, LocalPlugins):
                 told.status.also("plugins", runner.findings)
-                if not company.is_alone:
-                    group.create_task(tell_of_left_over(runner, ledger, answers))
-            names = [offer.name for offer in offers.catalog.tools]
-            log.info("ready", extra={"tools": names, "nats": link.server_version, "epoch": lease.epoch})
+                for work in _of_plugins(settings, offers, runner, lanes, answers, stands_on):
+                    group.create_task(work)
+            _told_ready(offers, {"nats": link.server_version, "epoch": lease.epoch})
+
+
+def _told_ready(offers: Offers, facts: Mapping[str, object]) -> None:
+    tell_ready()
+    log.info("ready", extra={"tools": [offer.name for offer in offers.catalog.tools], **facts})
+
+
+def _of_plugins(
+    settings: GatewaySettings,
+    offers: Offers,
+    runner: LocalPlugins,
+    lanes: Lanes,
+    answers: Answers,
+    stands_on: Foundations,
+) -> Iterator[Coroutine[None, None, None]]:
+    """What goes on beside the requests where plugins are ours."""
+
+    def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
+        runner.now_has(plugins)
+        if settings.choices() is None:  # the lanes of tools that are chosen are there from the start
+            lanes.also(dict.fromkeys(plugins, settings.concurrency))
+
+    if settings.plugins.reload:
+        yield follow_folders(settings, offers, take_up)
+    if not stands_on.company.is_alone:
+        yield tell_of_left_over(runner, stands_on.stores.ledger, answers)
 
 
 def _beside(
@@ -212,30 +233,3 @@ def _lanes(settings: GatewaySettings, offers: Offers, company: Company) -> Lanes
 def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:
     escalated = {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
     return Relay(offers, answers=answers, escalated=escalated, **ports)
-
-
-@contextlib.asynccontextmanager
-async def _runner(
-    settings: GatewaySettings, tools: Tools, stands_on: Foundations, *, told: ToldOfSent
-) -> AsyncIterator[ToolRunner]:
-    if settings.ductile and settings.runner == "ductile":
-        async with (
-            open_api(settings.ductile) as api,
-            open_runner(
-                api,
-                tools.ductile,
-                settings.ductile,
-                receipts=stands_on.stores.receipts,
-                overdue=stands_on.stores.overdue,
-                clock=SystemClock(),
-                told=told,
-            ) as runner,
-        ):
-            yield runner
-    elif settings.runner == "in_process":
-        yield InProcessTools()
-    else:
-        environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
-        box = box_of(settings.plugins, environment)
-        log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
-        yield LocalPlugins(tools.plugins, state_dir=stands_on.ground.folder, environment=environment, box=box)

@@ -13,6 +13,8 @@ from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
+from ductile_gateway.store.restored import AfterRestore
+from ductile_gateway.store.restored import read as read_restored
 from ductile_gateway.store.seals import Seals, seal_once
 from ductile_gateway.store.shared.opening import open_shared
 from ductile_gateway.store.stores import Stores
@@ -50,7 +52,9 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
 async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: bool) -> AsyncIterator[Foundations]:
     claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
-        ring, ownership = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
+        ring, ours = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
+        restored = read_restored(settings.store)
+        ownership = AfterRestore(ours, restored, store) if restored else ours
         if calls := await seal_once(store, settings.keys_path(), ring):
             log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
         most = settings.run_mb << 20

@@ -141,8 +141,8 @@ class Ownership(Protocol):
     def heard(self, key: str, delivered: int, at: datetime) -> None:
         """The request of call `key`, stored `at`, was delivered for the `delivered`-th time."""
 
-    def doubt(self, key: str) -> str:
-        """Why another gateway may have begun the call; empty where it cannot."""
+    def doubt(self, asked: Asked) -> str:
+        """Why the call may have been begun elsewhere, or in a time that was lost; empty where it cannot."""
 
     def lost(self, intent: Intent) -> str:
         """That the gateway which began the call is gone, in words; empty where this one began it. Raises TryAgain while

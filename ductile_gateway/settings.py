@@ -56,6 +56,8 @@ class PluginSettings(_Section):
     """Each holds one folder per plugin."""
     config: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     """The configuration that a plugin is given with each call, by the plugin's name."""
+    reload: bool = False
+    """Whether the folders are looked at again while the gateway runs: for whoever writes tools."""
     environment: tuple[str, ...] = ()
     """Variables that plugins may see, besides PATH, HOME, TMPDIR, TZ and the locale."""
     limits: PluginLimits = PluginLimits()
@@ -150,6 +152,8 @@ class GatewaySettings(_Section):
     def _who_runs(self) -> Self:
         if self.runner == "ductile" and self.ductile is None:
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
+        if self.plugins.reload and self.shared:
+            raise ValueError("plugins.reload is for one gateway: several with `store: jetstream` are started anew")
         return self
 
     @property

@@ -13,7 +13,7 @@ from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import Broken, TryAgain
 from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
 
-TOOLS_ARE_SET_BY = "see docs/CONFIGURATION.md, gateway.tools"
+TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
 FRESH_S = 1.0
 

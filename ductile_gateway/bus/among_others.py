@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Protocol
 
-from ductile_gateway.calls.call import Answer, Intent
+from ductile_gateway.calls.call import Answer, Asked, Intent
 from groundwork.service.errors import TryAgain
 
 COME_BACK_S = 1.0
@@ -55,9 +55,9 @@ class AmongOthers:
     def heard(self, key: str, delivered: int, at: datetime) -> None:
         """What was delivered before is in the ledger, as far as it was begun."""
 
-    def doubt(self, key: str) -> str:
+    def doubt(self, asked: Asked) -> str:
         """What no ledger knows nobody has begun."""
-        del key
+        del asked
         return ""
 
     def lost(self, intent: Intent) -> str:

@@ -7,7 +7,7 @@ stored when that gateway's lease was over: without it none begins a call.
 
 from datetime import datetime, timedelta
 
-from ductile_gateway.calls.call import Answer, Intent
+from ductile_gateway.calls.call import Answer, Asked, Intent
 from groundwork.nats.lease import Lease
 from groundwork.nats.lease_record import Record
 
@@ -32,8 +32,8 @@ class BusOwnership:
         elif key not in self._ours:
             self._inherited.add(key)
 
-    def doubt(self, key: str) -> str:
-        if key not in self._inherited:
+    def doubt(self, asked: Asked) -> str:
+        if asked.key not in self._inherited:
             return ""
         return f"the gateway that had this bus before may have begun it ({self._predecessor})"
 

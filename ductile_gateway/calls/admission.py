@@ -36,10 +36,16 @@ class Lanes:
     `room`: how many calls may wait in hand for their turn. What comes beyond is given back to the bus."""
 
     def __init__(self, widths: Mapping[str, int], *, most: int, room: int, share: Share | None = None) -> None:
-        self._widths = widths
+        self._widths = dict(widths)
         self._places = Places(most, dict.fromkeys(widths, 0) if share else widths, room=room)
         self.shared = share(self._places, widths) if share else None
         """Who widens the lanes, and has to run."""
+
+    def also(self, widths: Mapping[str, int]) -> None:
+        """Tools that have come since, where this gateway shares its places with no other."""
+        for tool, width in widths.items():
+            self._widths[tool] = width
+            self._places.allow(tool, width)
 
     @contextlib.asynccontextmanager
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:

@@ -194,7 +194,7 @@ class Relay:
             return await self._begun_before(run.intent, call)
 
     async def _start(self, intent: Intent, call: ToolCall) -> ToolOutcome:
-        doubt = self._ownership.doubt(call.key)
+        doubt = self._ownership.doubt(intent.asked)
         try:
             await self._wanted.check_early(intent)
             if doubt and not intent.may_repeat:

@@ -1,13 +1,15 @@
 """Plugin folders on disk: found, read and checked before anything in them is run.
 
-A root holds one folder per plugin, each with a `manifest.yaml`. A plugin that cannot be trusted or used is left out
-with a warning that names the file and the reason; the others work. Like Ductile we refuse folders that everybody may
-write to and links that lead elsewhere, and any other file of the plugin, too: who can change it could run as us.
+A root holds one folder per plugin, each with a `manifest.yaml`, or is one. A plugin that cannot be trusted or used is
+left out, and it is told which file, why, and what would mend it; the others work. Like Ductile we refuse folders that
+everybody may write to and links that lead elsewhere, and any other file of the plugin, too: who can change it could run
+as us.
 """
 
 import contextlib
 import logging
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +19,14 @@ from typing import NoReturn
 import yaml
 from pydantic import JsonValue
 
+from ductile_gateway.plugins import entrypoints, mending
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from schemas import subjects
 
 MANIFEST = "manifest.yaml"
 MAX_MANIFEST_BYTES = 256 * 1024
+FROM_HERE = ("./", "../", "~/")
+"""How a path begins in the configuration of a plugin, if it is not absolute."""
 
 Config = Mapping[str, JsonValue]
 
@@ -46,17 +51,29 @@ class InstalledPlugin:
     config: Config
 
 
-def discover_plugins(roots: Iterable[Path], config_by_plugin: Mapping[str, Config]) -> dict[str, InstalledPlugin]:
-    """The usable plugins below the roots, by name; of two with one name the first. Raises PluginsMisconfigured."""
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """The usable plugins by name, and why each of the others is left out."""
+
+    plugins: Mapping[str, InstalledPlugin]
+    left_out: tuple[str, ...]
+
+
+def discover_plugins(
+    roots: Iterable[Path], config_by_plugin: Mapping[str, Config], *, search: str | None = None
+) -> Discovered:
+    """What is below the roots; of two plugins with one name the first. `search`: where their interpreters are looked
+    for, as PATH has it. Raises PluginsMisconfigured."""
     found: dict[str, InstalledPlugin] = {}
+    left_out = []
     for folder in _folders(roots):
         try:
-            _add(_installed(folder, config_by_plugin), found)
+            _add(_installed(folder, config_by_plugin, search), found)
         except PluginRefused as refusal:
-            log.warning("plugin left out: %s", refusal)
+            left_out.append(f"plugin left out: {refusal}")
     for name in config_by_plugin.keys() - found.keys():
         log.warning("configuration for plugin %s, which is not installed or was left out", name)
-    return found
+    return Discovered(found, tuple(left_out))
 
 
 def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
@@ -70,8 +87,9 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
         if not root.is_dir():
             raise PluginsMisconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
         if root.stat().st_mode & stat.S_IWOTH:
-            raise PluginsMisconfigured(f"plugin folder {root}: everybody may write to it (chmod o-w)")
-        yield from sorted(path for path in root.resolve().iterdir() if _is_for_us(path))
+            raise PluginsMisconfigured(f"plugin folder {root}: {_open_to_all(root)}")
+        among = [root.resolve()] if (root / MANIFEST).exists() else sorted(root.resolve().iterdir())
+        yield from (path for path in among if _is_for_us(path))
 
 
 def _is_for_us(folder: Path) -> bool:
@@ -79,21 +97,33 @@ def _is_for_us(folder: Path) -> bool:
     return folder.name not in subjects.OUR_OWN_ROUTES and (folder / MANIFEST).exists()
 
 
-def _installed(folder: Path, config_by_plugin: Mapping[str, Config]) -> InstalledPlugin:
+def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str | None) -> InstalledPlugin:
     _require_trust(folder)
     _require_trust(folder / MANIFEST)
     manifest = _manifest(folder / MANIFEST)
     entrypoint = folder
+    if not os.path.exists(folder / manifest.entrypoint):  # noqa: PTH110 - pathlib raises where it may not look
+        raise PluginRefused(f"{folder / manifest.entrypoint}: No such file: `entrypoint` has to name the program")
     for part in Path(manifest.entrypoint).parts:
         entrypoint = entrypoint / part
         _require_trust(entrypoint)
-    if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
-        raise PluginRefused(f"{entrypoint}: the entrypoint must be an executable file (chmod 755)")
+    if flaw := entrypoints.flaw_of(entrypoint, search):
+        raise PluginRefused(f"{entrypoint}: {flaw}")
     _require_trust_in_all(folder)
-    config = config_by_plugin.get(manifest.name, {})
+    config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
     if missing := [key for key in manifest.config_keys.required if key not in config]:
-        raise PluginRefused(f"{folder / MANIFEST}: its required configuration is missing: {', '.join(missing)}")
+        place = f"gateway.plugins.config.{manifest.name}"
+        raise PluginRefused(
+            f"{folder / MANIFEST}: its required configuration is missing: {', '.join(missing)} (set {place})"
+        )
     return InstalledPlugin(manifest=manifest, folder=folder, entrypoint=entrypoint, config=config)
+
+
+def _placed(value: JsonValue) -> JsonValue:
+    """A plugin runs elsewhere: a path that begins where the gateway is started, or at home, is made whole for it."""
+    if isinstance(value, str) and value.startswith(FROM_HERE):
+        return os.path.abspath(Path(value).expanduser())  # noqa: PTH100 - `resolve` would follow links
+    return value
 
 
 def _require_trust(path: Path) -> None:
@@ -104,7 +134,7 @@ def _require_trust(path: Path) -> None:
     if stat.S_ISLNK(mode):
         raise PluginRefused(f"{path}: symbolic links are not followed in plugin folders")
     if mode & stat.S_IWOTH:
-        raise PluginRefused(f"{path}: everybody may write to it (chmod o-w)")
+        raise PluginRefused(f"{path}: {_open_to_all(path)}")
 
 
 def _require_trust_in_all(folder: Path) -> None:
@@ -114,7 +144,11 @@ def _require_trust_in_all(folder: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 mode = path.stat().st_mode
                 if mode & stat.S_IWOTH and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    raise PluginRefused(f"{path}: everybody may write to it (chmod o-w)")
+                    raise PluginRefused(f"{path}: {_open_to_all(path)}")
+
+
+def _open_to_all(path: Path) -> str:
+    return f"everybody may write to it (chmod o-w {shlex.quote(str(path))})"
 
 
 def _refuse(error: OSError) -> NoReturn:
@@ -125,8 +159,16 @@ def _manifest(path: Path) -> Manifest:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise PluginRefused(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-        return read_manifest(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return read_manifest(yaml.safe_load(path.read_text(encoding="utf-8")), _would_do(path.parent))
     except ManifestInvalid as error:
         raise PluginRefused(f"{path}: {error}") from None
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise PluginRefused(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _would_do(folder: Path) -> Mapping[str, str]:
+    """What to advise where a manifest says nothing: the folder's name, and a program that lies in it."""
+    programs = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix in entrypoints.BEGINS)
+    best = next((name for name in programs if Path(name).stem == "run"), programs[0] if programs else "run.py")
+    name = {"name": folder.name} if subjects.NAME.fullmatch(folder.name) else {}
+    return mending.WOULD_DO | name | {"entrypoint": best}

@@ -8,14 +8,15 @@ Beyond Ductile's keys a command says its `effect`, and a plugin its `output` and
 them too, as `x-effect`, `x-output` and `x-continues`.
 """
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from ductile_gateway.plugins import mending
 from schemas.catalog import Effect, Output
 from schemas.fields import ToolName
-from schemas.flaws import flaws_of
 
 
 class ManifestInvalid(ValueError):
@@ -90,12 +91,12 @@ class Manifest(_Section):
         return next((command for command in self.commands if command.name == name), None)
 
 
-def read_manifest(document: object) -> Manifest:
-    """The manifest in a parsed YAML document. Raises ManifestInvalid."""
+def read_manifest(document: object, would_do: Mapping[str, str] = mending.WOULD_DO) -> Manifest:
+    """The manifest in a parsed YAML document. `would_do`: values to advise. Raises ManifestInvalid."""
     try:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
-        raise ManifestInvalid(flaws_of(error, whole="manifest", most=None)) from None
+        raise ManifestInvalid(mending.told(error, document, would_do)) from None
     names = [command.name for command in manifest.commands]
     if len(set(names)) < len(names):
         raise ManifestInvalid("commands: two commands have the same name")

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
+from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.plugins.boxes import Box, look_at_boundary
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin
@@ -98,6 +99,19 @@ class LocalPlugins:
         folder = self._folders.folder(key)
         ending = await attend(folder, deadline_at=folder.deadline_at(), grace_s=self._box.limits.grace_s)
         return await asyncio.to_thread(self._judge, folder, ending, self._plugins.values())
+
+    def said(self, key: str) -> str:
+        """The end of what a remembered call wrote to stderr, without secrets."""
+        secrets = chain.from_iterable(_secrets(dict(plugin.config)) for plugin in self._plugins.values())
+        return masked(self._folders.folder(key).stderr(STDERR_BYTES).decode(errors="replace"), secrets)
+
+    async def stop(self, key: str) -> None:
+        """End the call, now: nobody waits for it any more."""
+        await attend(self._folders.folder(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
+
+    def now_has(self, plugins: Mapping[str, InstalledPlugin]) -> None:
+        """Calls that come from now on are made of these."""
+        self._plugins = plugins
 
     def _start(self, call: ToolCall, plugin: InstalledPlugin) -> CallFolder:
         with self._folders.publish(call.key, _request(call, plugin.config)) as (folder, lock):

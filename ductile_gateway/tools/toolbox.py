@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
-from ductile_gateway.plugins.folders import InstalledPlugin, PluginsMisconfigured, discover_plugins
+from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginsMisconfigured, discover_plugins
 from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest
+from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers, difference, draw_catalog
 from groundwork.service.errors import Misconfigured, TryAgain
@@ -44,8 +48,9 @@ async def find_tools(settings: GatewaySettings) -> Tools:
         return replace(tools, problems=(*tools.problems, *without_call_id(tools.catalog, found)))
     if settings.runner == "in_process":
         return _drawn(settings, in_process_manifests())
-    plugins = _discover(settings)
-    return _drawn(settings, {name: plugin.manifest for name, plugin in plugins.items()}, plugins=plugins)
+    here = _discover(settings)
+    manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
+    return _drawn(settings, manifests, plugins=here.plugins, problems=here.left_out)
 
 
 async def tools_at_last(settings: GatewaySettings) -> Tools:
@@ -94,11 +99,17 @@ async def keep_fresh(
             gone_before = gone
             continue
         gone_before = []
-        _warn(problem for problem in tools.problems if problem not in offers.problems)
-        if any(changes.values()):
-            log.info("other tools are on offer", extra=changes)
         tell(tools.ductile)
-        offers.replace(tools.catalog, tools.problems)
+        offer(tools, offers)
+
+
+def offer(tools: Tools, offers: Offers) -> None:
+    """From now on these are on offer, and what is otherwise than before is logged."""
+    _warn(problem for problem in tools.problems if problem not in offers.problems)
+    changes = difference(offers.catalog, tools.catalog)
+    if any(changes.values()):
+        log.info("other tools are on offer", extra=changes)
+    offers.replace(tools.catalog, tools.problems)
 
 
 def _warn(problems: Iterable[str]) -> None:
@@ -116,10 +127,12 @@ def _drawn(
     return Tools(catalog, (*problems, *flaws), **found)
 
 
-def _discover(settings: GatewaySettings) -> Mapping[str, InstalledPlugin]:
-    if not settings.plugins.folders:
+def _discover(settings: GatewaySettings) -> Discovered:
+    plugins = settings.plugins
+    if not plugins.folders:
         raise Misconfigured("gateway.plugins.folders names no folder: name those that hold the plugins")
+    seen = plugin_environment(os.environ, plugins.environment, python=Path(sys.executable))
     try:
-        return discover_plugins(settings.plugins.folders, settings.plugins.config)
+        return discover_plugins(plugins.folders, plugins.config, search=seen["PATH"])
     except PluginsMisconfigured as error:
         raise Misconfigured(str(error)) from error

@@ -238,9 +238,8 @@ def services(circle: Circle) -> Iterator["Future[DevStack]"]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Circle]:
-    """Everything started, with what of the sample and the guide is not in use by itself: a webhook and pipelines."""
+    """Everything started, with the pipelines of the guide, which are not in use by themselves."""
     with drawn(folder) as circle:
-        circle.house.include("webhooks.yaml")
         circle.house.include("answering.yaml", guide_pipeline())
         circle.house.include("passing-on.yaml", guide_passing_on())
         circle.house.change(

@@ -1,6 +1,6 @@
 """The commands of the guide, run as they stand there: in terminals, in a home and in a copy of this repository.
 
-Only addresses differ: ports are free ones, the folder of outcomes lies in the home, and `sudo` asks for no password.
+Only addresses differ: ports are free ones.
 """
 
 import os
@@ -99,9 +99,9 @@ class Place:
         """The text with the addresses of this place."""
         for port, own in self.ports.items():
             text = re.sub(rf"\b{port}\b", str(own), text)
-        text = text.replace("/var/lib/ductile/outcomes", str(self.folder / "outcomes"))
         text = text.replace("/path/to/ductile/plugins", str(self.folder / "ductiles-own"))
-        text = text.replace("agentic dev\n", f"agentic dev --http-port {self.ports['8700']}\n")
+        addresses = f"--agent {self.url('8700')} --gateway {self.url('8710')}"
+        text = text.replace("ductile install ~/ductile", f"ductile install ~/ductile {addresses}")
         return text.replace("nats-server --jetstream", f"nats-server --port {self.ports['4222']} --jetstream")
 
     def block(self, beginning: str) -> str:
@@ -162,8 +162,6 @@ def _copy(made: Place) -> None:
 def _programs(folder: Path) -> None:
     folder.mkdir()
     (folder / "ductile").symlink_to(os.environ["DUCTILE_BIN"])
-    (folder / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
-    (folder / "sudo").chmod(0o755)
 
 
 def _file_handler(folder: Path) -> None:

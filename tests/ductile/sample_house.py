@@ -1,4 +1,4 @@
-"""A real Ductile with a copy of the sample configuration, put in place as the README beside the sample says.
+"""A real Ductile with a copy of the sample configuration, put in place as the README beside it says, and agents added.
 
 The binary is not part of this repository: it is named by DUCTILE_BIN, and the folder of the plugins that come with it
 by DUCTILE_PLUGINS. Without the latter a stand-in takes the place of Ductile's own file_handler.
@@ -19,6 +19,10 @@ import httpx2
 import yaml
 
 from agent_service.workbench.dev import free_port
+from ductile_gateway.installation.found import Generation, find
+from ductile_gateway.installation.installing import installation
+from ductile_gateway.installation.pages import DuctilesPage
+from ductile_gateway.installation.wishes import Schedule, Wishes
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +35,14 @@ AGENTIC_TOKEN = "a-token-of-people-for-tests"  # noqa: S105
 WEBHOOK_SECRET = "a-webhook-secret-for-tests"  # noqa: S105
 GITHUB_SECRET = "a-secret-shared-with-github"  # noqa: S105
 CMS_SECRET = "whsec_YS1zZWNyZXQtb2YtYS1jbXMtZm9yLXRlc3Rz"  # noqa: S105
+SECRETS = {"gateway": GATEWAY_TOKEN, "relay": RELAY_SECRET, "webhook": WEBHOOK_SECRET, "wake": WAKE_TOKEN}
+"""Those of the installation that tests know, by what it calls them."""
 ENVIRONMENT = {
     "DUCTILE_GATEWAY_TOKEN": GATEWAY_TOKEN,
     "DUCTILE_RELAY_SECRET": RELAY_SECRET,
-    "DUCTILE_WEBHOOK_SECRET": WEBHOOK_SECRET,
     "AGENTIC_WAKE_TOKEN": WAKE_TOKEN,
 }
-"""Of Ductile."""
+"""The same by the names that pages show."""
 OF_THE_SERVICES = {
     "AGENTIC_TOKEN": AGENTIC_TOKEN,
     "GITHUB_WEBHOOK_SECRET": GITHUB_SECRET,
@@ -46,7 +51,7 @@ OF_THE_SERVICES = {
 """What the environment of the agent and the gateway has besides."""
 AGENTIC = "agentic/agentic.yaml"
 """What of the configuration adds agents to any Ductile."""
-OUTCOMES = "/var/lib/ductile/outcomes"
+GOAL = "Fetch https://example.org/ and write a critique of the page in two paragraphs."
 PAGES = "~/ductile/knowledge"
 PATIENCE_S = 30.0
 FILE_HANDLER = """#!/usr/bin/env python3
@@ -133,26 +138,47 @@ class SampleHouse:
         return found
 
 
-def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9") -> SampleHouse:
+def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9", webhook: bool = True) -> SampleHouse:
     """A copy of the sample in `folder`: its own port, services elsewhere, a token for the test, the schedule due."""
     url, webhooks = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     house = SampleHouse(folder / "ductile", url, f"{webhooks}/webhook/agentic-wake")
     house.outcomes.mkdir(parents=True)
     shutil.copytree(SAMPLES / "config-m", house.folder)
-    unwanted = shutil.ignore_patterns("__pycache__", ".*")
-    shutil.copytree(SAMPLES / "plugins", house.folder / "plugins", ignore=unwanted)
+    for plugin in (each for each in (SAMPLES / "plugins").iterdir() if not each.name.startswith("agentic-")):
+        shutil.copytree(plugin, house.folder / "plugins" / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(SAMPLES.parent / "knowledge", house.folder / "knowledge")
-    shutil.move(house.folder / "plugins" / "agentic-wake", house.folder / "agentic" / "plugins" / "agentic-wake")
     _add_file_handler(house.folder / "plugins" / "file_handler")
-    for file in house.folder.glob("**/*.yaml"):
-        text = file.read_text().replace(OUTCOMES, str(house.outcomes))
-        file.write_text(text.replace(PAGES, str(house.folder / "knowledge")))
-    house.change("config.yaml", lambda content: _for_tests(content, house.url))
-    house.change("webhooks.yaml", lambda content: content["webhooks"].update(listen=webhooks.removeprefix("http://")))
-    house.change(AGENTIC, lambda content: _due_now(content["plugins"]["agentic-wake"], agent))
-    house.change(AGENTIC, lambda content: content["instances"][0].update(base_url=gateway))
+    (house.folder / "ductile.env").write_text(f"DUCTILE_TOKEN={OPERATOR_TOKEN}\n")
+    pages = house.folder / "plugins.yaml"
+    pages.write_text(pages.read_text().replace(PAGES, str(house.folder / "knowledge")))
+    house.change("config.yaml", lambda content: _for_tests(content, house.url, webhooks))
+    _add_agents(house, agent=agent, gateway=gateway, webhook=webhook)
     subprocess.run(["chmod", "-R", "go-w", folder], check=True)
     return house
+
+
+def _add_agents(house: SampleHouse, *, agent: str, gateway: str, webhook: bool) -> None:
+    secrets = house.folder.parent / "agent" / ".agentic" / "secrets"
+    secrets.mkdir(parents=True)
+    for name, value in SECRETS.items():
+        (secrets / f"ductile.{name}").write_text(value)
+    wishes = Wishes(
+        agent=agent,
+        gateway=gateway,
+        settings=house.folder.parent / "agent" / "agentic.yaml",
+        outcomes=house.outcomes,
+        webhook=webhook,
+        schedule=Schedule(GOAL, "every", "24h"),
+    )
+    installation(find(house.folder), wishes).carry_out(None)
+    house.change(AGENTIC, lambda content: content["plugins"]["agentic-wake"]["retry"].update(backoff_base="200ms"))
+
+
+def page_added(generation: Generation) -> Any:
+    """What is added to the sample of that generation."""
+    found = find(SAMPLES / f"config-{generation}")
+    wishes = Wishes(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True)
+    return yaml.safe_load(DuctilesPage(found, wishes, generation).text())
 
 
 def guide_settings() -> Any:
@@ -162,32 +188,32 @@ def guide_settings() -> Any:
 
 def guide_webhooks() -> Any:
     """The webhooks of the gateway that docs/DUCTILE.md shows."""
-    return yaml.safe_load(_shown()[1])["gateway"]["ingress"]["webhooks"]
+    return yaml.safe_load(_shown()[2])["gateway"]["ingress"]["webhooks"]
 
 
 def guide_pipeline() -> str:
     """The pipeline that docs/DUCTILE.md shows, as a file of Ductile's configuration."""
-    return f"pipelines:\n{_shown()[2]}"
+    return f"pipelines:\n{_shown()[3]}"
 
 
 def guide_passing_on() -> str:
     """The pipeline that passes on what a person answers, as a file of Ductile's configuration."""
-    return f"pipelines:\n{_shown()[3]}"
+    return f"pipelines:\n{_shown()[4]}"
 
 
 def guide_peer() -> Any:
     """The Ductile of which docs/DUCTILE.md shows how its answers are taken."""
-    return yaml.safe_load(_shown()[4])["gateway"]["ingress"]["peers"]["ductile"]
+    return yaml.safe_load(_shown()[5])["gateway"]["ingress"]["peers"]["ductile"]
 
 
 def guide_relay() -> Any:
     """The section `gateway` that docs/DUCTILE.md shows for a tool that is called by events."""
-    return yaml.safe_load(_shown()[5])["gateway"]
+    return yaml.safe_load(_shown()[6])["gateway"]
 
 
 def guide_listener() -> str:
     """The pipeline that listens to those events, as a file of Ductile's configuration."""
-    return _shown()[6]
+    return _shown()[7]
 
 
 def _shown() -> list[str]:
@@ -197,19 +223,10 @@ def _shown() -> list[str]:
     return re.findall(r"```yaml\n(.*?)```", filled, re.DOTALL)
 
 
-def _for_tests(config: Any, url: str) -> None:
+def _for_tests(config: Any, url: str, webhooks: str) -> None:
     config["service"]["tick_interval"] = "500ms"
     config["api"]["listen"] = url.removeprefix("http://")
-    config["api"]["auth"] = {"tokens": [{"token": OPERATOR_TOKEN, "scopes": ["plugin:rw", "jobs:ro"]}]}
-
-
-def _due_now(plugin: Any, agent: str) -> None:
-    """A new schedule of the form `every` is due at the first start."""
-    plugin["config"]["url"] = agent
-    plugin["retry"]["backoff_base"] = "200ms"
-    (schedule,) = plugin["schedules"]
-    del schedule["cron"], schedule["timezone"]
-    schedule["every"] = "24h"
+    config["webhooks"] = {"listen": webhooks.removeprefix("http://")}
 
 
 def _add_file_handler(folder: Path) -> None:
@@ -223,4 +240,4 @@ def _add_file_handler(folder: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return os.environ | ENVIRONMENT | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -8,10 +8,10 @@ import yaml
 
 from agent_service.caller_settings import TokenSettings
 from ductile_gateway.ingress.settings import IngressSettings, ToSignal
+from ductile_gateway.installation.found import Generation
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
 from tests.ductile.sample_house import (
-    AGENTIC,
     ROOT,
     SAMPLES,
     guide_passing_on,
@@ -19,9 +19,10 @@ from tests.ductile.sample_house import (
     guide_relay,
     guide_settings,
     guide_webhooks,
+    page_added,
 )
 
-VERSIONS = ("config-m", "config-n")
+GENERATIONS: tuple[Generation, ...] = ("m", "n")
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def shown() -> Any:
     return guide_settings()
 
 
-def sample(version: str, file: str) -> Any:
-    return yaml.safe_load((SAMPLES / version / file).read_text(encoding="utf-8"))
+def sample(generation: Generation, file: str) -> Any:
+    return yaml.safe_load((SAMPLES / f"config-{generation}" / file).read_text(encoding="utf-8"))
 
 
 def test_the_guide_shows_settings_that_exist(shown: Any) -> None:
@@ -66,22 +67,21 @@ def test_the_guide_shows_a_tool_that_is_called_by_events(shown: Any) -> None:
     assert settings.ductile.relay.secret.get_secret_value() in settings.secrets()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_guide_and_the_sample_mean_the_same_webhook_which_is_not_in_use_by_itself(version: str) -> None:
-    webhooks = sample(version, "webhooks.yaml")["webhooks"]
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_the_guide_and_what_is_added_mean_the_same_webhook(generation: Generation) -> None:
+    webhooks = page_added(generation)["webhooks"]
     (endpoint,) = webhooks["endpoints"]
     guide = (ROOT / "docs" / "DUCTILE.md").read_text(encoding="utf-8")
     assert f'{endpoint["signature_header"]}: sha256=$hex" http://{webhooks["listen"]}{endpoint["path"]}\n' in guide
     assert endpoint["plugin"] == "agentic-wake"
-    assert "webhooks.yaml" not in sample(version, "config.yaml")["include"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_guide_and_the_sample_mean_the_same_addresses_and_names(shown: Any, version: str) -> None:
-    gateway, config = shown["gateway"], sample(version, "config.yaml")
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_the_guide_and_what_is_added_mean_the_same_addresses_and_names(shown: Any, generation: Generation) -> None:
+    gateway, config, added = shown["gateway"], sample(generation, "config.yaml"), page_added(generation)
     relay, ingress = OutboundSettings.model_validate(gateway["outbound"]).relay, gateway["ingress"]
-    (peer,) = sample(version, AGENTIC)["remote_ingress"]["peers"]
-    (instance,) = sample(version, AGENTIC)["instances"]
+    (peer,) = added["remote_ingress"]["peers"]
+    (instance,) = added["instances"]
     assert relay is not None
     assert (relay.peer, relay.key_id, set(relay.types)) == (peer["name"], peer["key_id"], set(peer["accept"]))
     assert relay.url.rstrip("/") == gateway["ductile"]["url"] == f"http://{config['api']['listen']}"
@@ -90,9 +90,9 @@ def test_the_guide_and_the_sample_mean_the_same_addresses_and_names(shown: Any, 
     assert ingress["peers"][config["service"]["name"]]["keys"][0]["id"] == instance["key_id"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_tool_of_the_guide_is_in_the_sample_and_only_reads(shown: Any, version: str) -> None:
-    plugins = sample(version, "plugins.yaml")["plugins"]
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_tool_of_the_guide_is_in_the_sample_and_only_reads(shown: Any, generation: Generation) -> None:
+    plugins = sample(generation, "plugins.yaml")["plugins"]
     for name, tool in shown["gateway"]["tools"].items():
         manifest = yaml.safe_load((SAMPLES / "plugins" / name / "manifest.yaml").read_text(encoding="utf-8"))
         tiers = {command["name"]: command["type"] for command in manifest["commands"]}
@@ -100,21 +100,16 @@ def test_every_tool_of_the_guide_is_in_the_sample_and_only_reads(shown: Any, ver
         assert {tiers[command] for command in tool["commands"]} == {"read"}
 
 
-def test_both_samples_differ_only_in_how_secrets_are_held() -> None:
-    for file in ("plugins.yaml", "pipelines.yaml", "webhooks.yaml"):
-        assert sample("config-m", file) == sample("config-n", file)
-    older, newer = (sample(version, AGENTIC) for version in VERSIONS)
-    assert older["plugins"]["agentic-wake"]["config"].pop("token") == "${AGENTIC_WAKE_TOKEN}"
-    assert newer["plugins"]["agentic-wake"]["config"].pop("secret") == "agentic-wake-token"
+def test_what_is_added_differs_only_in_how_secrets_are_held() -> None:
+    for file in ("plugins.yaml", "pipelines.yaml"):
+        assert sample("m", file) == sample("n", file)
+    older, newer = (page_added(generation) for generation in GENERATIONS)
+    for plugin, variable in (("agentic-wake", "AGENTIC_WAKE_TOKEN"), ("agentic-run", "AGENTIC_RUN_TOKEN")):
+        assert older["plugins"][plugin]["config"].pop("token") == f"${{{variable}}}"
+        assert newer["plugins"][plugin]["config"].pop("secret") == f"{plugin}-token"
     assert older.pop("api") != newer.pop("api")
+    assert older.pop("environment_vars") == {"include": ["agentic.env"]}
     assert older == newer
-
-
-def test_the_samples_hold_no_secret_of_their_own() -> None:
-    for file in SAMPLES.glob("config-*/**/*.yaml"):
-        for line in file.read_text().splitlines():
-            key, _, value = line.partition("#")[0].partition(":")
-            assert key.strip(" -") not in ("token", "key") or value.strip().startswith("${"), f"{file.name}: {line}"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from tests.ductile.calling import envelope, signed
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.sample_house import (
     AGENTIC,
-    ENVIRONMENT,
     GATEWAY_TOKEN,
     RELAY_SECRET,
     WAKE_TOKEN,
@@ -113,21 +112,8 @@ def test_an_event_wakes_with_the_goal_of_the_pipeline_whatever_it_brings(house: 
     assert orders()[0]["goal"] == "Review the page https://example.org/a and name its three weakest points."
 
 
-@pytest.mark.parametrize("name", ["DUCTILE_GATEWAY_TOKEN", "AGENTIC_WAKE_TOKEN"])
-def test_without_a_token_in_its_environment_ductile_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    made = in_place(tmp_path, agent="http://127.0.0.1:9")
-    made.command("config", "lock")
-    monkeypatch.delitem(ENVIRONMENT, name)
-    assert f"${{{name}}} is not set" in made.command("config", "check", check=False)
-
-
-def test_a_secret_for_webhooks_is_needed_by_nobody_who_takes_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = in_place(tmp_path, agent="http://127.0.0.1:9")
-    monkeypatch.delitem(ENVIRONMENT, "DUCTILE_WEBHOOK_SECRET")
+def test_orders_by_webhook_are_taken_where_that_was_asked_for_and_nowhere_else(tmp_path: Path) -> None:
+    made = in_place(tmp_path, agent="http://127.0.0.1:9", webhook=False)
     with made.running(), pytest.raises(httpx2.ConnectError):
         httpx2.post(made.orders, trust_env=False)
 

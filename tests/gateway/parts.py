@@ -247,8 +247,8 @@ class SoleOwner:
 
     async def held(self) -> None: ...
 
-    def doubt(self, key: str) -> str:
-        del key
+    def doubt(self, asked: Asked) -> str:
+        del asked
         return ""
 
     def lost(self, intent: Intent) -> str:

@@ -29,7 +29,7 @@ def local_plugins(
     environment = plugin_environment(os.environ, python=Path(sys.executable))
     open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=())
     return LocalPlugins(
-        discover_plugins([PLUGINS], {"probe": config or {}}),
+        discover_plugins([PLUGINS], {"probe": config or {}}).plugins,
         state_dir=state_dir,
         environment=environment,
         box=Box(limits, found("auto", run_as), open_places),

@@ -1,11 +1,11 @@
 """Finding plugins: the usable ones, and a warning that names file and reason for each of the others."""
 
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from ductile_gateway.plugins.folders import PluginsMisconfigured, discover_plugins
 
@@ -38,19 +38,19 @@ def test_every_folder_with_a_manifest_is_a_plugin(tmp_path: Path) -> None:
     install(tmp_path, "one")
     install(tmp_path, "two", entrypoint="bin/run.sh")
     (tmp_path / "notes").mkdir()
-    found = discover_plugins([tmp_path], {"one": {"key": "value"}})
+    found = discover_plugins([tmp_path], {"one": {"key": "value"}}).plugins
     assert set(found) == {"one", "two"}
     assert found["one"].config == {"key": "value"}
     assert found["two"].entrypoint == tmp_path / "two" / "bin" / "run.sh"
 
 
-def test_of_two_plugins_with_one_name_the_first_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_two_plugins_with_one_name_the_first_is_kept(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     install(first, "one")
     install(second, "one")
     found = discover_plugins([first, second], {})
-    assert found["one"].folder == first / "one"
-    assert str(second / "one") in caplog.text
+    assert found.plugins["one"].folder == first / "one"
+    assert str(second / "one") in found.left_out[0]
 
 
 def test_a_plugin_folder_that_is_not_there_is_a_configuration_error(tmp_path: Path) -> None:
@@ -111,27 +111,80 @@ SPOILERS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes and links are POSIX")
 @pytest.mark.parametrize("spoiler", SPOILERS)
-def test_a_bad_plugin_is_left_out_with_a_warning_and_the_others_work(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoiler: str
-) -> None:
+def test_a_bad_plugin_is_left_out_with_the_reason_and_the_others_work(tmp_path: Path, spoiler: str) -> None:
     spoil, file, reason = SPOILERS[spoiler]
     root = tmp_path / "plugins"
     install(root, "good")
     spoil(install(root, "bad", entrypoint="bin/run.sh"))
-    with caplog.at_level(logging.WARNING):
-        found = discover_plugins([root], {})
-    assert set(found) == {"good"}
-    assert file in caplog.text
-    assert reason in caplog.text
+    found = discover_plugins([root], {})
+    assert set(found.plugins) == {"good"}
+    (told,) = found.left_out
+    assert file in told
+    assert reason in told
 
 
-def test_a_plugin_without_its_required_configuration_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plugin_without_its_required_configuration_is_left_out(tmp_path: Path) -> None:
     install(tmp_path, "needy", required="url, token")
-    assert discover_plugins([tmp_path], {"needy": {"url": "https://example.com"}}) == {}
-    assert "token" in caplog.text
-    assert "example.com" not in caplog.text
+    found = discover_plugins([tmp_path], {"needy": {"url": "https://example.com"}})
+    assert found.plugins == {}
+    assert "token (set gateway.plugins.config.needy)" in found.left_out[0]
+    assert "example.com" not in found.left_out[0]
+
+
+MENDS: dict[str, tuple[str, str]] = {
+    "no interpreter named": ("echo hello\n", "write `#!/usr/bin/env bash` as line 1"),
+    "an interpreter that is not here": ("#!/usr/bin/env no-such-thing\n", "wants no-such-thing, which is not on PATH"),
+    "a path that leads nowhere": ("#!/opt/none/bin/perl -w\n", "wants /opt/none/bin/perl, which is not here"),
+    "lines of Windows": ("#!/usr/bin/env bash\r\necho hello\r\n", "sed -i"),
+    "nothing after the mark": ("#!\n", "nothing follows `#!`"),
+}
+
+
+@pytest.mark.parametrize("program", MENDS)
+def test_a_program_that_cannot_be_started_is_left_out_with_the_mend(tmp_path: Path, program: str) -> None:
+    text, mend = MENDS[program]
+    (install(tmp_path, "one") / "run.sh").write_bytes(text.encode())
+    found = discover_plugins([tmp_path], {})
+    assert found.plugins == {}
+    assert mend in found.left_out[0]
+
+
+@pytest.mark.parametrize("first", ["#!/usr/bin/env -S python3 -u\n", "#!/bin/sh -e\n", "\x7fELF\0\0"])
+def test_what_can_be_started_is_not_complained_of(tmp_path: Path, first: str) -> None:
+    (install(tmp_path, "one") / "run.sh").write_bytes(first.encode())
+    assert discover_plugins([tmp_path], {}).left_out == ()
+
+
+def test_a_folder_that_is_itself_a_plugin_may_be_named(tmp_path: Path) -> None:
+    assert set(discover_plugins([install(tmp_path, "one")], {}).plugins) == {"one"}
+
+
+def test_a_missing_key_is_told_with_a_line_that_would_do_here(tmp_path: Path) -> None:
+    (install(tmp_path, "weather") / "manifest.yaml").write_text("comands: [{name: now, type: reed}]\n")
+    (told,) = discover_plugins([tmp_path], {}).left_out
+    for line in ("name: weather", "entrypoint: run.sh", "protocol: 2", "manifest_spec: ductile.plugin"):
+        assert f"add `{line}`" in told
+    assert "(is `comands` a misspelling of it?)" in told
+
+
+def test_a_path_in_the_configuration_begins_where_the_gateway_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "one")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    given: dict[str, JsonValue] = {
+        "here": "./notes",
+        "above": "../x",
+        "home": "~/notes",
+        "whole": "/notes",
+        "word": "notes",
+        "number": 3,
+    }
+    told = discover_plugins([tmp_path], {"one": given}).plugins["one"].config
+    above = str(tmp_path.parent / "x")
+    placed = {"here": str(tmp_path / "notes"), "above": above, "home": "/home/somebody/notes"}
+    assert told == given | placed
 
 
 def test_configuration_for_a_plugin_that_is_not_there_is_pointed_out(

@@ -114,11 +114,20 @@ def test_unknown_keys_and_keys_without_a_value_are_tolerated() -> None:
         (with_command(type="execute"), "commands.0.type"),
         (with_command(name="a.b"), "commands.0.name"),
         (document(commands=[{"name": "a", "type": "read"}, {"name": "a", "type": "write"}]), "same name"),
-        ("just text", "manifest"),
-        (None, "manifest"),
+        ("just text", "key: value"),
+        (None, "key: value"),
     ],
 )
 def test_what_is_wrong_is_named(changed: object, named: str) -> None:
     with pytest.raises(ManifestInvalid) as refused:
         read_manifest(changed)
     assert named in str(refused.value)
+
+
+def test_a_list_with_a_flawed_item_is_not_told_to_be_empty() -> None:
+    with pytest.raises(ManifestInvalid) as refused:
+        read_manifest(with_command(type=None))
+    assert (
+        str(refused.value)
+        == "commands.0.type is missing: add `type: read`, or `type: write` where it changes something"
+    )

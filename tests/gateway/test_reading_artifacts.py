@@ -36,7 +36,7 @@ class Reader:
     """Reads artifacts of the run through a gateway with the shipped plugins."""
 
     def __init__(self, folder: Path) -> None:
-        plugins = discover_plugins([ROOT / "deploy" / "ductile" / "plugins"], {})
+        plugins = discover_plugins([ROOT / "deploy" / "ductile" / "plugins"], {}).plugins
         manifests = {name: plugin.manifest for name, plugin in plugins.items()}
         self.catalog, problems = draw_catalog(manifests, None, timeout_s=60)
         assert problems == ()

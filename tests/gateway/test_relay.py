@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import Intent, NeverStarted, ToolCall, ToolOutcome, Unacceptable, Unknown, failed
+from ductile_gateway.calls.call import Asked, Intent, NeverStarted, ToolCall, ToolOutcome, Unacceptable, Unknown, failed
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
@@ -348,8 +348,8 @@ class Contested:
         if self.trouble:
             raise self.trouble
 
-    def doubt(self, key: str) -> str:
-        del key
+    def doubt(self, asked: Asked) -> str:
+        del asked
         return self.told
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import Intent, Receipt
+from ductile_gateway.cli.migrating import migrate
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.migrate_command import migrate
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
 from ductile_gateway.store.seals import Seals

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
+from ductile_gateway.cli.trusting import trust
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.trust_command import trust
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.key_ring import KeyRing

@@ -94,7 +94,7 @@ def named(values: Iterable[object]) -> Iterator[Path]:
     for value in values:
         if isinstance(value, str) and value.startswith("/") and "\0" not in value:
             path = Path(value)
-            if len(path.parts) > 2 and path.exists():  # `/` and `/api` are seldom meant as folders
+            if len(path.parts) > 2 and os.path.exists(path):  # `/` and `/api` are seldom meant as folders
                 yield path
 
 
@@ -105,7 +105,7 @@ def _without(closed: Collection[Path], places: Iterable[Path]) -> Iterator[Path]
             continue
         if any(shut.is_relative_to(real) for shut in closed):
             yield from _without(closed, _children(real))
-        elif real.exists():
+        elif os.path.exists(real):
             yield real
 
 

@@ -7,23 +7,13 @@ import json
 import re
 from typing import Any
 
+from agent import ID, Failure, one_line
+
 MAX_GOAL_BYTES, MAX_BODY_BYTES = 32 * 1024, 256 * 1024
-LONGEST_SAYING = 300
 FIELDS = {"goal": str, "context": dict, "constraints": dict, "callback": str, "wake_id": str, "untrusted": bool}
 KINDS = {str: "text", dict: "an object", bool: "true or false"}
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 """The W3C form, of any version."""
-ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-class Failure(Exception):
-    """The agent is not known to have been woken; `retry` says whether trying again can help."""
-
-    def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
-        super().__init__(message)
-        self.error_class = error_class
-        self.retry = retry
 
 
 def order_of(request: dict[str, Any]) -> dict[str, Any]:
@@ -77,9 +67,3 @@ def body_of(order: dict[str, Any]) -> bytes:
     if len(body) > MAX_BODY_BYTES:
         raise Failure("invalid_arguments", f"the order must be at most {MAX_BODY_BYTES} bytes: shorten the context")
     return body
-
-
-def one_line(text: str) -> str:
-    """`text` as a message can show it: printable, in one line, not too long."""
-    shown = " ".join(NOT_SHOWN.sub(" ", text).split())
-    return shown if len(shown) <= LONGEST_SAYING else f"{shown[:LONGEST_SAYING]}…"

@@ -12,11 +12,11 @@ from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.pins import PinsByHand
 from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.trust import contested_of, first_of
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.service.key_ring import KeyRing
 from schemas import subjects
@@ -57,7 +57,7 @@ async def _pins(settings: GatewaySettings) -> AsyncIterator[PinnedKeys | PinsByH
         yield PinnedKeys(settings.store, SystemClock())
         return
     async with _linked(settings) as link:
-        log = SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
+        log = log_of_gateways(link)
         pins = PinsByHand(Rows(log, _no_copy), seals=Seals(KeyRing.open(settings.keys_path())), clock=SystemClock())
         await pins.look()
         yield pins

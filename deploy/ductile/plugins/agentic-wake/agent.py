@@ -1,0 +1,242 @@
+"""How a plugin of Ductile's asks the agent: its settings, one request over HTTP, and what a refusal means.
+
+Both agentic-wake and agentic-run, which stands beside it, ask by this file. Standard library only. No proxies, no
+redirects; the token is never told, not even when the agent repeats it.
+"""
+
+import http.client
+import json
+import re
+import signal
+import ssl
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+API = "/v1/"
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+DEFAULT_SECONDS, LONGEST_SECONDS = 10.0, 600.0
+SHARE_OF_TIME = 0.8  # of what is left until the deadline: the rest is for starting, and for the answer
+LONGEST_SAYING = 300
+RETRY_STATUSES = (408, 425, 429)
+ADVICE = {
+    401: "The agent does not know this token: compare `token` with the agent's http.tokens",
+    413: "Send less",
+    421: "Add the host of `url` to the agent's http.allowed_hosts",
+}
+ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Failure(Exception):
+    """What was asked for is not known to have been done; `retry` says whether trying again can help."""
+
+    def __init__(self, error_class: str, message: str, *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.retry = retry
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Where the agent is, and the token for it, "" for none. `path`: what comes before the paths of its API."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    token: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + (f":{self.port}" if self.port is not None else "") + self.path
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the agent answered. `content`: the JSON object in its body, empty when there is none."""
+
+    status: int
+    retry_after: str
+    content: dict[str, Any]
+
+
+def agent_of(request: dict[str, Any], *, secret: str) -> Agent:
+    """The agent that the settings name; `secret`: the usual name of the token in Ductile's vault.
+
+    Raises Failure when it must not be asked.
+    """
+    config = request.get("config") or {}
+    url = config.get("url")
+    try:
+        parts = urlsplit(url if isinstance(url, str) and re.fullmatch("[!-~]+", url) else "")
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+    except ValueError:
+        raise Failure("misconfigured", "url is not a valid address") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise Failure("misconfigured", "url must be the address of the agent, starting with http:// or https://")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise Failure("misconfigured", "url must not contain a user name, a password, a query or a fragment")
+    token = _token(request, config, secret)
+    if token and parts.scheme == "http" and not _is_loopback(host) and config.get("allow_http") not in (True, "true"):
+        told = f"the token would go to {host} without TLS: use https, or set allow_http if the way there is private"
+        raise Failure("misconfigured", told)
+    return Agent(parts.scheme, host, port, parts.path.rstrip("/").removesuffix("/v1/wake"), token)
+
+
+def _token(request: dict[str, Any], config: dict[str, Any], secret: str) -> str:
+    token = config.get("token")
+    if token is None:
+        token = (request.get("secrets") or {}).get(str(config.get("secret", secret)))
+    if token is None and "secret" in config:
+        raise Failure("misconfigured", "Ductile has not handed over the configured secret: grant it to this plugin")
+    token = "" if token is None else token
+    if not isinstance(token, str) or not re.fullmatch("[!-~]{0,512}", token.strip()):
+        raise Failure("misconfigured", "the token must be text of at most 512 printable ASCII characters")
+    return token.strip()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def asked(
+    request: dict[str, Any],
+    agent: Agent,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """What the agent answers, within the time that there is: to a POST where there is a body.
+
+    Raises Failure, OSError or HTTPException.
+    """
+    seconds = _seconds(request)
+    # An alarm rather than a socket timeout, which a server that sends a byte now and then would never reach.
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return _sent(agent, path, body, dict(headers or {}))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _seconds(request: dict[str, Any]) -> float:
+    """How long the request may take: the configured time, and clearly less than there is until the deadline."""
+    configured = (request.get("config") or {}).get("timeout_seconds", DEFAULT_SECONDS)
+    if not isinstance(configured, int | float) or not 0 < configured <= LONGEST_SECONDS:
+        raise Failure("misconfigured", f"timeout_seconds must be a number up to {LONGEST_SECONDS:g}")
+    left = (datetime.fromisoformat(request["deadline_at"]) - datetime.now(UTC)).total_seconds()
+    return max(0.1, min(SHARE_OF_TIME * left, float(configured)))
+
+
+def _out_of_time(*_: object) -> None:
+    raise TimeoutError
+
+
+def _sent(agent: Agent, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+    connection = (
+        http.client.HTTPSConnection(agent.host, agent.port, context=ssl.create_default_context())
+        if agent.scheme == "https"
+        else http.client.HTTPConnection(agent.host, agent.port)
+    )
+    headers["User-Agent"] = "agentic-ductile/0.1"
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    if agent.token:
+        headers["Authorization"] = f"Bearer {agent.token}"
+    try:
+        connection.request("GET" if body is None else "POST", agent.path + path, body, headers)
+        response = connection.getresponse()
+        content = response.read(MAX_ANSWER_BYTES + 1)
+        return Answer(response.status, response.headers.get("Retry-After", ""), _object(content))
+    finally:
+        connection.close()
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content) if len(content) <= MAX_ANSWER_BYTES else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def refusal(answered: Answer, agent: Agent, advice: Mapping[int, str]) -> Failure:
+    """What an answer means that is no success; `advice`: what to do, by status, beside what holds for all."""
+    status = answered.status
+    told = f"the agent answered {status} {http.client.responses.get(status, '')}".strip()
+    if 300 <= status < 400:
+        return Failure("misconfigured", f"{told}: redirects are not followed, give the final address as `url`")
+    error = answered.content.get("error")
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        told += f": {_said(error, agent.token)}"
+    if status >= 500 or status in RETRY_STATUSES:
+        patience = re.fullmatch("[0-9]{1,6}", answered.retry_after)
+        asked = f" It asks for {patience[0]} s of patience." if patience else ""
+        return Failure("transient", f"{told}. Nothing is known to be accepted.{asked}", retry=True)
+    return Failure("refused", f"{told}. {(ADVICE | dict(advice)).get(status, 'Asking again would not help')}.")
+
+
+def _said(error: dict[str, Any], token: str) -> str:
+    """The agent's own words, in one line without the token, with the run that is in the way."""
+    words, run_id = error["message"], error.get("run_id")
+    if isinstance(run_id, str) and ID.fullmatch(run_id):
+        words += f" (run {run_id})"
+    return one_line(words.replace(token, "[token]") if token else words)
+
+
+def _read() -> dict[str, Any]:
+    try:
+        request: dict[str, Any] = json.load(sys.stdin.buffer)
+        whole = all(isinstance(request.get(name) or {}, dict) for name in ("config", "event", "secrets"))
+        named = isinstance(request["command"], str) and isinstance(request["job_id"], str)
+        timed = datetime.fromisoformat(request["deadline_at"]).tzinfo is not None
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        whole = named = timed = False
+    if not (whole and named and timed):
+        raise Failure("invalid_arguments", "what came on stdin is not a request of plugin protocol 2")
+    return request
+
+
+def _failure(error: Failure | OSError | http.client.HTTPException) -> Failure:
+    """What to tell of an error on the way."""
+    if isinstance(error, Failure):
+        return error
+    if isinstance(error, TimeoutError):
+        told = "the agent did not answer in time; if it heard this, the next attempt is the same to it"
+        return Failure("timeout", told, retry=True)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Failure("misconfigured", f"the agent's certificate is not valid: {error.verify_message}")
+    if isinstance(error, http.client.HTTPException):
+        return Failure("transient", f"what answered does not speak HTTP properly: {type(error).__name__}", retry=True)
+    return Failure("transient", f"the agent could not be reached: {error.strerror or type(error).__name__}", retry=True)
+
+
+def main(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer the request on stdin by `answer`, which may raise Failure, OSError or HTTPException."""
+    try:
+        response = answer(_read())
+    except (Failure, OSError, http.client.HTTPException) as error:
+        failure = _failure(error)
+        response = {
+            "status": "error",
+            "error": str(failure),
+            "retry": failure.retry,
+            "error_class": failure.error_class,
+        }
+    json.dump(response, sys.stdout)
+
+
+def one_line(text: str) -> str:
+    """`text` as a message can show it: printable, in one line, not too long."""
+    shown = " ".join(NOT_SHOWN.sub(" ", text).split())
+    return shown if len(shown) <= LONGEST_SAYING else f"{shown[:LONGEST_SAYING]}…"

@@ -1,0 +1,153 @@
+"""One call of one tool by hand, as the gateway would make it: the same check of its arguments, the same process in the
+same box, the same reading of what it answers. Neither bus nor agent take part, and nothing is remembered.
+
+An argument that is to hold an artifact names a file of this machine, whose content the tool is given.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import JsonValue
+
+from ductile_gateway import runners
+from ductile_gateway.calls import continuing, policy
+from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
+from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, read_again
+from ductile_gateway.calls.results import Kept, made_fit
+from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.ports import ToolRunner
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import open_store
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.stores import Stores
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import Tools, find_tools
+from groundwork.service.key_ring import KeyRing
+from schemas import subjects
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import Envelope, ToolRequest
+
+Arguments = Mapping[str, JsonValue]
+
+
+class NotCallable(Exception):
+    """It cannot be called like this; the message says why, and what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """`outcome`: as an event would carry it. `kept`: what it brought, under the names that it gave. `stderr`: its last
+    words. `seconds`: how long it took."""
+
+    outcome: ToolOutcome
+    kept: tuple[Kept, ...]
+    stderr: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """`given`: the arguments as the tool gets them."""
+
+    intent: Intent
+    offer: ToolOffer
+    given: Arguments
+
+    def call(self) -> ToolCall:
+        asked, intent = self.intent.asked, self.intent
+        command, may_repeat = asked.request.tool_command, intent.may_repeat
+        return ToolCall(asked.key, asked.route, command, self.given, intent.deadline_at, asked, may_repeat=may_repeat)
+
+
+async def call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
+    """Make the call and wait for it; where that is cancelled, it is ended. Raises NotCallable, Misconfigured,
+    TryAgain."""
+    tools = await find_tools(settings)
+    ready = _ready(tools, tool, command, arguments)
+    with TemporaryDirectory(prefix="agentic-call-") as place:
+        folder = Path(place)
+        async with open_store(folder) as file:
+            seals = Seals(KeyRing.open(folder / "keys"))
+            stores = Stores.embedded(file, seals, folder=folder, run_bytes=settings.run_mb << 20)
+            async with runners.opened(settings, tools, stores=stores, folder=folder) as runner:
+                return await _called(ready, runner, stores)
+
+
+def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Ready:
+    offers = Offers()
+    offers.replace(tools.catalog)
+    offer = offers.find(tool)
+    if offer is None:
+        raise NotCallable(_no_tool(tool, tools))
+    spoken_of = next((one for one in offer.commands if one.name == command), None)
+    if spoken_of is None:
+        there = ", ".join(one.name for one in offer.commands)
+        raise NotCallable(f"tool {tool} has no command {command}: it has {there}")
+    named, given = _with_files(spoken_of, arguments)
+    asked = _asked(offer, command, named)
+    match policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC)):
+        case policy.Refuse(outcome):
+            raise NotCallable(outcome.message or "it is refused")
+        case policy.Run(intent):
+            return _Ready(intent, offer, given)
+
+
+def _no_tool(tool: str, tools: Tools) -> str:
+    there = ", ".join(offer.name for offer in tools.catalog.tools) or "none at all"
+    return "; ".join((f"there is no tool {tool}: there is {there}", *tools.problems))
+
+
+def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
+    """The arguments as an agent would write them, and as the tool is given them."""
+    named, given = dict(arguments), dict(arguments)
+    for argument, path in artifact_arguments(command, arguments).items():
+        file = Path(str(path))
+        try:
+            text = text_in(file.name, file.read_bytes())
+        except OSError as error:
+            raise NotCallable(f"{argument}: the file {file} cannot be read: {error.strerror}") from error
+        if text is None:
+            raise NotCallable(f"{argument}: the file {file} is not text")
+        named[argument] = path_of(file.name)
+        given[argument] = {"path": path_of(file.name), "content_type": content_type_of(file.name), "text": text}
+    return named, given
+
+
+def _asked(offer: ToolOffer, command: str, arguments: Arguments) -> Asked:
+    request = ToolRequest(
+        run_id=f"by-hand-{secrets.token_hex(6)}",
+        step=1,
+        tool=offer.name,
+        tool_command=command,
+        tool_payload=dict(arguments),
+        requested_at=datetime.now(UTC),
+    )
+    message = Envelope[ToolRequest](type=subjects.tool_request(offer.route), payload=request)
+    return read_again(offer.route, message.body(), trace=None)
+
+
+async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
+    call = ready.call()
+
+    async def begin(receipt: Receipt | None = None) -> None:
+        await stores.ledger.intend(ready.intent, receipt)
+
+    began = time.monotonic()
+    try:
+        verdict = await runner.run(call, begin)
+    except asyncio.CancelledError:
+        if isinstance(runner, LocalPlugins):
+            await runner.stop(call.key)
+        raise
+    seconds = time.monotonic() - began
+    verdict = continuing.in_words(verdict, plugin=call.plugin, reads=continuing.reads_form(ready.offer))
+    outcome = made_fit(policy.after_run(verdict, ready.intent))
+    stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
+    kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)
+    return Called(replace(outcome, artifacts=()), kept, stderr, seconds)

@@ -1,0 +1,92 @@
+"""`ductile-gateway backup`: the ledger, and the keys of agents that it trusts, into a backup file.
+
+`agentic backup` does this too, after what the agent keeps, where both are on one machine.
+"""
+
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import FILE
+from ductile_gateway.store.agent_keys import FILE as PINS
+from groundwork.backup.archive import Archive, place_of
+from groundwork.backup.files import pieces, snapshot
+from groundwork.backup.keys import KEYS
+from groundwork.backup.told import Part, Whole
+from groundwork.service.errors import Misconfigured
+from groundwork.service.installed import installed_version
+from groundwork.service.key_ring import KeyRing
+from groundwork.service.store_id import ID_FILE, known_id
+from schemas import subjects
+
+GATEWAY = "gateway"
+BESIDE = (ID_FILE, PINS)
+SHARED = (
+    f"the ledger is in the stream {subjects.STREAM_LEDGER}, which NATS backs up by itself: `nats stream backup`, as "
+    "docs/OPERATIONS.md says"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackedUp:
+    """`left_out`: why nothing was backed up; empty where it was. `keys`: the files with keys, which are not in it."""
+
+    file: str
+    backup: str
+    written: int = 0
+    about: dict[str, int]
+    left_out: str = ""
+    keys: tuple[str, ...] = ()
+
+
+def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys: bool, as_json: bool) -> None:
+    """Into a backup of its own; or `into` one that the agent's command makes, and which it says to be whole. Raises
+    Misconfigured and TryAgain."""
+    at = datetime.now(UTC)
+    file, name = place_of(place), into or f"{at:%Y%m%dT%H%M%S}Z"
+    if why := _nothing_here(settings):
+        if not into:
+            raise Misconfigured(why)
+        made = BackedUp(file=str(file), backup=name, about={}, left_out=why)
+    else:
+        made = _backed_up(settings, file, name, whole=not into, with_keys=with_keys)
+    if as_json:
+        sys.stdout.write(f"{json.dumps(asdict(made))}\n")
+        return
+    sys.stdout.write(f"✓ {name} is in {file}: {made.about['calls']} calls; {made.written >> 10} KiB were new\n")
+    for keys in made.keys:
+        sys.stdout.write(f"The keys are not in it: keep {keys} in another place\n")
+
+
+def _nothing_here(settings: GatewaySettings) -> str:
+    if settings.shared:
+        return SHARED
+    return "" if (settings.store / FILE).is_file() else f"there is no ledger {settings.store / FILE} on this machine"
+
+
+def _backed_up(settings: GatewaySettings, file: Path, name: str, *, whole: bool, with_keys: bool) -> BackedUp:
+    at, ring = datetime.now(UTC).isoformat(), KeyRing.open(settings.keys_path())
+    with Archive.to_write(file) as archive, snapshot(settings.store / FILE, file) as copy:
+        kept = [archive.keep(FILE, pieces(copy))]
+        kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := settings.store / part).exists()]
+        if with_keys:
+            kept.append(archive.keep(KEYS, pieces(settings.keys_path())))
+        about, store = {"calls": _calls(copy)}, known_id(settings.store)
+        program = installed_version()
+        part = Part(part=GATEWAY, at=at, program=program, store=store, files=tuple(kept), about=about)
+        archive.tell(name, part, ring)
+        if whole:
+            archive.complete(Whole(backup=name, at=at, parts={GATEWAY: archive.digest(name, GATEWAY)}), ring)
+        keys = () if with_keys else (str(settings.keys_path()),)
+        return BackedUp(file=str(file), backup=name, written=archive.written, about=about, keys=keys)
+
+
+def _calls(copy: Path) -> int:
+    with closing(sqlite3.connect(copy)) as connection:
+        ((calls,),) = connection.execute("SELECT count(*) FROM calls").fetchall()
+    return int(calls)

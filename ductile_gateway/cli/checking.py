@@ -1,0 +1,69 @@
+"""`ductile-gateway check`: the tools that there would be, and what is wrong. It starts nothing.
+
+It ends with 78 only for what is wrong, or where a tool or command is left out that was chosen, or that lies in a folder
+of which all are offered; with what it warns of or advises it ends with 0, and with 69 while Ductile does not answer.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from ductile_gateway.authoring.advice import advice
+from ductile_gateway.cli.exits import MISCONFIGURED, UNREACHABLE
+from ductile_gateway.ductile import discovery
+from ductile_gateway.plugins.boxes import boundary_of, look_at_boundary
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.toolbox import Tools, find_tools
+from groundwork.service.errors import Misconfigured, TryAgain
+from schemas.catalog import ToolCommand
+from schemas.gateway_status import Finding
+
+
+def check(settings: GatewaySettings) -> int:
+    """Tell of Ductile and of the tools, and what is wrong; the exit code."""
+    try:
+        tools = asyncio.run(find_tools(settings))
+        findings = asyncio.run(_of_runner(settings, tools))
+    except (Misconfigured, TryAgain) as error:
+        sys.stdout.write(f"{error}\n")
+        return MISCONFIGURED if isinstance(error, Misconfigured) else UNREACHABLE
+    for finding in findings:
+        remedy = f" -> {finding.remedy}" if finding.remedy else ""
+        sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
+    for offer in tools.catalog.tools:
+        commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
+        brings = ", brings what strangers wrote" if offer.output == "untrusted" else ""
+        sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{brings}\n")
+    for problem in tools.problems:
+        sys.stdout.write(f"problem: {problem}\n")
+    for hint in advice(tools.plugins, settings.plugins.folders if settings.runner == "plugins" else ()):
+        sys.stdout.write(f"advice: {hint}\n")
+    is_usable = tools.catalog.tools and not _left_out(settings, tools)
+    return MISCONFIGURED if not is_usable or any(finding.mark == "wrong" for finding in findings) else 0
+
+
+def _kind(command: ToolCommand) -> str:
+    """Its tier, where a write takes effect, and when a person must allow it, as far as that is said."""
+    approve = f"approve {command.approve}" if command.approve else ""
+    effect = command.effect if command.tier == "write" else None
+    return ", ".join(filter(None, (command.tier, effect, approve)))
+
+
+def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
+    """Whether something that was chosen by its name is not on offer, or anything where nothing was chosen."""
+    if settings.runner == "plugins" and settings.choices() is None:
+        return bool(tools.problems)
+    offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
+    chosen = (settings.choices() or {}).items()
+    return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
+
+
+async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
+    if settings.runner == "plugins":
+        return look_at_boundary(boundary_of(settings.plugins))
+    if settings.runner != "ductile":
+        return ()
+    offers = Offers()
+    offers.replace(tools.catalog)
+    return await discovery.look(settings.ductile, offers)

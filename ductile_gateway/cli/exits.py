@@ -1,0 +1,89 @@
+"""How a command ends: its settings read, its log set up, and each error as one line and an exit code.
+
+0 is success, and the end after SIGTERM or SIGINT; 1 trouble after which a restart may help; 2 a wrong command line; 69
+(EX_UNAVAILABLE of sysexits.h) where nothing answers, no bus, or no Ductile; 78 (EX_CONFIG) where something has to be
+mended first, or another gateway owns the bus; 130 for a command that was left with Ctrl-C.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from ductile_gateway.settings import GatewaySettings, load
+from groundwork.service import json_log
+from groundwork.service.errors import Failure, Misconfigured, Unreachable, causes
+
+NAME = "ductile-gateway"
+DEFAULT_CONFIG = Path("agentic.yaml")
+OF_DEV = Path(".agentic/agentic.yaml")
+"""The settings of `agentic dev`."""
+TOOLS = Path("tools")
+"""Where tools are looked for that no settings name."""
+FAILED = 1
+USAGE = 2
+UNREACHABLE = 69
+MISCONFIGURED = 78
+INTERRUPTED = 130
+
+log = logging.getLogger(__name__)
+
+
+def settings_file(config: Path | None) -> Path | None:
+    """The one that was named, or else ./agentic.yaml, if there is one."""
+    return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
+
+
+def settings_of(config: Path | None) -> GatewaySettings:
+    """For a command that serves nobody: its log has what is wrong, for people. Raises Misconfigured."""
+    settings = load(settings_file(config))
+    json_log.set_up("WARNING", "text", redact=settings.secrets)
+    return settings
+
+
+def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettings:
+    """For a command on tools. The settings are those that were named, or else ./agentic.yaml, or else those of
+    `agentic dev` here. `tools` is a folder in place of the tools that they name. Raises Misconfigured."""
+    nearby = next((file for file in (DEFAULT_CONFIG, OF_DEV) if file.exists()), None)
+    settings = settings_of(config or nearby)
+    if tools:
+        return _with_folders(settings, tools).model_copy(update={"runner": "plugins", "tools": None})
+    if settings.runner != "plugins":
+        return settings
+    folders = settings.plugins.folders
+    if config is None and nearby in (OF_DEV, None):  # of a stack that may have ended long ago
+        folders = (*_here(folders), *(folder for folder in folders if folder.is_dir()))
+    elif not folders:
+        folders = _here(())
+    if not folders:
+        raise Misconfigured(
+            "gateway.plugins.folders names no folder: name those that hold the plugins, or give --tools FOLDER"
+        )
+    return _with_folders(settings, *folders)
+
+
+def _here(folders: Sequence[Path]) -> tuple[Path, ...]:
+    """./tools, if it is there, and not among the folders."""
+    known = {folder.absolute() for folder in folders}
+    return (TOOLS,) if TOOLS.is_dir() and TOOLS.absolute() not in known else ()
+
+
+def _with_folders(settings: GatewaySettings, *folders: Path) -> GatewaySettings:
+    return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"folders": folders})})
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of an error, which may be a group of several."""
+    found = list(causes(error))
+    if any(isinstance(cause, Misconfigured) for cause in found):
+        return MISCONFIGURED
+    return UNREACHABLE if any(isinstance(cause, Unreachable) for cause in found) else FAILED
+
+
+def logged(error: Exception) -> int:
+    """The exit code of what ended a service, whose log has the reason."""
+    for cause in causes(error):
+        if isinstance(cause, Failure):
+            log.critical("%s", cause)
+        else:
+            log.critical("unexpected", exc_info=cause)
+    return code_of(error)

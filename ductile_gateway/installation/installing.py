@@ -1,0 +1,123 @@
+"""Agents are added to a Ductile, and taken out again: what that changes, and how it is carried out.
+
+    look ─▶ Ductile's own check ─▶ show ─▶ carry out ─▶ lock ─▶ check again, or take it all back
+
+Rules: what somebody else wrote, or has changed since, is not overwritten and not removed. A configuration that Ductile
+takes before is one that it takes afterwards.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ductile_gateway.installation import record
+from ductile_gateway.installation.changes import Change, carry_out, shown, take_back
+from ductile_gateway.installation.editing import additions, removals
+from ductile_gateway.installation.found import Found
+from ductile_gateway.installation.plan import NewFile, Plan, plan
+from ductile_gateway.installation.program import DuctileProgram
+from ductile_gateway.installation.record import KeptFile, Record
+from ductile_gateway.installation.wishes import Wishes
+from groundwork.service.errors import Misconfigured
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`changes`: in the order in which they are carried out. `kept`: files that were changed since by somebody else,
+    and are left alone. `plan`: of what is added."""
+
+    found: Found
+    changes: Sequence[Change]
+    kept: Sequence[Path]
+    agents_folder: Path
+    plan: Plan | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        return any(change.changes for change in self.changes)
+
+    def text(self) -> str:
+        """What would change, for people."""
+        return shown(self.changes)
+
+    def carry_out(self, program: DuctileProgram | None, *, checked: bool = True) -> None:
+        """Change, lock and check. Raises Misconfigured, after it was taken back, where Ductile would not start."""
+        main, within = self.found.main, (self.found.folder, self.agents_folder)
+        if program and checked and (flaw := program.flaw(main)):
+            raise Misconfigured(
+                f"Ductile itself finds its configuration wrong before anything is changed: {flaw}\n"
+                "Mend that first; where it is only that this terminal lacks variables, `--unchecked` goes on"
+            )
+        carry_out(self.changes, like=main, within=within)
+        if program is None:
+            return
+        try:
+            program.lock(main)
+            flaw = program.flaw(main) if checked else ""
+        except Misconfigured as error:
+            flaw = str(error)
+        if flaw:
+            take_back(self.changes, like=main, within=within)
+            program.lock(main)
+            raise Misconfigured(f"Ductile would not start with it, so it was taken back: {flaw}")
+
+
+def installation(found: Found, wishes: Wishes) -> Proposal:
+    """What adds agents to it, or brings what was added before up to date. Raises Misconfigured."""
+    before = record.read(found)
+    is_ours: Callable[[Path], bool] = lambda path: before is not None and _digest(path) == before.digest_of(path)  # noqa: E731
+    planned = plan(found, wishes, ours=is_ours if before else None)
+    kept = [file.path for file in planned.files if before and file.path.exists() and not is_ours(file.path)]
+    files = [_written(file) for file in planned.files if file.path not in kept]
+    edits = additions(planned.added)
+    made = [edit.path for edit in edits if edit.before is None]
+    noted = record.of(planned, made=made, before=before).as_text().encode()
+    place = record.place(found)
+    note = Change(path=place, before=place.read_bytes() if before else None, after=noted, secret=True)
+    changes = [*files, *edits]
+    needed = any(each.changes for each in changes)
+    return Proposal(found, [note, *changes] if needed else [], kept, planned.agents_folder, planned)
+
+
+def removal(found: Found) -> Proposal:
+    """What takes it out again. Raises Misconfigured."""
+    before = record.read(found)
+    if before is None:
+        raise Misconfigured(f"nothing was installed in {found.folder}: there is no {record.place(found)}")
+    if user := next(found.uses_of_ours(), None):
+        raise Misconfigured(f"{user}, and Ductile would not start without it: change that first")
+    kept = _changed_since(before)
+    edits = removals([item.added() for item in before.items], made=before.made)
+    gone = [_gone(file) for file in before.files if file.path not in kept and file.path.exists()]
+    place = record.place(found)
+    note = Change(path=place, before=place.read_bytes(), after=None, secret=True)
+    return Proposal(found, [*edits, *gone, note], [path for path in kept if path.exists()], before.agents_folder)
+
+
+def _changed_since(before: Record) -> list[Path]:
+    """Where the agent's settings are kept, their secrets are, too."""
+    changed = [file for file in before.files if _digest(file.path) != file.sha256]
+    if any(file.at_agent and file.path.exists() for file in changed):
+        changed += [file for file in before.files if file.at_agent and file not in changed]
+    return [file.path for file in changed]
+
+
+def _written(file: NewFile) -> Change:
+    before = file.path.read_bytes() if file.path.exists() else None
+    return Change(
+        path=file.path, before=before, after=file.content, secret=file.secret, program=file.program, whole=file.whole
+    )
+
+
+def _gone(file: KeptFile) -> Change:
+    return Change(
+        path=file.path, before=file.path.read_bytes(), after=None, secret=file.path.stat().st_mode & 0o077 == 0
+    )
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,175 @@
+"""What is to be written where, so that a Ductile has what agents need. It is computed here, and not written.
+
+a folder of our own   agentic/, beside the main file: settings, plugins, secrets (generation m), and a record of it all
+two lines of others   that folder's settings in `include`, and (m) the secrets of relay and webhook in tokens.yaml
+the agent's side      its settings, where there are none yet, and the same secrets, each in a file of its own
+"""
+
+import hashlib
+import secrets as randomness
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ductile_gateway.installation.found import NAME, OURS, Found, Generation
+from ductile_gateway.installation.pages import AgentsPage, DuctilesPage, outcomes_page
+from ductile_gateway.installation.wishes import Wishes
+from ductile_gateway.installation.yaml_lists import Item
+from groundwork.service.errors import Misconfigured
+from groundwork.service.shipped import shipped
+
+PLUGINS = ("agentic-wake", "agentic-run")
+INCLUDED = f"{OURS}/agentic.yaml"
+SECRET_BYTES = 32
+RELAY, WEBHOOK = "agentic-relay-v1", "agentic-webhook-v1"
+_VARIABLES = {
+    "gateway": "DUCTILE_GATEWAY_TOKEN",
+    "relay": "DUCTILE_RELAY_SECRET",
+    "wake": "AGENTIC_WAKE_TOKEN",
+    "run": "AGENTIC_RUN_TOKEN",
+    "webhook": "DUCTILE_WEBHOOK_SECRET",
+}
+"""The secrets that Ductile needs, and the variables by which it has them (generation m)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file of ours. `secret`, `program`, `whole`: as of a Change. `at_agent`: not Ductile's."""
+
+    path: Path
+    content: bytes = field(repr=False)
+    secret: bool = False
+    program: bool = False
+    at_agent: bool = False
+    whole: bool = False
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An item that is put into a list of a file of Ductile's."""
+
+    path: Path
+    key: str
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    generation: Generation
+    files: tuple[NewFile, ...]
+    added: tuple[Added, ...]
+    settings_shown: str | None
+    """The settings of the agent's side, where others are in their place."""
+    secrets: Mapping[str, Path]
+    """Where the agent's side has each secret."""
+    agents_folder: Path
+
+
+def plan(found: Found, wishes: Wishes, *, ours: Callable[[Path], bool] | None = None) -> Plan:
+    """What has to be written. `ours`: whether a file is as we wrote it; None where we have written none.
+
+    Raises Misconfigured.
+    """
+    wishes.check()
+    generation = _generation(found, wishes)
+    _check(found, wishes, again=ours is not None)
+    kept = _Secrets(found, wishes, generation)
+    page = DuctilesPage(found, wishes, generation).text()
+    settings = AgentsPage(found, wishes, generation, kept.places).text()
+    place = wishes.settings.absolute()
+    taken = place.exists() and not (ours and ours(place))
+    outcomes = outcomes_page(wishes.outcomes) if wishes.outcomes else None
+    files = [
+        NewFile(found.folder / INCLUDED, page.encode(), whole=True),
+        *([NewFile(found.folder / OURS / "outcomes.yaml", outcomes.encode(), whole=True)] if outcomes else []),
+        *_plugin_files(found.folder / OURS / "plugins"),
+        *kept.files(),
+        *(() if taken else [NewFile(place, settings.encode(), at_agent=True, whole=True)]),
+    ]
+    added = tuple(_added(found, wishes, generation))
+    return Plan(generation, tuple(files), added, settings if taken else None, kept.places, place.parent)
+
+
+class _Secrets:
+    """Made once: what lies at the agent's side already is taken from there."""
+
+    def __init__(self, found: Found, wishes: Wishes, generation: Generation) -> None:
+        folder = wishes.settings.absolute().parent / ".agentic" / "secrets"
+        unwanted = () if wishes.webhook else ("webhook",)
+        self._generation = generation
+        self._env = found.folder / OURS / "agentic.env"
+        self.places = {name: folder / f"{found.name}.{name}" for name in _VARIABLES if name not in unwanted}
+        self.places["people"] = folder / "people"
+        self._values = {name: self._value(place) for name, place in self.places.items()}
+
+    def files(self) -> Iterator[NewFile]:
+        for name, place in self.places.items():
+            yield NewFile(place, f"{self._values[name]}\n".encode(), secret=True, at_agent=True)
+        if self._generation == "m":
+            lines = [f"{_VARIABLES[name]}={value}\n" for name, value in self._values.items() if name in _VARIABLES]
+            yield NewFile(self._env, "".join(lines).encode(), secret=True)
+
+    def _value(self, place: Path) -> str:
+        try:
+            return place.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return randomness.token_hex(SECRET_BYTES)
+
+
+def _generation(found: Found, wishes: Wishes) -> Generation:
+    by_files = found.generation()
+    if by_files and wishes.generation and by_files != wishes.generation:
+        raise Misconfigured(f"the configuration is one of generation {by_files}, not {wishes.generation}")
+    if generation := wishes.generation or by_files:
+        return generation
+    raise Misconfigured(
+        "nothing in it tells which Ductile it is for: say --generation m (of May 2026, secrets in files) "
+        "or --generation n (`ductile vault` is one of its commands)"
+    )
+
+
+def _check(found: Found, wishes: Wishes, *, again: bool) -> None:
+    """Raises Misconfigured where nothing can be added."""
+    ours = found.folder / OURS
+    told = {
+        f"{ours} is there already, and was not made by this command: move it away, and {INCLUDED} out of `include`, "
+        "where it is named": ours.exists() and not again,
+        "its API is off, by which tools are called: set `api: {enabled: true}` in it first": not found.has_api,
+        f"`service.name` is {found.name!a}: a Ductile with a relay is named in small letters, digits and hyphens; "
+        "change it first": not NAME.fullmatch(found.name),
+        f"there is no folder {wishes.outcomes}: make it, for Ductile to write in": wishes.outcomes
+        and not wishes.outcomes.is_dir(),
+        "outcomes are kept by Ductile's own plugin file_handler, which is in none of plugin_roots: copy it there "
+        "first, or leave out --outcomes": wishes.outcomes and "file_handler" not in found.manifests(),
+    }
+    for flaw, is_so in told.items():
+        if is_so:
+            raise Misconfigured(flaw)
+    if taken := next(found.taken(), None):
+        raise Misconfigured(f"it has {taken} of its own already, which would be replaced: rename or remove it first")
+
+
+def _added(found: Found, wishes: Wishes, generation: Generation) -> Iterator[Added]:
+    tokens = found.tokens_file
+    if generation == "m":
+        if tokens is None and (beside := found.folder / "tokens.yaml").exists():
+            raise Misconfigured(f"{beside} is there and not in `include`: name it there, or move it away")
+        if tokens is None:  # included behind ours, whose variables it needs
+            yield Added(found.main, "include", "tokens.yaml")
+        table = tokens or found.folder / "tokens.yaml"
+        if wishes.webhook:
+            yield Added(table, "tokens", {"name": WEBHOOK, "key": "${DUCTILE_WEBHOOK_SECRET}"})
+        yield Added(table, "tokens", {"name": RELAY, "key": "${DUCTILE_RELAY_SECRET}"})
+    yield Added(found.main, "include", INCLUDED)
+
+
+def _plugin_files(to: Path) -> Iterator[NewFile]:
+    for plugin in PLUGINS:
+        source = shipped("deploy", "ductile", "plugins", plugin)
+        for file in sorted(source.iterdir()):
+            if file.is_file():
+                yield NewFile(to / plugin / file.name, file.read_bytes(), program=file.name == "run.py")

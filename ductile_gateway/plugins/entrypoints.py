@@ -1,0 +1,42 @@
+"""Whether a plugin's program can be started at all, and if not, what to do: for whoever writes a plugin.
+
+A script names its interpreter in its first line. What can be told of that before it is run is told here; what a
+compiled program needs cannot.
+"""
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+BEGINS = {".py": "python3", ".sh": "bash", ".js": "node", ".mjs": "node", ".rb": "ruby", ".pl": "perl"}
+FIRST_BYTES = 512
+
+
+def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
+    """Why it cannot be started, with the mend; None where nothing speaks against it. `search`: as PATH has it."""
+    quoted = shlex.quote(str(entrypoint))
+    if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
+        return f"the entrypoint must be an executable file (chmod 755 {quoted})"
+    with entrypoint.open("rb") as file:
+        beginning = file.read(FIRST_BYTES)
+    if b"\0" in beginning:  # compiled
+        return None
+    first = beginning.split(b"\n", 1)[0].decode(errors="replace")
+    if not first.startswith("#!"):
+        return f"nothing says what runs it: write `#!/usr/bin/env {BEGINS.get(entrypoint.suffix, 'bash')}` as line 1"
+    if first.endswith("\r"):
+        return f"its lines end as on Windows, so line 1 is not understood (sed -i 's/\\r$//' {quoted})"
+    return _missing(first.removeprefix("#!").split(), search)
+
+
+def _missing(words: list[str], search: str | None) -> str | None:
+    """What is wrong with the interpreter of a first line."""
+    if not words:
+        return "nothing follows `#!` in line 1: write `#!/usr/bin/env bash`, or what runs it"
+    if Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        if words and shutil.which(words[0], path=search) is None:
+            return f"its line 1 wants {words[0]}, which is not on PATH: install it"
+        return None
+    return None if os.access(words[0], os.X_OK) else f"its line 1 wants {words[0]}, which is not here: install it"

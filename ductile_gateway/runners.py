@@ -1,0 +1,51 @@
+"""Who carries out calls, as the settings say: our own plugin processes, a Ductile, or an echo inside this process."""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.runner import open_runner
+from ductile_gateway.ductile.sent import ToldOfSent, untold
+from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.in_process import InProcessTools
+from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.runner import LocalPlugins
+from ductile_gateway.ports import ToolRunner
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store.stores import Stores
+from ductile_gateway.tools.toolbox import Tools
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    settings: GatewaySettings, tools: Tools, *, stores: Stores, folder: Path, told: ToldOfSent = untold
+) -> AsyncIterator[ToolRunner]:
+    """A runner of these tools, which remembers in `stores` and in the folder what it has to. Raises Failure."""
+    if settings.ductile and settings.runner == "ductile":
+        async with (
+            open_api(settings.ductile) as api,
+            open_runner(
+                api,
+                tools.ductile,
+                settings.ductile,
+                receipts=stores.receipts,
+                overdue=stores.overdue,
+                clock=SystemClock(),
+                told=told,
+            ) as runner,
+        ):
+            yield runner
+    elif settings.runner == "in_process":
+        yield InProcessTools()
+    else:
+        environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
+        box = box_of(settings.plugins, environment)
+        log.info("plugins run in a box", extra={"boundary": box.boundary.told()})
+        yield LocalPlugins(tools.plugins, state_dir=folder, environment=environment, box=box)

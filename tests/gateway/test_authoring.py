@@ -1,0 +1,186 @@
+"""From nothing to a tool that works: made, checked, called by hand, and told what is wrong with it."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.authoring.making import EXAMPLE, PROGRAMS, Language
+from tests.kit.waiting import wait_until
+
+NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))
+
+
+def gateway(cwd: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ductile_gateway", *arguments]
+    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, timeout=60, check=False)
+
+
+def made(cwd: Path, *, lang: str = "python", name: str = "words") -> Path:
+    cwd.mkdir(exist_ok=True)
+    assert gateway(cwd, "new", name, "--lang", lang).returncode == 0
+    return cwd / "tools" / name
+
+
+def changed(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize("lang", ["python", "bash", NODE])
+def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: str) -> None:
+    made(tmp_path, lang=lang)
+    checked = gateway(tmp_path, "check")
+    assert checked.returncode == 0, checked
+    assert "tool words: plugin words, handle (read)" in checked.stdout
+    assert "advice" not in checked.stdout
+    called = json.loads(gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--json").stdout)
+    assert called["status"] == "ok"
+    assert called["result"]["summary"] == "3 words, the longest is three"
+    refused = gateway(tmp_path, "call", "words", "handle", '{"text": "  "}')
+    assert (refused.returncode, "the text has no words" in refused.stdout) == (1, True)
+
+
+def test_the_commands_that_new_shows_can_be_copied(tmp_path: Path) -> None:
+    told = gateway(tmp_path, "new", "words").stdout
+    shown = [line.strip() for line in told.splitlines() if line.startswith("  ")]
+    assert len(shown) == 4
+    for line in shown[:2]:
+        assert subprocess.run(line, cwd=tmp_path, shell=True, timeout=60, check=False).returncode == 0  # noqa: S602
+    for line in shown[2:]:
+        help_wanted = f"{line.partition(' --')[0]} --help"
+        assert subprocess.run(help_wanted, cwd=tmp_path, shell=True, timeout=60, check=False).returncode == 0  # noqa: S602
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("Words", "no name for a tool"), ("agentic-wake", "choose another"), ("words", "is there already")],
+)
+def test_new_makes_nothing_under_a_name_that_cannot_be(tmp_path: Path, name: str, why: str) -> None:
+    made(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    refused = gateway(tmp_path, "new", name)
+    assert (refused.returncode, why in refused.stderr) == (2, True), refused
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_check_fails_on_what_is_left_out_until_its_mends_were_made(tmp_path: Path) -> None:
+    words = made(tmp_path, lang="bash")
+    manifest, program = words / "manifest.yaml", words / "run.sh"
+    changed(manifest, "protocol: 2\n", "")
+    failed = gateway(tmp_path, "check")
+    assert (failed.returncode, "add `protocol: 2`" in failed.stdout) == (78, True), failed
+    changed(manifest, "manifest_version: 1\n", "manifest_version: 1\nprotocol: 2\n")
+    program.chmod(0o644)
+    failed = gateway(tmp_path, "check")
+    mend = f"chmod 755 {program}"
+    assert (failed.returncode, mend in failed.stdout) == (78, True), failed
+    subprocess.run(mend.split(), check=True)
+    assert gateway(tmp_path, "check").returncode == 0
+
+
+def test_the_check_advises_what_a_model_would_miss_and_does_not_fail_for_it(tmp_path: Path) -> None:
+    words = made(tmp_path)
+    changed(words / "manifest.yaml", "    input_schema:", "    input_shema:")
+    changed(words / "manifest.yaml", "continues: false", "continue: false")
+    (tmp_path / "tools" / "notes").mkdir()
+    checked = gateway(tmp_path, "check")
+    assert checked.returncode == 0
+    assert "command handle has no `input_schema`" in checked.stdout
+    assert "the key `input_shema` means nothing: did you mean `input_schema`?" in checked.stdout
+    assert "did you mean `continues`?" in checked.stdout
+    assert "tools/notes: no manifest.yaml is in it" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("wrds", "handle", EXAMPLE), "there is no tool wrds: there is words"),
+        (("words", "count", EXAMPLE), "it has handle"),
+        (("words", "handle", "{}"), '"text" is a required property'),
+        (("words", "handle", "{text: x}"), "are no JSON"),
+        (("words", "handle", "[]"), "are no JSON object"),
+        (("words", "handle", '{"text": "a", "run_id": "b"}'), "run_id"),
+    ],
+)
+def test_a_call_that_cannot_be_made_says_why(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
+    made(tmp_path)
+    refused = gateway(tmp_path, "call", *arguments)
+    assert (refused.returncode, why in refused.stderr) == (2, True), refused
+
+
+def test_arguments_may_come_from_standard_input(tmp_path: Path) -> None:
+    made(tmp_path)
+    assert gateway(tmp_path, "call", "words", "handle", "-", given=EXAMPLE).stdout.startswith("✓ ok after ")
+
+
+def test_what_the_program_writes_to_standard_error_is_shown(tmp_path: Path) -> None:
+    words = made(tmp_path)
+    changed(
+        words / PROGRAMS[Language.PYTHON],
+        "import json\n",
+        'import json\nprint("looking", file=__import__("sys").stderr)\n',
+    )
+    assert "on standard error:\nlooking\n" in gateway(tmp_path, "call", "words", "handle", EXAMPLE).stdout
+
+
+def test_a_program_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+    words = made(tmp_path)
+    changed(words / PROGRAMS[Language.PYTHON], 'arguments["text"].split()', "undefined")
+    called = gateway(tmp_path, "call", "words", "handle", EXAMPLE)
+    assert called.returncode == 1
+    assert "bad_output" in called.stdout
+    assert "NameError: name 'undefined' is not defined" in called.stdout
+
+
+def test_an_artifact_is_read_from_a_file_and_what_is_brought_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
+    plugins = Path(__file__).parents[2] / "deploy" / "ductile" / "plugins"
+    (tmp_path / "page.txt").write_text("One sentence. Another one.\n")
+    arguments = ("call", "text-report", "handle", '{"artifact": "page.txt"}', "--tools", str(plugins / "text-report"))
+    called = gateway(tmp_path, *arguments, "--artifacts", "brought")
+    assert called.returncode == 0, called
+    assert "artifact: critique.md (text/markdown, " in called.stdout
+    assert (tmp_path / "brought" / "critique.md").read_text()
+    missing = gateway(tmp_path, "call", "text-report", "handle", '{"artifact": "none.txt"}', *arguments[4:])
+    assert (missing.returncode, "none.txt cannot be read" in missing.stderr) == (2, True)
+
+
+def test_without_any_tools_a_call_says_how_to_name_them(tmp_path: Path) -> None:
+    refused = gateway(tmp_path, "call", "words", "handle")
+    assert (refused.returncode, "--tools" in refused.stderr) == (78, True)
+
+
+def test_beside_a_dev_stack_that_knows_nothing_of_it_a_new_tool_is_found_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / ".agentic").mkdir()
+    of_dev = {"gateway": {"plugins": {"folders": ["/nowhere", str(made(tmp_path / "other", name="older").parent)]}}}
+    (tmp_path / ".agentic" / "agentic.yaml").write_text(json.dumps(of_dev))
+    made(tmp_path)
+    checked = gateway(tmp_path, "check")
+    assert checked.returncode == 0, checked
+    assert "tool older: " in checked.stdout
+    assert "tool words: " in checked.stdout
+
+
+def test_settings_nearby_that_name_no_folder_leave_it_to_the_one_here(tmp_path: Path) -> None:
+    (tmp_path / "agentic.yaml").write_text("agent: {limits: {max_steps: 3}}")
+    made(tmp_path)
+    assert gateway(tmp_path, "call", "words", "handle", EXAMPLE).returncode == 0
+
+
+def test_a_call_that_is_left_ends_its_program(tmp_path: Path) -> None:
+    words = made(tmp_path, lang="bash")
+    mark = tmp_path / "running"
+    (words / "run.sh").write_text(f"#!/usr/bin/env bash\necho $$ > {mark}\nexec sleep 1000\n")
+    settings = {"gateway": {"plugins": {"folders": ["tools"], "write": [str(tmp_path)]}}}
+    (tmp_path / "agentic.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "ductile_gateway", "call", "words", "handle", EXAMPLE]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: mark.exists() and mark.read_text().strip())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert not Path("/proc", mark.read_text().strip()).exists() or sys.platform != "linux"

@@ -1,0 +1,142 @@
+"""Agents are added to a Ductile that is there, and taken out again, by files alone: its program is a stand-in."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ductile_gateway.installation.found import find
+from ductile_gateway.installation.installing import installation, removal
+from ductile_gateway.installation.program import DuctileProgram
+from ductile_gateway.installation.wishes import Wishes
+from ductile_gateway.settings import load
+from groundwork.service.errors import Misconfigured
+
+CONFIG = """\
+# mine
+include:
+  - plugins.yaml   # plugins
+service: {name: home}
+plugin_roots: [./plugins]
+api: {enabled: true, listen: 127.0.0.1:8099, auth: {tokens: [{token: a-secret-of-mine, scopes: ["*"]}]}}
+"""
+
+
+@pytest.fixture
+def ductile(tmp_path: Path) -> Path:
+    folder = tmp_path / "ductile"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "plugins.yaml").write_text("plugins: {}\n")
+    return folder
+
+
+def wishes(ductile: Path, **more: Any) -> Wishes:
+    return Wishes(settings=ductile.parent / "agent" / "agentic.yaml", **more)
+
+
+def program(ductile: Path, check: str) -> DuctileProgram:
+    """A stand-in for `ductile`, which does this for `config check`."""
+    stand_in = ductile.parent / "program"
+    stand_in.write_text(f'#!/bin/sh\n[ "$2" = lock ] || {{ {check}; }}\n')
+    stand_in.chmod(0o755)
+    return DuctileProgram(str(stand_in))
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
+    before = files(ductile.parent)
+    installation(find(ductile), wishes(ductile, webhook=True)).carry_out(None)
+    assert (ductile / "agentic" / "plugins" / "agentic-wake" / "agent.py").is_file()
+    removal(find(ductile)).carry_out(None)
+    assert files(ductile.parent) == before
+    assert not (ductile / "agentic").exists()
+
+
+def test_nothing_is_left_to_do_a_second_time(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    assert not installation(find(ductile), wishes(ductile)).is_needed
+
+
+def test_the_settings_that_are_made_are_settings_of_the_gateway(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    made = load(wishes(ductile).settings, {})
+    assert made.ductile is not None
+    assert made.ductile.url == "http://127.0.0.1:8099"
+    env = (ductile / "agentic" / "agentic.env").read_text()
+    assert f"DUCTILE_GATEWAY_TOKEN={made.ductile.token.get_secret_value()}\n" in env
+
+
+def test_secrets_are_for_their_owner_alone_and_in_nothing_that_is_shown(ductile: Path) -> None:
+    proposal = installation(find(ductile), wishes(ductile))
+    proposal.carry_out(None)
+    secret = [*(ductile.parent / "agent" / ".agentic" / "secrets").iterdir(), ductile / "agentic" / "agentic.env"]
+    assert {file.stat().st_mode & 0o077 for file in secret} == {0}
+    values = [line.partition("=")[2] for line in (ductile / "agentic" / "agentic.env").read_text().splitlines()]
+    assert not [value for value in (*values, "a-secret-of-mine") if value in proposal.text()]
+
+
+def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    page = ductile / "agentic" / "agentic.yaml"
+    page.write_text(f"{page.read_text()}# my own\n")
+    again = installation(find(ductile), wishes(ductile, writes=True))
+    assert page in again.kept
+    removal(find(ductile)).carry_out(None)
+    assert page.read_text().endswith("# my own\n")
+    assert (ductile / "config.yaml").read_text() == CONFIG
+
+
+def test_what_ductile_would_not_start_with_is_taken_back(ductile: Path) -> None:
+    before = files(ductile)
+    refusing = program(ductile, f"[ ! -e {ductile}/agentic ] || {{ echo no relay today; exit 1; }}")
+    with pytest.raises(Misconfigured, match="taken back: no relay today"):
+        installation(find(ductile), wishes(ductile)).carry_out(refusing)
+    assert files(ductile) == before
+
+
+def test_a_configuration_that_was_wrong_before_is_not_touched(ductile: Path) -> None:
+    before = files(ductile)
+    with pytest.raises(Misconfigured, match="wrong before anything is changed: tampered"):
+        installation(find(ductile), wishes(ductile)).carry_out(program(ductile, "echo tampered; exit 1"))
+    assert files(ductile) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"service": {"name": "My Ductile"}}, "service.name"),
+        ({"api": {"enabled": False, "auth": {"tokens": [{"token": "x"}]}}}, "its API is off"),
+        ({"plugins": {"agentic-wake": {}}}, "a plugin agentic-wake of its own"),
+        ({"remote_ingress": {"peers": [{"name": "agentic-gateway"}]}}, "a relay peer agentic-gateway of its own"),
+        ({"include": "plugins.yaml"}, "is not written as a list"),
+    ],
+)
+def test_what_would_not_go_together_is_refused_with_what_to_change(
+    ductile: Path, change: dict[str, Any], told: str
+) -> None:
+    (ductile / "config.yaml").write_text(json.dumps(yaml.safe_load(CONFIG) | change))
+    with pytest.raises(Misconfigured, match=told):
+        installation(find(ductile), wishes(ductile))
+
+
+def test_it_is_not_taken_out_while_a_pipeline_of_theirs_needs_it(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    (ductile / "plugins.yaml").write_text("pipelines: [{name: mine, steps: [{uses: agentic-wake}]}]\n")
+    with pytest.raises(Misconfigured, match=r"the pipeline mine in .*plugins.yaml uses"):
+        removal(find(ductile))
+
+
+def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> None:
+    config = yaml.safe_load(CONFIG)
+    config["api"]["auth"]["tokens"] = [{"secret_ref": "mine", "scopes": ["*"]}]
+    (ductile / "config.yaml").write_text(yaml.safe_dump(config))
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    assert not (ductile / "agentic" / "agentic.env").exists()
+    assert not (ductile / "tokens.yaml").exists()
+    assert "secret_ref: agentic-gateway-token" in (ductile / "agentic" / "agentic.yaml").read_text()

@@ -1,0 +1,110 @@
+"""Plugin folders that change while the gateway runs: what is on offer follows them, and calls go by it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.authoring.making import Language, make
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.reloading import follow_folders
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from tests.gateway.on_nats import a_bus, results, send
+from tests.gateway.parts import a_request
+from tests.gateway.served import Gateway
+from tests.kit.waiting import until
+
+
+@asynccontextmanager
+async def followed(folder: Path) -> AsyncIterator[Offers]:
+    settings = GatewaySettings.model_validate({"plugins": {"folders": [str(folder)]}})
+    offers, plugins = Offers(), dict[str, object]()
+    task = asyncio.create_task(follow_folders(settings, offers, plugins.update))
+    try:
+        await until(lambda: offers.catalog.revision)
+        yield offers
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def names(offers: Offers) -> list[str]:
+    return [offer.name for offer in offers.catalog.tools]
+
+
+def rewritten(manifest: Path, before: str, after: str) -> None:
+    manifest.write_text(manifest.read_text().replace(before, after))
+
+
+async def test_a_tool_that_is_new_changed_or_gone_is_so_on_offer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = make("one", Language.PYTHON, tmp_path)
+    with caplog.at_level(logging.INFO):
+        async with followed(tmp_path) as offers:
+            make("two", Language.BASH, tmp_path)
+            await until(lambda: names(offers) == ["one", "two"])
+            rewritten(one / "manifest.yaml", "type: read", "type: write")
+            await until(lambda: offers.catalog.tools[0].commands[0].tier == "write")
+            one.rename(tmp_path.parent / "elsewhere")
+            await until(lambda: names(offers) == ["two"])
+    changes = [record.__dict__ for record in caplog.records if record.msg == "other tools are on offer"]
+    assert [change["new"] + change["changed"] + change["gone"] for change in changes] == [
+        ["one"],
+        ["two"],
+        ["one"],
+        ["one"],
+    ]
+
+
+async def test_a_tool_that_breaks_is_left_out_with_the_reason_until_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = make("one", Language.BASH, tmp_path) / "run.sh"
+    make("two", Language.BASH, tmp_path)
+    async with followed(tmp_path) as offers:
+        program.chmod(0o644)
+        await until(lambda: names(offers) == ["two"])
+        program.chmod(0o755)
+        await until(lambda: names(offers) == ["one", "two"])
+    assert f"chmod 755 {program}" in caplog.text
+
+
+async def test_while_the_folder_is_gone_the_tools_stay_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "tools"
+    make("one", Language.PYTHON, folder)
+    async with followed(folder) as offers:
+        folder.rename(tmp_path / "elsewhere")
+        await until(lambda: "the tools stay as they are" in caplog.messages)
+        assert names(offers) == ["one"]
+        make("two", Language.PYTHON, folder)
+        await until(lambda: names(offers) == ["two"])
+
+
+async def test_a_tool_that_came_while_the_gateway_ran_is_called(
+    tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats
+) -> None:
+    await a_bus(link, ack_wait=2)
+    tools = tmp_path / "tools"
+    make("one", Language.PYTHON, tools)
+    gateway = Gateway(tmp_path, nats_server.url, plugins={"folders": [str(tools)], "reload": True})
+    with gateway.serving():
+        await until(lambda: gateway.starts() == 1, within_s=30)
+        make("two", Language.PYTHON, tools)
+        await until(lambda: "other tools are on offer" in gateway.log.read_text())
+        await send(link, a_request("handle", {"text": "so it is"}, tool="two"), "two")
+        await until(lambda: results(link), within_s=30)
+    (result,) = await results(link)
+    assert "3 words, the longest is so" in result.model_dump_json()
+
+
+def test_gateways_that_share_a_ledger_are_not_told_to_reload() -> None:
+    with pytest.raises(ValueError, match="for one gateway"):
+        GatewaySettings.model_validate({"store": "jetstream", "plugins": {"reload": True}})

@@ -46,6 +46,7 @@ from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.signals import ended_by_signals
+from groundwork.service.supervisor import tell_ready
 from groundwork.telemetry.metrics import Instruments, exposition, push
 from schemas import subjects
 
@@ -154,6 +155,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
     await _let_callers_in(agent, group, listener)
+    tell_ready()
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
@@ -169,9 +171,11 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
 
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
     """What has runs go whose time is over, where there is a rule for that."""
-    rules = agent.settings.keep_runs.rules()
-    if rules and isinstance(agent.store, SharedStore):
-        yield agent.store.keeping.keep(rules, agent.clock)
+    rules = agent.settings.retention()
+    if isinstance(agent.store, SharedStore) and rules.days:
+        yield agent.store.keeping.keep(rules.days, agent.clock)
+    elif rules and not agent.settings.shared:
+        yield agent.pruning.keep()
 
 
 async def _push(agent: Agent) -> None:
@@ -198,15 +202,17 @@ async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
 async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First by the bus, where a gateway asks whether runs go on; then by HTTP, which takes a third of a second to load:
     at the top of this file it would hold up what a crash interrupted."""
+    from agent_service.api.freshness import Freshness, at_once
     from agent_service.api.micro_service import serve_on_bus
     from agent_service.api.switch import Switch
 
     desk, switch = agent.desk(), Switch(agent.halting)
     by_signature = bool(agent.settings.control_keys)
-    await serve_on_bus(agent.ground.link, desk, agent.signing, switch, by_signature=by_signature)
+    fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else at_once
+    service = await serve_on_bus(agent.ground.link, desk, agent.signing, switch, by_signature=by_signature, fresh=fresh)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
-    from agent_service.api.freshness import Freshness
+    from agent_service.api.micro_reading import serve_reading
     from agent_service.operations import operations
     from groundwork.http.metrics import Measured, request_durations
     from groundwork.http.server import serve_http
@@ -221,12 +227,13 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         switch,
         agent.limits.spending,
         agent.draining,
+        agent.pruning,
         members := agent.ground.members,
     )
     streams = EventStreams(agent.feed, agent.store, agent.store)
-    fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else None
     told: dict[str, Any] = {"operations": asked, "streams": streams, "metrics": metrics, "fresh": fresh}
     member = members.me if members else None
     http = create_app(desk, agent.paper.files, ready, agent.settings, member=member, **told)
     measured = Measured(http, request_durations(agent.metrics.instruments))
     group.create_task(serve_http(measured, listener, finish=False), name="http")
+    await serve_reading(service, desk, agent.paper.files, fresh)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_service.api.feed import Feed
 from agent_service.background import Background
+from agent_service.belongings import RunBelongings
 from agent_service.brake import Brake
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
@@ -31,6 +32,7 @@ from agent_service.pace import Pace
 from agent_service.paper_trail import PaperTrail, kept_in_step, written_on_demand
 from agent_service.ports import Provider
 from agent_service.proven_artifacts import ProvenArtifacts
+from agent_service.pruning import Pruning
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
 from agent_service.readiness import readiness
@@ -72,6 +74,7 @@ class Agent:
     intake: NatsIntake
     missed: Missed
     paper: PaperTrail
+    pruning: Pruning
     starter: Starter
     turns: Turns
     metrics: AgentMetrics
@@ -156,6 +159,8 @@ def build(
         shared=settings.shared,
     )
 
+    belongings = RunBelongings(_workspaces(settings, folder), artifacts, paper.projector.at_rest)
+
     def desk() -> "Desk":
         from agent_service.api.desk import Desk
 
@@ -180,6 +185,7 @@ def build(
         ),
         missed=Missed(link, intake, folder, slots=settings.turns),
         paper=paper,
+        pruning=Pruning(store.forgetting, belongings, settings.retention(), clock),
         starter=starter,
         turns=turns,
         metrics=metrics,
@@ -251,4 +257,5 @@ def _telling(settings: AgentSettings, member: str) -> Telling:
         log_format=logs.format,
         redact=settings.secrets(),
         member=member,
+        keep_pages=settings.keep_pages,
     )

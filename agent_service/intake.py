@@ -326,14 +326,15 @@ def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: Arrival) -> s
     external = (dedupe_key or "").removeprefix(START_PREFIX)
     if not external:
         return f"nats-{arrival.repeated or arrival.place}"
-    return external if _is_id(external) else f"key-{hashlib.sha256(external.encode()).hexdigest()[:40]}"
+    return id_of(external)
 
 
-def _is_id(text: str) -> bool:
+def id_of(text: str) -> str:
+    """The id that a caller's word for something is: itself, where it can be one."""
     try:
-        return bool(_ID.validate_python(text))
+        return _ID.validate_python(text)
     except ValidationError:
-        return False
+        return f"key-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
 def _wake(wake_id: str, start: AgenticStart) -> Wake:

@@ -42,7 +42,10 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run in a list. `tool` is the one that is asked, or was asked last; `cost_usd` is null as in `Spent`."""
+    """A run in a list. `tool` is the one that is asked, or was asked last; `cost_usd` is null as in `Spent`.
+
+    `caller` is who asked for it, as quotas know them.
+    """
 
     run_id: str
     wake_id: str
@@ -58,6 +61,7 @@ class RunLine:
     tokens: int = 0
     cost_usd: float | None = None
     waits_for: WaitsFor | None = None
+    caller: str = ""
     damaged: str = ""
     """What of it cannot be read, where it is in quarantine."""
 
@@ -67,13 +71,17 @@ class Wanted:
     """Which runs a list is of: those to which all of this applies.
 
     `statuses`: one of them; none is all. `text`: it is in the goal, the summary or the id, whatever the case of its
-    letters. `tool`: a step used it, or is to use it. `since`: accepted then or later.
+    letters. `tool`: a step used it, or is to use it. `since`: accepted then or later; `until`: before then. `wake_id`:
+    named so by whoever asked; `caller`: asked by whom.
     """
 
     statuses: frozenset[Status] = frozenset()
     text: str = ""
     tool: str = ""
     since: datetime | None = None
+    until: datetime | None = None
+    wake_id: str = ""
+    caller: str = ""
 
 
 EVERY_RUN = Wanted()
@@ -84,6 +92,7 @@ def line_of(run: RunState) -> RunLine:
         run_id=run.run_id,
         wake_id=run.wake_id,
         status=run.status,
+        caller=run.brief.caller,
         goal=run.brief.goal,
         summary=run.summary,
         accepted_at=run.accepted_at,

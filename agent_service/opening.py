@@ -10,18 +10,17 @@ from agent_service.errors import Changed
 from agent_service.identity import SystemClock
 from agent_service.settings import AgentSettings
 from agent_service.store.anchor_file import AnchorFile
+from agent_service.store.copying import log_of_runs
 from agent_service.store.moving.marks import refuse_moved_away, refuse_unless_here
 from agent_service.store.seals import STRANGE_KEY, UNSEALED, Seals
 from agent_service.store.shared import SharedStore
 from agent_service.store.sharing import open_shared
 from agent_service.store.sqlite import SqliteStore
-from groundwork.nats.shared_log import SharedLog
 from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground, SharedGround
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.store_id import store_id
 from groundwork.sqlite.group_commit import OnCommit
-from schemas import subjects
 
 
 def open_store(
@@ -39,8 +38,6 @@ async def _in_a_folder(
     settings: AgentSettings, ground: Ground, ring: KeyRing, on_commit: OnCommit
 ) -> AsyncIterator[SqliteStore]:
     refuse_moved_away(settings.store)
-    if settings.keep_runs.rules():
-        raise Misconfigured("agent.keep_runs is for `agent.store: jetstream`: a database keeps all runs. Take it out")
     seals, keys = Seals(ring), settings.keys_path()
     witnesses = Witnesses(
         store=store_id(settings.store), ring=ring, beside=AnchorFile(keys), bus=NatsAnchors(ground.link)
@@ -57,7 +54,8 @@ async def _in_a_folder(
 async def _on_the_bus(
     settings: AgentSettings, ground: SharedGround, ring: KeyRing, on_commit: OnCommit
 ) -> AsyncIterator[SharedStore]:
-    facts, seals = SharedLog(ground.link, subjects.STREAM_RUNS, root=subjects.STORE), Seals(ring)
+    _refuse_what_is_not_kept_to(settings)
+    facts, seals = log_of_runs(ground.link), Seals(ring)
     await refuse_unless_here(facts)
     opened = open_shared(ground.folder, facts, ground.members, held=ground.lease.held, on_commit=on_commit, seals=seals)
     async with opened as store:
@@ -65,6 +63,16 @@ async def _on_the_bus(
             why = f"the newest run on the bus: {STRANGE_KEY.format(key=strange)}"
             raise Misconfigured(f"{why}. Give all agents of this store the same {settings.keys_path()}")
         yield store
+
+
+def _refuse_what_is_not_kept_to(settings: AgentSettings) -> None:
+    """Raises Misconfigured for rules that a shared store does not know."""
+    rules = settings.retention()
+    if rules.most or rules.artifacts is not None:
+        raise Misconfigured(
+            "agent.keep_runs: artifacts_days and max_gib are for an agent with a store of its own; with `agent.store: "
+            "jetstream` runs go by days alone. Take them out"
+        )
 
 
 def told_head(store: SqliteStore, ring: KeyRing, run_id: str) -> str:

@@ -13,16 +13,20 @@ from agent_service.api.health import HealthCalls, Look, Part
 from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
+from agent_service.api.pruning import PruneCalls
 from agent_service.api.stopping import StoppingCalls
 from agent_service.api.switch import Switch
+from agent_service.api.tools import ToolCalls
 from agent_service.api.why import WhyCalls
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
+from agent_service.bus.skills import NatsSkills
 from agent_service.bus.whereabouts import NatsWhereabouts
 from agent_service.core.waiting import Status
 from agent_service.draining import Draining
-from agent_service.ports import PromptText, Question, Skills
+from agent_service.ports import PromptText, Question
+from agent_service.pruning import Pruning
 from agent_service.settings import AgentSettings
 from agent_service.spending import SETTING, Spending
 from agent_service.store.sqlite import SqliteStore
@@ -41,11 +45,12 @@ def operations(
     settings: AgentSettings,
     store: SqliteStore,
     link: NatsLink,
-    skills: Skills,
+    skills: NatsSkills,
     readiness: Readiness,
     switch: Switch,
     spending: Spending,
     draining: Draining,
+    pruning: Pruning,
     members: Members | None = None,
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
@@ -66,6 +71,8 @@ def operations(
         why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, readiness),
         stopping=StoppingCalls(switch),
         draining=DrainCalls(draining),
+        pruning=PruneCalls(pruning),
+        tools=ToolCalls(skills, lambda: skills.complaints),
     )
 
 

@@ -15,6 +15,7 @@ from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Damaged
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.tombstones import Tombstone
 from schemas.catalog import Catalog
 from schemas.halt import Halt
 
@@ -59,6 +60,9 @@ class RunStore(Protocol):
 
     async def load(self, run_id: str) -> Run | None:
         """The run, or None. Raises Damaged for one that cannot be read; it is in quarantine from then on."""
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        """What is left of a run that is kept no longer."""
 
     async def commit(self, commit: Commit) -> None:
         """Append the entry, durably. Raises VersionMoved when another entry has its place, TryAgain as above, Damaged

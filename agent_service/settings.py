@@ -20,6 +20,7 @@ from agent_service.core.limits import LimitPolicy
 from agent_service.keep_settings import KeepRunsSettings
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.oversight import Oversight
+from agent_service.retention import Rules
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
 from groundwork.service.errors import Misconfigured
@@ -176,7 +177,6 @@ class AgentSettings(_Section):
     """Where an agent keeps its copy of the runs on the bus, which it can make again: a folder for each agent of this
     machine, in here."""
     keep_runs: KeepRunsSettings = KeepRunsSettings()
-    """Of a store that is `jetstream`."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to an agent that does not renew its lease, in seconds: a fifth of it is between two
     renewals. One of several is missed after 4 s at the latest."""
@@ -187,6 +187,9 @@ class AgentSettings(_Section):
     """Where any are named, cancels and signals on the bus have to be signed with one of them."""
     workspaces: Path = Path(".agentic/workspaces")
     """Where the paper trail of each run is written. Agents that share a store have a folder of `cache` for it."""
+    keep_pages: Annotated[int, Field(ge=1)] = 25
+    """Of how many runs that have ended the pages lie there: of those that were written last. Of others they are written
+    again when somebody asks for them."""
     http: HttpSettings = HttpSettings()
     bus_quota: QuotaSettings = QuotaSettings()
     """Of each sender on the bus that NATS names, and of all others there together."""
@@ -228,6 +231,10 @@ class AgentSettings(_Section):
 
     def keys_path(self) -> Path:
         return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
+
+    def retention(self) -> Rules:
+        """How long what is kept of runs."""
+        return self.keep_runs.retention(reopen_days=self.limits.reopen_days)
 
     def policy(self) -> LimitPolicy:
         """What a run is granted, as the core takes it."""

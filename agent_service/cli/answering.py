@@ -128,7 +128,7 @@ def _shown(view: Json, *, as_json: bool) -> str:
     """The hash of what waits for approval, which people are shown. Raises NotDone where nothing does."""
     asks = view["asks"]
     if asks is None or asks["kind"] != "approval":
-        what = f"it asks for {asks['kind'].replace('_', ' ')}" if asks else f"it is {view['state']}"
+        what = f"it asks for {asks['kind'].replace('_', ' ')}" if asks else f"it is {view['status']}"
         text = f"nothing of {view['run_id']} waits for an approval: {what}"
         raise NotDone(text, Exit.REFUSED, {"code": "not_heard", "run_id": view["run_id"]})
     if not as_json:
@@ -154,5 +154,5 @@ def _outcome(**said: bool) -> str | None:
 
 
 def _tell(heard: Any, what: str, *, as_json: bool) -> None:
-    follow = f": follow it with `agentic show --watch {heard['run_id']}`" if heard["state"] == "running" else ""
-    output.tell(heard, f"{heard['run_id']} {what}; it is {heard['state']}{follow}", as_json=as_json)
+    follow = f": follow it with `agentic show --watch {heard['run_id']}`" if heard["status"] == "running" else ""
+    output.tell(heard, f"{heard['run_id']} {what}; it is {heard['status']}{follow}", as_json=as_json)

@@ -76,8 +76,8 @@ class AgentClient:
         """The id of the run that `name` means. Raises NotDone for none, and for several."""
         if naming.is_whole(name):
             return name
-        page = self.get("/v1/runs", limit=naming.LOOKED_AT, cursor=naming.bound(name))
-        newest = [Candidate(*(str(line.get(part)) for part in ("run_id", "state", "goal"))) for line in page["runs"]]
+        page = self.get("/v1/runs", limit=naming.LOOKED_AT, before=naming.bound(name))
+        newest = [Candidate(*(str(line.get(part)) for part in ("run_id", "status", "goal"))) for line in page["runs"]]
         return naming.meant(name, newest)
 
     def run_in_time(self, run_id: str, away: Away) -> Json:
@@ -243,4 +243,11 @@ class _Absence:
             self._away("")
 
 
-_EXITS = {404: Exit.NOT_FOUND, 429: Exit.TRY_AGAIN, 502: Exit.TRY_AGAIN, 503: Exit.TRY_AGAIN, 504: Exit.TRY_AGAIN}
+_EXITS = {
+    404: Exit.NOT_FOUND,
+    410: Exit.NOT_FOUND,
+    429: Exit.TRY_AGAIN,
+    502: Exit.TRY_AGAIN,
+    503: Exit.TRY_AGAIN,
+    504: Exit.TRY_AGAIN,
+}

@@ -60,7 +60,7 @@ async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -
                 letter, sent = await letters.retry(number, who())
             told = {"id": number, "subject": letter.subject, "stream": sent.stream, "stream_seq": sent.seq}
             text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
-            output.tell(told | {"state": "retried", "by": who()}, text, as_json=as_json)
+            output.tell(told | {"status": "retried", "state": "retried", "by": who()}, text, as_json=as_json)
 
 
 async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
@@ -71,7 +71,7 @@ async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) ->
                 gone = await letters.drop(number, who())
             kept = "" if gone else "; the stream lets nothing be deleted, so it stays there"
             output.tell(
-                {"id": number, "state": "dropped", "by": who()},
+                {"id": number, "status": "dropped", "state": "dropped", "by": who()},
                 f"dead letter {number} was dropped{kept}",
                 as_json=as_json,
             )
@@ -105,12 +105,12 @@ def _refusals() -> Iterator[None]:
 
 def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (*COLUMNS, *(["state"] if everything else [])):
+    for column in (*COLUMNS, *(["status"] if everything else [])):
         table.add_column(column, no_wrap=column in ("id", "when (UTC)", "run"), overflow="fold")
     for letter in letters:
         line = letter.for_programs()
         cells = [line["id"], instant(letter.buried)[:19], line["subject"], line["reason"], line["deliveries"]]
-        state = [f"{line['state']} by {letter.settled.by}" if letter.settled else "open"] if everything else []
+        state = [f"{line['status']} by {letter.settled.by}" if letter.settled else "open"] if everything else []
         table.add_row(*(Text(one_line(str(cell), LONGEST_CELL)) for cell in (*cells, line["run_id"] or "", *state)))
     return table
 

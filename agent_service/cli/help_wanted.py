@@ -89,7 +89,7 @@ def why(view: Json) -> RenderableType:
         grid.add_row(fact["what"], Text(one_line(fact["text"], LONGEST_TEXT)))
     for name, text in _remedy(view["remedy"]):
         grid.add_row(name, Text(text, style="" if name else "cyan"))
-    return Group(Text.assemble((view["run_id"], "bold"), "  ", status(view["state"])), grid)
+    return Group(Text.assemble((view["run_id"], "bold"), "  ", status(view["status"])), grid)
 
 
 def _remedy(remedy: Json | None) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """How lists look in a terminal: runs, entries of journals, files. Each line stays one."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from agent_service.cli.client import Json
 from agent_service.cli.show import LONGEST_RESULT, LONGEST_TEXT, WIDEST, fit, on_one_row, since, status
-from agent_service.telling.plain import one_line
+from agent_service.telling.plain import duration, one_line
 
 LONGEST_STATE = 13
 FOR_PEOPLE = ("approval", "question")
@@ -17,50 +18,74 @@ WORDS = {"model_retry": "model retry", "time": "right time"}
 
 
 def runs(page: Json, *, width: int) -> RenderableType:
-    """A list of runs, for so many columns: what they do or came to is left out where it would not fit."""
+    """A list of runs, for so many columns.
+
+    In few, each has its goal on a line of its own, and what it does or came to is left out.
+    """
     if not page["runs"]:
         return "no runs"
-    wide = width >= WIDEST
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    for column in ("run", "state", "accepted UTC"):
-        table.add_column(column, no_wrap=True)
-    for column in ("steps", "USD") if wide else ():
-        table.add_column(column, no_wrap=True, justify="right")
-    for column in ("goal", "now, or what it came to") if wide else ("goal",):
-        table.add_column(column, ratio=1)
-    for line in page["runs"]:
-        table.add_row(*_of_a_line(fit(line), wide=wide))
+    drawn = _in_columns if width >= WIDEST else _in_two_lines
+    listed = drawn([fit(line) for line in page["runs"]])
     if page["next_cursor"]:
-        return Group(table, Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
+        return Group(listed, Text(f"older ones: --cursor {page['next_cursor']}", style="dim"))
+    return listed
+
+
+def _in_columns(lines: Sequence[Json]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for column in ("run", "status", "accepted UTC"):
+        table.add_column(column, no_wrap=True)
+    for column in ("steps", "USD", "took"):
+        table.add_column(column, no_wrap=True, justify="right")
+    for column in ("goal", "now, or outcome"):
+        table.add_column(column, ratio=1)
+    for line in lines:
+        goal, now = Text(one_line(line["goal"], LONGEST_RESULT)), _or_came_to(line)
+        table.add_row(line["run_id"], _state(line), *_figures(line), on_one_row(goal), on_one_row(now))
     return table
 
 
-def _of_a_line(line: Json, *, wide: bool) -> Iterator[RenderableType]:
-    yield line["run_id"]
-    yield Text("! damaged", style="red") if line["damaged"] else status(line["state"])
-    yield f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}"
-    if wide:
-        yield from (str(line["steps"]), "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}")
-    yield on_one_row(Text(one_line(line["goal"], LONGEST_RESULT)))
-    if wide:
-        yield on_one_row(_or_came_to(line))
+def _in_two_lines(lines: Sequence[Json]) -> RenderableType:
+    columns = ("{:<32}", "{:<13}", "{:<13}", "{:>5}", "{:>9}", "{:>7}")
+    named = ("run", "status", "accepted UTC", "steps", "USD", "took")
+    head = Text("".join(map(str.format, columns, named)), style="bold")
+    drawn: list[Text] = [head]
+    for line in lines:
+        state = _state(line)
+        state.pad_right(LONGEST_STATE - state.cell_len)
+        figures = "".join(map(str.format, columns[2:], _figures(line)))
+        goal = Text(f"  {one_line(line['goal'], LONGEST_RESULT)}", style="dim")
+        drawn += [Text.assemble(columns[0].format(line["run_id"]), state, figures), on_one_row(goal)]
+    return Group(*drawn)
+
+
+def _state(line: Json) -> Text:
+    return Text("! damaged", style="red") if line["damaged"] else status(line["status"])
+
+
+def _figures(line: Json) -> tuple[str, str, str, str]:
+    """When it was accepted, its steps, what it cost, and how long it took, or takes by now."""
+    end = datetime.fromisoformat(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)
+    cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
+    took = duration(end - datetime.fromisoformat(line["accepted_at"]))
+    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, took
 
 
 def _or_came_to(line: Json) -> Text:
     waits = line["waiting_for"]
     if waits and waits["kind"] in FOR_PEOPLE:
         return Text(one_line(line["summary"], LONGEST_RESULT), style="yellow")
-    if line["state"] == "running" and waits:
+    if line["status"] == "running" and waits:
         what = f"tool {line['tool']}" if waits["kind"].startswith("tool") else WORDS.get(waits["kind"], waits["kind"])
         return Text(f"waits for the {what}, {since(waits)}", style="cyan")
-    name = "" if line["class"] in ("", "completed", line["state"]) else f"{line['class']}: "
+    name = "" if line["class"] in ("", "completed", line["status"]) else f"{line['class']}: "
     return Text(one_line(f"{name}{line['summary']}", LONGEST_RESULT))
 
 
 def event(told: Json) -> Text:
     """An entry of one run among those of all runs, on one line."""
     line, run = fit(told["entry"]), fit(told["run"])
-    state = status(run["state"])
+    state = status(run["status"])
     state.pad_right(max(0, LONGEST_STATE - state.cell_len))
     at, said = f"{line['at'][11:19]}  ", one_line(line["summary"], LONGEST_TEXT)
     return Text.assemble((at, "dim"), run["run_id"], "  ", state, said)

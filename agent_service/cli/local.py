@@ -4,7 +4,6 @@ What they need is imported where they start, so that the commands on runs stay q
 """
 
 import json
-import os
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
@@ -66,6 +65,20 @@ def doctor(
         return
     log_only_what_is_not_said()
     raise typer.Exit(awaited(report.report(config, deep=deep, as_json=as_json)))
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES, epilog=examples("agentic du", "agentic du run_01JD", "agentic du --json")
+)
+def du(
+    run: Annotated[str | None, typer.Argument(help="Only what this run takes.", metavar="RUN")] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what everything takes on the disk: by kind, per run, and on the bus. It changes nothing."""
+    from agent_service.cli.room_used import used
+
+    awaited(used(run, config, as_json=as_json))
 
 
 @commands.command(rich_help_panel=PANEL_SERVICES, epilog=examples("agentic serve --config agentic.yaml"))
@@ -132,38 +145,6 @@ def setup(
         replicas=replicas, max_gib=max_gib, executors=executors, shared=shared, change=change, dry_run=dry_run
     )
     raise typer.Exit(awaited(set_up(config, asked, as_json=as_json)))
-
-
-@commands.command(rich_help_panel=PANEL_TRY, epilog=examples("agentic dev", "agentic dev --dir /tmp/try --http-port 0"))
-def dev(
-    folder: Folder = Path(".agentic"),
-    http_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP API; 0 takes a free one.")] = 8700,
-    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the NATS server; 0 takes a free one.")] = 0,
-    script: Annotated[
-        Path | None, typer.Option(help="A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE")
-    ] = None,
-    plugins: Annotated[
-        list[Path] | None,
-        typer.Option(help="Further tools: a folder of plugin folders.", exists=True, file_okay=False, metavar="FOLDER"),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run NATS, both services and the demo tools here, until Ctrl-C.
-
-    Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no key.
-    """
-    from agent_service.workbench.dev import PLUGINS, DevOptions
-    from agent_service.workbench.dev_command import model_here, run_dev
-
-    options = DevOptions(
-        folder=folder,
-        http_port=http_port,
-        nats_port=nats_port,
-        script=script,
-        plugins=(PLUGINS, *(path.absolute() for path in plugins or ())),
-        agent=model_here(script, os.environ),
-    )
-    raise typer.Exit(awaited(run_dev(options, as_json=as_json)))
 
 
 @commands.command(

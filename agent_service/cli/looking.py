@@ -10,7 +10,20 @@ from agent_service.cli import help_wanted, in_full, lists, output, show
 from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Cursor, Run, RunOrAll, Since, Token, Url, Watch, examples
+from agent_service.cli.options import (
+    PANEL_RUNS,
+    URL,
+    AsJson,
+    Cursor,
+    Run,
+    RunOrAll,
+    Since,
+    Token,
+    Until,
+    Url,
+    Watch,
+    examples,
+)
 from agent_service.cli.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
 
 PAGE = 500
@@ -18,24 +31,33 @@ LOOKS, LOOK_AGAIN_S = 8, 0.25
 
 commands = typer.Typer()
 
-State = StrEnum("State", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
+Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", "FAILED", "CANCELLED"])
 
 
 @commands.command(
     rich_help_panel=PANEL_RUNS,
     epilog=examples(
-        "agentic runs --state running --state paused",
+        "agentic runs --status running --status paused",
         "agentic runs --since 2h --tool fetch --text invoice",
         "agentic runs --json | jq",
     ),
 )
 def runs(
-    state: Annotated[list[State] | None, typer.Option(help="Only runs in this state; may be repeated.")] = None,
+    status: Annotated[
+        list[Status] | None, typer.Option("--status", "--state", help="Only runs that stand so; may be repeated.")
+    ] = None,
     text: Annotated[
         str | None, typer.Option(help="Only runs with this in goal, summary or id.", metavar="TEXT")
     ] = None,
     tool: Annotated[str | None, typer.Option(help="Only runs that use this tool.", metavar="NAME")] = None,
     since: Since = None,
+    until: Until = None,
+    wake_id: Annotated[
+        str | None, typer.Option(help="Only the run that was asked for by this name.", metavar="ID")
+    ] = None,
+    caller: Annotated[
+        str | None, typer.Option(help="Only runs that they asked for, such as `token ci`.", metavar="WHO")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -44,7 +66,8 @@ def runs(
 ) -> None:
     """List runs, newest first."""
     with AgentClient(url, token) as agent:
-        page = agent.get("/v1/runs", state=state, text=text, tool=tool, since=since, limit=limit, cursor=cursor)
+        asked = {"status": status, "text": text, "tool": tool, "since": since, "until": until, "wake_id": wake_id}
+        page = agent.get("/v1/runs", **asked, caller=caller, limit=limit, cursor=cursor)
     output.show(page, lambda p: lists.runs(p, width=output.console().width), as_json=as_json)
 
 

@@ -6,11 +6,27 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agent_service.cli import answering, dlq, integrity, keys, local, looking, output, steering, stopping
+from agent_service.cli import (
+    answering,
+    backups,
+    beside_ductile,
+    dlq,
+    integrity,
+    keys,
+    local,
+    looking,
+    output,
+    pruning,
+    scripts,
+    steering,
+    stopping,
+    trying,
+)
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import NAME
+from agent_service.cli.options import NAME, examples
 from agent_service.core.unseen import visible
+from groundwork.service.completion import completion_of, told_to_a_shell
 
 app = typer.Typer(
     name=NAME,
@@ -23,9 +39,15 @@ app.add_typer(answering.commands)
 app.add_typer(stopping.commands)
 app.add_typer(looking.commands)
 app.add_typer(integrity.commands)
+app.add_typer(backups.commands)
+app.add_typer(trying.commands)
+app.add_typer(pruning.commands)
 app.add_typer(local.commands)
+app.add_typer(beside_ductile.commands)
 app.add_typer(dlq.commands, name="dlq", rich_help_panel=local.PANEL_FILES)
 app.add_typer(keys.commands, name="keys", rich_help_panel=local.PANEL_FILES)
+app.add_typer(scripts.commands, name="script", rich_help_panel=local.PANEL_TRY)
+app.command("completion", rich_help_panel="This command", epilog=examples(*told_to_a_shell(NAME)))(completion_of(NAME))
 
 
 @app.callback(invoke_without_command=True)

@@ -5,7 +5,6 @@
 It may be interrupted at any point, and is finished by the same command. Until then no agent begins on either store.
 """
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,8 +18,8 @@ from agent_service import settings
 from agent_service.anchoring import Witnesses, contradictions
 from agent_service.anchors import Anchor
 from agent_service.bus.anchors import NatsAnchors
-from agent_service.bus.topology import ROLE
 from agent_service.cli import configuration
+from agent_service.cli.at_work import nobody_at_work
 from agent_service.cli.records import bus_at_hand
 from agent_service.settings import AgentSettings
 from agent_service.store.anchor_file import AnchorFile
@@ -32,7 +31,6 @@ from agent_service.store.moving.marks import Mark, put_mark
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.standing import SqliteStanding
-from groundwork.nats.lease_record import Record, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
@@ -46,7 +44,6 @@ LOOK = "look with `agentic verify --all`"
 USUAL = Path(".agentic/agent")
 """The folder of the SQLite store, where the configuration names a shared one."""
 BEFORE = "before-{at:%Y%m%dT%H%M%S}"
-LOOK_S = 0.2
 NAMED = 3
 """Flaws that are told."""
 
@@ -112,7 +109,7 @@ async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
                 await _refuse_unsound(source, move)
                 if not mark.store:
                     mark = await put_mark(log, Mark(state="coming", store=move.store), mark)
-                    await _nobody_at_work(move)
+                    await nobody_at_work(move.link, but=move.store)
                 written = await IntoLog(log, there, there.database).move(source)
                 runs = await _runs(source)
         marks.mark_moved_away(move.folder)
@@ -153,25 +150,8 @@ async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[_Mo
             raise Misconfigured(f"{error}. Nothing was moved") from error
         link = await opened.enter_async_context(bus_at_hand(loaded))
         move = _Move(loaded=loaded, folder=folder, link=link, ring=KeyRing.open(loaded.keys_path()))
-        await _nobody_at_work(move)
+        await nobody_at_work(move.link, but=move.store)
         yield move
-
-
-async def _nobody_at_work(move: _Move) -> None:
-    """Raises Misconfigured where an agent lives whose store this is not: one that renews its lease while this looks.
-    What died without a word is waited for until its lease has lapsed."""
-    seen: dict[str, int] = {}
-    while living := await _not_free(move):
-        renewed = [record.owner for record in living if seen.setdefault(record.owner.holder, record.seq) != record.seq]
-        if renewed:
-            told = "; ".join(map(str, renewed))
-            raise Misconfigured(f"agents are at work: {told}. Stop them all (`agentic drain`), then run this again")
-        await asyncio.sleep(LOOK_S)
-
-
-async def _not_free(move: _Move) -> list[Record]:
-    records = [await look(move.link, ROLE), *await look_at_all(move.link, ROLE)]
-    return [record for record in records if record and not record.free and record.owner.holder != move.store]
 
 
 async def _refuse_strangers(mark: Mark, there: Copied, move: _Move) -> None:
@@ -210,7 +190,7 @@ async def _leaving(move: _Move, mark: Mark) -> Mark:
     log = log_of_runs(move.link)
     leaving = await put_mark(log, Mark(state="leaving", store=move.store), mark)
     try:
-        await _nobody_at_work(move)
+        await nobody_at_work(move.link, but=move.store)
     except Misconfigured:
         await put_mark(log, mark, leaving)
         raise

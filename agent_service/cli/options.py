@@ -2,17 +2,17 @@
 
 import os
 import re
-import shlex
-import shutil
-import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from agent_service.cli.complaints import NotDone
 from agent_service.cli.naming import is_whole
-from agent_service.telling.plain import rfc3339
+from agent_service.telling.plain import one_line, rfc3339
+from groundwork.service import installed
 
 NAME = "agentic"
 URL = "http://127.0.0.1:8700"
@@ -50,8 +50,26 @@ Token = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors too, on standard error.")]
+
+
+def _runs_there_are(beginning: str) -> list[tuple[str, str]]:
+    """Of the newest runs those that can be meant, with their goals, for a shell; none where no agent answers."""
+    from agent_service.cli.client import AgentClient
+
+    with suppress(NotDone), AgentClient(os.environ.get("AGENTIC_URL", URL), os.environ.get("AGENTIC_TOKEN")) as agent:
+        found = [(run["run_id"], one_line(run["goal"], 60)) for run in agent.get("/v1/runs", limit=50)["runs"]]
+        return [run for run in (*found, ("last", "the newest")) if run[0].startswith(beginning)]
+    return []
+
+
 Run = Annotated[
-    str, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=named, metavar="RUN")
+    str,
+    typer.Argument(
+        help="The run's id, the beginning of it, or `last`.",
+        callback=named,
+        metavar="RUN",
+        autocompletion=_runs_there_are,
+    ),
 ]
 
 
@@ -71,11 +89,18 @@ Since = Annotated[
         metavar="WHEN",
     ),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option(help="Only runs accepted before then, told as in --since.", callback=_instant, metavar="WHEN"),
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show the run live until it ends.")]
 RunOrAll = Annotated[
     str | None,
     typer.Argument(
-        help="The run's id, the beginning of it, or `last`; without it all runs.", callback=named, metavar="RUN"
+        help="The run's id, the beginning of it, or `last`; without it all runs.",
+        callback=named,
+        metavar="RUN",
+        autocompletion=_runs_there_are,
     ),
 ]
 Cursor = Annotated[
@@ -122,13 +147,8 @@ Reason = Annotated[str | None, typer.Option(help="Why; the run is told.", metava
 
 
 def invocation() -> str:
-    """How the command can be called from here, for examples to copy: `agentic`, its script, or its module."""
-    beside = Path(sys.executable).with_name(NAME)
-    if shutil.which(NAME):
-        return NAME
-    if beside.is_file():
-        return shlex.quote(os.path.relpath(beside))
-    return f"{shlex.quote(sys.executable)} -m agent_service"
+    """How the command can be called from here, for examples to copy."""
+    return installed.invocation(NAME, "agent_service")
 
 
 def given(**values: Any) -> dict[str, Any]:

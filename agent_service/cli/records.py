@@ -64,6 +64,8 @@ class Records:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
             raise NotDone(str(error), Exit.NOT_FOUND) from error
+        if not entries and (tombstone := await self.store.tombstone(run_id)):
+            raise NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
         if not entries:
             where = f"{self.settings.store} (configuration: {configuration.told(self.config)})"
             raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)

@@ -22,7 +22,7 @@ from agent_service.store.seals import Seals
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.folder.writer import rewrite
-from agent_service.telling.outputs import FILES, NamedArtifact
+from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path
 from agent_service.telling.plain import one_line
 from groundwork.service.errors import Fatal, TryAgain
 
@@ -41,7 +41,7 @@ class Verified:
     run_id: str
     config: str
     entries: int
-    pages: int = len(FILES)
+    pages: int = 0
     artifacts: int = 0
     unchecked: tuple[str, ...] = ()
     keys: str = ""
@@ -57,7 +57,8 @@ class Verified:
     def __str__(self) -> str:
         if self.ok:
             unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
-            counts = f"{self.entries} entries, {self.pages} pages, {self.artifacts} artifacts{unchecked}"
+            pages = f"{self.pages} pages" if self.pages else "no pages (they are written when asked for)"
+            counts = f"{self.entries} entries, {pages}, {self.artifacts} artifacts{unchecked}"
             seal = f"; its seal was not checked, for there is no file {self.keys}" if self.keys else ""
             return f"✓ {self.run_id} is as it was written: {counts}{seal}"
         lines = [f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws]
@@ -102,6 +103,7 @@ async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verified:
     stored = await _stored(run_id, unproved, bus)
     return replace(
         verdict,
+        pages=len(set(FILES) & (await _files(kept, run_id)).keys()),
         artifacts=len(named),
         unchecked=tuple(path for path in unproved if path not in stored),
         flaws=tuple(await _flaws(kept, run_id, entries, stored) if stored else flaws),
@@ -150,6 +152,8 @@ def _lost(run: Run | None, entries: list[Entry]) -> str:
 async def _flaws(kept: Records, run_id: str, entries: list[Entry], stored: dict[str, bytes]) -> list[Flaw]:
     """Of a shared store a run's folder is written when somebody asks for it: one that is not there is no flaw."""
     found = await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored))
+    if kept.store.graves.artifacts_of(run_id):  # they are kept no longer
+        found = [flaw for flaw in found if flaw.kind != "missing" or not is_artifact_path(flaw.place)]
     if kept.shared and await asyncio.to_thread(kept.workspace.files, run_id) is None:
         return [flaw for flaw in found if flaw.place == JOURNAL]
     return found

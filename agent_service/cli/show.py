@@ -70,10 +70,10 @@ def status(name: str, *, said: str = "") -> Text:
 
 def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
     """The parts that there are, one below the other, in a frame that says which run it is and its state."""
-    title = Text.assemble(view["run_id"], "  ", status(view["state"]))
+    title = Text.assemble(view["run_id"], "  ", status(view["status"]))
     spaced = [line for part in parts if part is not None for line in ("", part)]
     frame = Panel(
-        Group(*spaced[1:]), title=title, title_align="left", border_style=MARKS.get(view["state"], UNKNOWN)[1]
+        Group(*spaced[1:]), title=title, title_align="left", border_style=MARKS.get(view["status"], UNKNOWN)[1]
     )
     return Constrain(frame, WIDEST)
 
@@ -110,11 +110,11 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
     """What the run has come to, and why it stopped. What is done `now` says more of a step that is under way."""
     if view["outcome"]:
         yield "outcome", view["outcome"]
-    if view["state"] == "running" and not view["pending"]:
+    if view["status"] == "running" and not view["pending"]:
         yield "so far", view["summary"]
     is_asked = any(asked.rows(view["asks"]))
-    if view["state"] != "done" and (view["reason"] or view["state"] == "paused") and not is_asked:
-        name = "" if view["class"] in (view["state"], "") else f"{view['class']}: "
+    if view["status"] != "done" and (view["reason"] or view["status"] == "paused") and not is_asked:
+        name = "" if view["class"] in (view["status"], "") else f"{view['class']}: "
         yield "why", f"{name}{view['reason'] or view['summary']}"
 
 
@@ -124,8 +124,8 @@ def waits_for(view: Json) -> Text | None:
     how_long = f", {since(waits)}" if waits else ""
     if view.get("stopped"):  # an earlier agent says nothing of it
         return Text(f"{one_line(view['stopped'], LONGEST_TEXT)}; `agentic go-on` lets it go on", style="yellow")
-    if view["state"] in WAITS:
-        return Text(f"{WAITS[view['state']]}{how_long}")
+    if view["status"] in WAITS:
+        return Text(f"{WAITS[view['status']]}{how_long}")
     if view["pendings"]:
         return Text("\n").join(map(_waits_for_a_tool, view["pendings"]))
     if asking and waits and waits["kind"] == "budget":

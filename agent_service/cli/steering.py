@@ -143,7 +143,7 @@ def signal(
     body = given(kind=kind, message=message, constraints=limits) | about
     with agent_and_run(url, token, run) as (agent, run_id):
         answer = agent.post(run_path(run_id, "signals"), body)
-    output.tell(answer, f"{run_id} has heard it; it is {answer['state']}", as_json=as_json)
+    output.tell(answer, f"{run_id} has heard it; it is {answer['status']}", as_json=as_json)
 
 
 @commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic dismiss RUN"))

@@ -76,7 +76,7 @@ def to_the_end(client: AgentClient, run_id: str, watcher: Watcher) -> Json:
     with closing(client.follow(run_id, away=watcher.away)) as entries:
         for entry in entries:
             watcher.saw(entry)
-            if entry["status"] == PAUSED and client.run_in_time(run_id, watcher.away)["state"] == PAUSED:
+            if entry["status"] == PAUSED and client.run_in_time(run_id, watcher.away)["status"] == PAUSED:
                 break  # what one entry says may be past
     return client.run_in_time(run_id, watcher.away)
 
@@ -90,7 +90,7 @@ def show_to_the_end(client: AgentClient, run_id: str, *, watch: bool, as_json: b
         else:
             view = to_the_end(client, run_id, Silent())
     output.show(view, lambda view: show.run(view, client.timeline(run_id)), as_json=as_json)
-    return OF_STATUS.get(view["state"], Exit.FAILED)
+    return OF_STATUS.get(view["status"], Exit.FAILED)
 
 
 def tell_to_the_end(client: AgentClient, run_id: str, after: int) -> None:

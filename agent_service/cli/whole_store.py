@@ -19,6 +19,7 @@ from agent_service.store.anchor_file import AnchorFile
 from agent_service.store.moving.into_file import AgainstLog
 from agent_service.store.seals import Seals
 from agent_service.telling.folder.verify import Flaw
+from agent_service.tombstones import Tombstone
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
@@ -30,7 +31,8 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreVerified:
-    """`runs` were looked at; `flawed` are those that are not as they were written, `flaws` those of the whole store.
+    """`runs` were looked at, and the tombstones of those that are `gone`; `flawed` are those that are not as they were
+    written, `flaws` those of the whole store.
 
     `anchors`: by how many the store was measured.
     """
@@ -42,6 +44,7 @@ class StoreVerified:
     flaws: tuple[Flaw, ...]
     flawed: tuple[Verified, ...]
     shared: bool = False
+    gone: int = 0
 
     @property
     def ok(self) -> bool:
@@ -57,7 +60,8 @@ class StoreVerified:
             lines = [f"✓ {self.runs} runs are as they were written, and each fact of the stream is there"]
         elif self.ok:
             by = f"{self.anchors} anchors" + (f" and the {self.ends} ends that the bus was told" if self.ends else "")
-            lines = [f"✓ {self.runs} runs are as they were written, and none is missing by {by}"]
+            gone = f", so is what is left of the {self.gone} that are gone" if self.gone else ""
+            lines = [f"✓ {self.runs} runs are as they were written{gone}, and none is missing by {by}"]
         return "\n".join(lines)
 
 
@@ -73,6 +77,8 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> StoreVerified
         link = await opened.enter_async_context(bus_at_hand(kept.settings)) if against_bus else None
         ends = await told_ends(link, kept.ring) if link else []
         anchors, flaws = await _of_store(kept, kept.ring, link)
+        tombstones = [tombstone async for tombstone in kept.store.graves.every()]
+        flaws += [_of_tombstone(one) for one in tombstones if not Seals(kept.ring).fits(one)]
         flaws += [flaw for end in ends if (flaw := await _of_end(kept, end))]
         artifacts = await opened.enter_async_context(bus_when_needed(kept.settings))
         verdicts = [await verified(kept, run_id, artifacts) async for run_id in _every_run(kept)]
@@ -84,6 +90,7 @@ async def verify_all(config: Path | None, *, against_bus: bool) -> StoreVerified
         flaws=tuple(flaws),
         flawed=tuple(verdict for verdict in verdicts if not verdict.ok),
         shared=kept.shared is not None,
+        gone=len(tombstones),
     )
 
 
@@ -115,7 +122,15 @@ async def _of_store(kept: Records, ring: KeyRing, link: NatsLink | None) -> tupl
     return len(anchors), [Flaw(kind="changed", place=STORE, text=text) for text in found]
 
 
+def _of_tombstone(tombstone: Tombstone) -> Flaw:
+    text = f"{tombstone.run_id} is gone, and what is left of it is not what the agent wrote: the seal does not fit"
+    return Flaw(kind="changed", place=STORE, text=text)
+
+
 async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
+    tombstone = await kept.store.tombstone(end.run_id)
+    if tombstone and (end.seq < tombstone.version or (end.seq, end.head) == (tombstone.version, tombstone.head)):
+        return None
     entries = await kept.store.entries(end.run_id, after=end.seq - 1, limit=1)
     if entries and entries[0].hash == end.head:
         return None

@@ -173,7 +173,7 @@ def _openai(settings: ModelSettings) -> Any:
     try:
         import openai  # see above
     except ImportError as error:
-        needed = "pip install 'agentic-loop[openai]'"
+        needed = "pip install 'agentic-loop-nats[openai]'"
         raise Misconfigured(f"agent.model.provider openai needs a package: {needed}") from error
     import httpx2  # only with a client
 

@@ -2,7 +2,7 @@
 
 A script is YAML: a name and rules. The first rule whose `phase` and conditions fit the question answers it, after its
 `wait_s`. It has no memory: the same question gets the same answer, also after a restart. Texts may hold `$name` for the
-named groups of the goal's pattern and for `$goal`, `$step`, `$tool` and `$artifact` (of the newest result).
+named groups of the goal's pattern and for `$goal`, `$step`, `$tool`, `$artifact` and `$result` (of the newest result).
 
 A script is checked as a whole when it is read: what no run could use is told with its rule, and met by no run.
 """
@@ -38,7 +38,9 @@ from groundwork.service.errors import Misconfigured
 from schemas.flaws import flaws_of
 
 _FREE = ModelUsage(cost_usd=0.0)
-_DECISIONS: dict[str, TypeAdapter[Any]] = {
+NAMES = ("goal", "step", "tool", "artifact", "result")
+"""What texts may hold as `$name`, beside the groups of the goal's pattern."""
+DECISIONS: dict[str, TypeAdapter[Any]] = {
     "frame": TypeAdapter(Framing),
     "plan": TypeAdapter(Plan),
     "ask": TypeAdapter(Ask),
@@ -46,12 +48,12 @@ _DECISIONS: dict[str, TypeAdapter[Any]] = {
     "reflect": TypeAdapter(Reflection),
     "verify": TypeAdapter(Verification),
 }
-_NEXT = ("plan", "ask", "wait")
+NEXT = ("plan", "ask", "wait")
 """What may come along with a framing or a reflection."""
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def _compiled(given: Any) -> Any:
@@ -99,7 +101,7 @@ class Fault(_Strict):
 
 KEY = "[key]"
 """How pydantic names a key in the place of an error."""
-_ANSWERS = (*_DECISIONS, "digest", "unusable", "fault")
+ANSWERS = (*DECISIONS, "digest", "unusable", "fault")
 
 
 class Rule(_Strict):
@@ -125,10 +127,10 @@ class Rule(_Strict):
 
     @model_validator(mode="after")
     def _one_answer(self) -> "Rule":
-        answers = {name for name in _ANSWERS if getattr(self, name) is not None}
-        if len(answers) != 1 and answers not in ({first, then} for first in ("frame", "reflect") for then in _NEXT):
+        answers = {name for name in ANSWERS if getattr(self, name) is not None}
+        if len(answers) != 1 and answers not in ({first, then} for first in ("frame", "reflect") for then in NEXT):
             beside = "frame and reflect may have a plan, an ask or a wait beside them"
-            raise ValueError(f"needs exactly one of {', '.join(_ANSWERS)}; {beside}")
+            raise ValueError(f"needs exactly one of {', '.join(ANSWERS)}; {beside}")
         return self
 
 
@@ -137,7 +139,7 @@ def check_answers(rules: Sequence[Rule]) -> None:
     flaws = [
         flaw
         for number, rule in enumerate(rules)
-        for name, shape in _DECISIONS.items()
+        for name, shape in DECISIONS.items()
         for flaw in _flaws(f"rules.{number}.{name}", shape, getattr(rule, name))
     ]
     if flaws:
@@ -221,8 +223,8 @@ class ScriptedModel:
         if rule.fault:
             raise rule.fault.error()
         said = [
-            _DECISIONS[name].validate_python(_filled(answer, names))
-            for name in ("frame", "reflect", "verify", *_NEXT)
+            DECISIONS[name].validate_python(_filled(answer, names))
+            for name in ("frame", "reflect", "verify", *NEXT)
             if (answer := getattr(rule, name)) is not None
         ]
         if rule.unusable is not None:
@@ -244,6 +246,7 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
         "step": str(state.step),
         "tool": state.completed[-1].tool if state.completed else "",
         "artifact": str(_newest_output(state).get("artifact_path", "")),
+        "result": str(_newest_output(state).get("summary", "")),
         **(found.groupdict(default="") if found else {}),
     }
 

@@ -69,7 +69,7 @@ class _Outcome:
 
     @property
     def exit_code(self) -> Exit:
-        return OF_STATUS.get(self.view["state"], Exit.FAILED) if self.verified.ok else Exit.FAILED
+        return OF_STATUS.get(self.view["status"], Exit.FAILED) if self.verified.ok else Exit.FAILED
 
     def for_programs(self) -> Json:
         crash = self.crash.for_programs() if self.crash else None

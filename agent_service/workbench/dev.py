@@ -24,20 +24,21 @@ import httpx2
 
 from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
+from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
+from groundwork.service.shipped import shipped
 from groundwork.service.tied_child import tied_to_us
 
 READY_WITHIN_S = 30.0
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 LOGIN = "nats-url"
-PLUGINS = DEPLOY / "ductile" / "plugins"
+PLUGINS = shipped("deploy", "ductile", "plugins")
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class DevOptions:
     """Further settings of the section `agent:`."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the section `gateway:`."""
+    taken: Taken = NOTHING_TAKEN
+    """Those of a file, over which the others here have precedence."""
 
 
 class Service:
@@ -69,6 +72,8 @@ class Service:
         self.started_at = 0.0
         """By the wall clock, in seconds: when the newest process was asked for."""
         self.log_file = log_file
+        self.log_begins = log_file.stat().st_size if log_file.exists() else 0
+        """Where in it what follows begins: earlier ones have left theirs there."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
 
@@ -145,6 +150,7 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)
         config = _write_config(folder, options, nats.url, http_port)
+        await check(config, options.taken)
         private_file.write(folder / LOGIN, f"{nats.url}\n")
         private_file.closed(folder / "logs")
         made = DevStack(
@@ -217,34 +223,46 @@ async def _set_up(url: str) -> None:
 
 
 def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: int) -> Path:
-    """The configuration as JSON, which is YAML too. Values are data: a `$` in them stands for itself."""
+    """The configuration as JSON, which is YAML too."""
+    taken = options.taken
+    script = {"model": {"provider": "scripted", "script": options.script}} if options.script else {}
     agent = {
-        "store": str(folder / "agent"),
-        "workspaces": str(folder / "workspaces"),
+        "model": {"provider": "scripted"},
+        **taken.agent,
+        **as_data(script),
+        "store": as_data(folder / "agent"),
+        "workspaces": as_data(folder / "workspaces"),
         "http": {"host": "127.0.0.1", "port": http_port},
-        "model": {"provider": "scripted"} | ({"script": str(options.script)} if options.script else {}),
-        **options.agent,
+        **as_data(options.agent),
     }
     gateway = {
-        "store": str(folder / "gateway"),
+        **taken.gateway,
+        "store": as_data(folder / "gateway"),
         "http": {"host": "127.0.0.1", "port": free_port()},
-        "plugins": {
-            "folders": [str(path) for path in options.plugins],
-            "config": _plugin_config(folder, options),
-            "closed": [str(folder / name) for name in ("nats", "logs", LOGIN)],
-        },
-        **options.gateway,
+        "plugins": _plugins(folder, options),
+        **as_data(options.gateway),
     }
     path = folder / "agentic.yaml"
-    text = json.dumps({"nats": {"urls": [nats_url]}, "agent": agent, "gateway": gateway}, indent=2)
-    private_file.write(path, text.replace("${", "$${"))
+    private_file.write(
+        path, json.dumps({"nats": {"urls": [as_data(nats_url)]}, "agent": agent, "gateway": gateway}, indent=2)
+    )
     return path
 
 
-def _plugin_config(folder: Path, options: DevOptions) -> dict[str, Any]:
-    """What the options say, and for our own plugins some pages to look things up in."""
-    pages = {"folder": str(DEPLOY / "knowledge"), "cache": str(folder / "knowledge")}
-    return ({"knowledge": pages} if PLUGINS in options.plugins else {}) | dict(options.plugin_config)
+def _plugins(folder: Path, options: DevOptions) -> dict[str, Any]:
+    """With our own plugins, and some pages in which one of them looks things up."""
+    taken = options.taken
+    named = {Path(folder).resolve() for folder in taken.folders()}
+    folders = (*taken.folders(), *as_data([path for path in options.plugins if path.resolve() not in named]))
+    pages = {"folder": shipped("deploy", "knowledge"), "cache": folder / "knowledge"}
+    config = {"knowledge": pages} if PLUGINS in options.plugins else {}
+    return {
+        "reload": folders != (str(PLUGINS),),
+        **taken.plugins(),
+        "folders": list(folders),
+        "config": as_data(config) | dict(taken.config_of_plugins()) | as_data(options.plugin_config),
+        "closed": [*taken.closed(), *as_data([folder / name for name in ("nats", "logs", LOGIN)])],
+    }
 
 
 def _service(name: str, package: str, folder: Path, config: Path) -> Service:

@@ -53,7 +53,8 @@ async def _until_stopped(made: DevStack, as_json: bool) -> None:
     """Tell what goes by, for as long as somebody reads it."""
     if not as_json:
         with suppress(output.ClosedPipe):
-            await tell_lines((made.agent.log_file, made.gateway.log_file), lambda line: output.draw(line, wrap=False))
+            logs = {service.log_file: service.log_begins for service in (made.agent, made.gateway)}
+            await tell_lines(logs, lambda line: output.draw(line, wrap=False))
     await asyncio.Event().wait()
 
 
@@ -96,23 +97,33 @@ def _facts(made: DevStack) -> dict[str, Any]:
 def _who_decides(made: DevStack) -> str:
     model = settings.load(made.config).model
     if model.provider == "scripted":
-        return "scripted: it follows a script and does not think; set ANTHROPIC_API_KEY for Claude"
+        hint = "" if made.options.taken.names_a_model() else "; set ANTHROPIC_API_KEY for Claude"
+        return f"scripted: it follows a script and does not think{hint}"
     return f"{model.of(Phase.PLAN).model} ({model.provider}); its calls are charged to your key"
 
 
 def _banner(made: DevStack) -> Panel:
-    facts = _facts(made)
+    facts, taken = _facts(made), _of_file(made)
     lines = Text.assemble(
         ("page           ", "bold"), f"{made.url}  (HTTP API: {made.url}/docs)\n",
         ("NATS           ", "bold"), f"{made.nats.address}, with the login in {made.login}\n",
         ("model          ", "bold"), f"{_who_decides(made)}\n",
         ("workspaces     ", "bold"), f"{facts['workspaces']}\n",
         ("logs           ", "bold"), f"{facts['logs']}\n",
-        ("configuration  ", "bold"), f"{facts['config']}\n\n",
+        ("configuration  ", "bold"), f"{facts['config']}{taken}\n\n",
         (f"kill -9 {facts['pids']['agent']} kills the agent: it is started again, and its runs go on. ", "dim"),
         ("Ctrl-C stops everything.", "dim"),
     )  # fmt: skip
     return Panel(lines, title="agentic dev", title_align="left", expand=False)
+
+
+def _of_file(made: DevStack) -> str:
+    """What became of a settings file nearby."""
+    taken = made.options.taken
+    if taken.file is None:
+        return ""
+    left = f", but for {', '.join(taken.left)}" if taken.left else ""
+    return f"\n               made of {taken.file}{left}"
 
 
 def _to_try(made: DevStack) -> Text:

@@ -5,7 +5,7 @@ Read from the logs of both services as they grow, so that it is told also while 
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ LOOK_S = 0.2
 MOST_RUNS = 1000
 """Whose beginning is remembered, to tell at the end how long they took."""
 LONGEST_REASON = 300
+OTHER_TOOLS = "other tools are on offer"
+"""What the gateway logs then."""
 ENDED = ("done", "escalated", "failed", "cancelled")
 NOTABLE = frozenset({"WARNING", "ERROR", "CRITICAL"})
 
@@ -38,7 +40,7 @@ class Lines:
             at = datetime.fromisoformat(fields["ts"])
         except (ValueError, TypeError, KeyError):  # what a library or the system wrote there
             return None
-        shown = self._of_run(fields, at) if fields.get("state_transition") else ()
+        shown = self._of_run(fields, at) if fields.get("state_transition") else _of_tools(fields)
         if not shown and fields.get("level") not in NOTABLE:
             return None
         what, run_id = shown or (str(fields.get("msg")),), fields.get("run_id")
@@ -68,15 +70,22 @@ class Lines:
         return fields["state_transition"].rpartition("->")[2], took, f"{fields.get('tokens') or 0} tokens", cost
 
 
+def _of_tools(fields: Fields) -> Sequence[str]:
+    """Empty unless other tools are on offer than before."""
+    if fields.get("msg") != OTHER_TOOLS:
+        return ()
+    return "tools", *(f"{how}: {', '.join(fields[how])}" for how in ("new", "changed", "gone") if fields.get(how))
+
+
 def _outcome(fields: Fields) -> str:
     attempt = f" (attempt {fields['attempt']})" if fields.get("attempt", 1) > 1 else ""
     happened = str(fields["msg"]).partition(";")[0].removeprefix(f"step {fields['step']} ")
     return f"{happened}{attempt}  {fields['latency_ms'] / 1000:.1f} s"
 
 
-async def tell_lines(logs: Sequence[Path], tell: Callable[[Text], None]) -> None:
-    """Tell what is added to the logs from now on. For ever."""
-    lines, places = Lines(), {log: log.stat().st_size for log in logs}
+async def tell_lines(logs: Mapping[Path, int], tell: Callable[[Text], None]) -> None:
+    """Tell what is in the logs from that place on. For ever."""
+    lines, places = Lines(), dict(logs)
     while True:
         for log, place in places.items():
             for written in _added(log, place):

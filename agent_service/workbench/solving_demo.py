@@ -18,9 +18,10 @@ from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.marks import MARKS, UNKNOWN
 from agent_service.cli.run_folder import Verified, verify
 from agent_service.telling.plain import one_line
-from agent_service.workbench.dev import DEPLOY, DevOptions, DevStack
+from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Story, follow, show, tell_the_trail
 from groundwork.service.errors import Misconfigured
+from groundwork.service.shipped import shipped
 
 GOAL = (
     "Equip at least 12 workplaces: a seat costs 900, which is fixed, the budget is 10000, and the house has room for "
@@ -35,7 +36,7 @@ async def run_solving_demo(folder: Path, *, as_json: bool) -> Exit:
     Raises Misconfigured where there is no z3."""
     if find_spec("z3") is None:
         raise Misconfigured(
-            "the solver is not installed: pip install 'agentic-loop[z3]', or from a checkout: make setup"
+            "the solver is not installed: pip install 'agentic-loop-nats[z3]', or from a checkout: make setup"
         )
     with resources.as_file(resources.files("agent_service") / "scripts" / "solving.yaml") as script:
         options = DevOptions(folder=folder, script=script)
@@ -59,7 +60,7 @@ class _Outcome:
     @property
     def exit_code(self) -> Exit:
         relaxed = self.solved.get("status") == "sat" and self.solved["relaxed"]
-        return OF_STATUS.get(self.view["state"], Exit.FAILED) if self.verified.ok and relaxed else Exit.FAILED
+        return OF_STATUS.get(self.view["status"], Exit.FAILED) if self.verified.ok and relaxed else Exit.FAILED
 
     def for_programs(self) -> Json:
         requests = [
@@ -74,7 +75,7 @@ class _Outcome:
 
 
 async def _play(made: DevStack, told: Story) -> _Outcome:
-    told.say(f"the pages are in {DEPLOY / 'knowledge'}")
+    told.say(f"the pages are in {shipped('deploy', 'knowledge')}")
     entries: list[Json] = []
     view = await follow(made, GOAL, told, entries)
     verified = await verify(view["run_id"], made.config)  # which waits until all of it is written

@@ -43,7 +43,7 @@ def test_run_waits_for_the_end_and_shows_it(dev: Dev) -> None:
 def test_the_exit_code_says_how_the_run_ended(dev: Dev, goal: str, code: int) -> None:
     called = dev("run", "--json", goal)
     assert (called.code, called.err) == (code, "")
-    assert called.document["state"] == {1: "failed", 3: "escalated"}[code]
+    assert called.document["status"] == {1: "failed", 3: "escalated"}[code]
 
 
 def test_a_wake_id_names_one_run_for_ever(dev: Dev) -> None:
@@ -76,7 +76,7 @@ def test_limits_and_context_reach_the_run(dev: Dev) -> None:
         ("signal", "run_1", "shout"),
         ("show", "../../etc"),
         ("show", ".."),
-        ("runs", "--state", "odd"),
+        ("runs", "--status", "odd"),
         ("runs", "--cursor", "bogus"),
         ("tail", "--after", "3"),
         ("nonsense",),
@@ -171,7 +171,7 @@ def test_runs_are_found_by_several_states_text_tool_and_age(dev: Dev, done: dict
     def found(*asked: str) -> set[str]:
         return {line["run_id"] for line in dev("runs", "--json", "--limit", "200", *asked).document["runs"]}
 
-    assert {failed, done["run_id"]} <= found("--state", "failed", "--state", "done", "--since", "2h")
+    assert {failed, done["run_id"]} <= found("--status", "failed", "--state", "done", "--since", "2h")
     assert failed not in found("--tool", "echo")
     assert done["run_id"] in found("--tool", "echo")
     assert found("--text", failed.lower()) == {failed}
@@ -208,14 +208,14 @@ def test_what_escalated_is_in_the_inbox_until_it_is_dismissed(dev: Dev) -> None:
 
 def test_a_cancelled_run_ends_with_code_4(dev: Dev, staying: str) -> None:
     assert "is cancelled" in dev("cancel", "--reason", "enough", staying).out
-    assert dev("cancel", "--json", staying).document == {"run_id": staying, "state": "cancelled"}
+    assert dev("cancel", "--json", staying).document == {"run_id": staying, "status": "cancelled", "state": "cancelled"}
     assert dev("show", "--watch", "--json", staying).code == 4
     assert "enough" in dev("show", staying).out
 
 
 def test_a_signal_is_heard_or_refused(dev: Dev, staying: str, done: dict[str, Any]) -> None:
     heard = dev("signal", "--json", "--message", "look again", staying, "message")
-    assert heard.document["state"] == "running"
+    assert heard.document["status"] == "running"
     assert dev("signal", done["run_id"], "resume").code == 6
 
 
@@ -230,7 +230,7 @@ def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tupl
     assert process.returncode == 130
     assert "the run goes on" in err
     assert "Traceback" not in err
-    assert dev("show", "--json", staying).document["state"] == "running"
+    assert dev("show", "--json", staying).document["status"] == "running"
 
 
 def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> None:

@@ -51,6 +51,10 @@ def test_a_run_that_is_cancelled_has_a_last_line() -> None:
         ({"level": "WARNING", "msg": "NATS is away", "why": "no answer"}, "NATS is away: no answer"),
         ({"level": "ERROR", "msg": "\x1b[31mred", "run_id": "run_1"}, "run_1  ␛[31mred"),
         ({"level": "INFO", "msg": "ready"}, None),
+        (
+            {"level": "INFO", "msg": "other tools are on offer", "new": ["a", "b"], "gone": [], "changed": ["c"]},
+            "tools  new: a, b  changed: c",
+        ),
     ],
 )
 def test_of_other_lines_those_are_shown_that_somebody_should_see(fields: dict[str, Any], told: str | None) -> None:

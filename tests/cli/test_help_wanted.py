@@ -80,7 +80,13 @@ def test_an_inbox_says_that_it_is_empty_that_there_is_more_and_what_it_could_not
 def a_diagnosis(**changed: Any) -> dict[str, Any]:
     waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:00Z", "what": "fetch handle"}
     facts = [{"what": "request", "text": "message 12 of AGENTIC_REQUESTS, delivered once"}]
-    told = {"run_id": RUN_ID, "state": "running", "waiting_for": waits, "facts": facts, "verdict": "the gateway has it"}
+    told = {
+        "run_id": RUN_ID,
+        "status": "running",
+        "waiting_for": waits,
+        "facts": facts,
+        "verdict": "the gateway has it",
+    }
     return told | {"remedy": {"text": "start the gateway", "command": "ductile-gateway serve"}} | changed
 
 
@@ -98,7 +104,7 @@ def test_why_says_what_is_waited_for_what_is_known_and_what_to_do() -> None:
 
 
 def test_why_of_a_run_that_waits_for_nothing_says_no_more_than_there_is() -> None:
-    text = drawn(help_wanted.why(a_diagnosis(state="done", waiting_for=None, facts=[], remedy=None)))
+    text = drawn(help_wanted.why(a_diagnosis(status="done", waiting_for=None, facts=[], remedy=None)))
     assert "waits for" not in text
     assert "next" not in text
 

@@ -128,7 +128,7 @@ def test_what_is_done_now_is_not_said_a_second_time_and_what_it_came_to_is() -> 
 
 
 def test_a_run_that_pauses_says_why_and_not_what_it_would_do() -> None:
-    text = drawn(picture(2, state="paused", summary="no credit is left", **{"class": "no_credit"}))
+    text = drawn(picture(2, status="paused", summary="no credit is left", **{"class": "no_credit"}))
     assert "waits for a person" in text
     assert "no_credit: no credit is left" in text
     assert "the model is to" not in text
@@ -180,7 +180,7 @@ QUESTION: dict[str, Any] = {
 
 
 def test_a_run_shows_its_question_with_all_that_an_answer_needs() -> None:
-    text = drawn(picture(4, state="paused", asks=QUESTION))
+    text = drawn(picture(4, status="paused", asks=QUESTION))
     for part in (*QUESTION["choices"], "Which sensor is meant?", "Both are called", "which one is read", "2026-11-28"):
         assert part in text
 
@@ -190,7 +190,7 @@ def test_arguments_that_are_to_be_approved_are_shown_in_full_and_pass_for_nothin
     arguments = {"to": "ann@example.org", "text": forged, "urgent": True, "cc": None, "room": "1", "a\nb": 1}
     asks = QUESTION | {"kind": "approval", "step": 2, "tool": "mail", "command": "send", "arguments": arguments}
     asks |= {"task": None, "round": None}
-    text = drawn(picture(4, state="paused", asks=asks | {"arguments_hash": "5f0c8e3a91b2d476"}))
+    text = drawn(picture(4, status="paused", asks=asks | {"arguments_hash": "5f0c8e3a91b2d476"}))
     assert text.count("long") == 400
     for part in (
         "step 2: mail send",
@@ -212,13 +212,13 @@ def a_list(**changed: Any) -> dict[str, Any]:
 
 def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
     waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:44Z"}
-    waiting = drawn(lists.runs(a_list(state="running", tool="fetch", waiting_for=waits), width=140), width=140)
+    waiting = drawn(lists.runs(a_list(status="running", tool="fetch", waiting_for=waits), width=140), width=140)
     assert "waits for the tool fetch, for" in waiting
-    for_nobody = a_list(state="running", tool=None, waiting_for=waits | {"kind": "time"})
+    for_nobody = a_list(status="running", tool=None, waiting_for=waits | {"kind": "time"})
     assert "waits for the right time, for" in drawn(lists.runs(for_nobody, width=140), width=140)
-    asks = a_list(state="paused", summary="asks: which sensor?", waiting_for=waits | {"kind": "question"})
+    asks = a_list(status="paused", summary="asks: which sensor?", waiting_for=waits | {"kind": "question"})
     assert "asks: which sensor?" in drawn(lists.runs(asks, width=140), width=140)
-    came_to = a_list(state="escalated", summary="it is too much", **{"class": "budget_steps"})
+    came_to = a_list(status="escalated", summary="it is too much", **{"class": "budget_steps"})
     assert "budget_steps: it is too much" in drawn(lists.runs(came_to, width=140), width=140)
 
 
@@ -234,10 +234,18 @@ def test_nothing_hostile_in_lists_and_entries_steers_the_terminal() -> None:
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
     told = a_list(summary="so it ended " * 20, goal="what was asked " * 20)
-    row = drawn(lists.runs(told, width=width), width=width).splitlines()[1]
+    row, *below = drawn(lists.runs(told, width=width), width=width).splitlines()[1:]
     assert row.startswith(f"{RUN_ID}  ✓ done")
-    assert "what was asked" in row
-    assert ("so it ended" in row) == (width >= 110)
+    assert "what was asked" in "".join((row, *below))
+    assert ("so it ended" in row) == (not below) == (width >= 110)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_list_says_of_each_run_its_steps_what_it_cost_and_how_long_it_took(width: int) -> None:
+    times = {"accepted_at": "2026-11-21T12:00:00Z", "ended_at": "2026-11-21T12:04:44Z"}
+    head, row, *_ = drawn(lists.runs(a_list(steps=12, cost_usd=0.25, **times), width=width), width=width).splitlines()
+    for name, figure in {"accepted UTC": "11-21 12:00", "steps": "12", "USD": "0.2500", "took": "4:44"}.items():
+        assert figure in row[head.index(name) - 6 : head.index(name) + len(name)]
 
 
 def test_an_entry_is_one_line_whatever_it_says() -> None:

@@ -21,6 +21,7 @@ from agent_service.workbench.evaluation.playing import Options, evaluate, play, 
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.tools import Document
 from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
+from ductile_gateway.authoring.making import Language, make
 from schemas.events import ToolError
 from tests.evaluation.small import SMALL, answering, asking_first, result_of, seen_of, small, trial_of
 from tests.models.model_house import framing
@@ -90,6 +91,16 @@ async def test_a_plugin_that_comes_along_takes_part_as_it_is(tmp_path: Path) -> 
     seen = await seen_of(small(plugins=[{"plugin": "echo"}], script={"rules": rules}), tmp_path)
     assert seen.state is not None
     assert (seen.state.status, seen.state.completed[0].summary) == ("done", "it is on")
+
+
+async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
+    make("words", Language.BASH, tmp_path / "tools")
+    rules: list[dict[str, Any]] = copy.deepcopy(RULES)
+    rules[1]["plan"] = {"action": {"tool": "words", "command": "handle", "arguments": {"text": "it is on"}}}
+    own = {"plugin": "words", "folder": str(tmp_path / "tools")}
+    seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
+    assert seen.state is not None
+    assert (seen.state.status, seen.state.completed[0].summary) == ("done", "3 words, the longest is it")
 
 
 def test_a_scenario_says_what_it_misses_here() -> None:

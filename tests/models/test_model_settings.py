@@ -243,7 +243,7 @@ async def test_bedrock_with_a_key_of_its_own_needs_no_package(monkeypatch: pytes
 
 
 def test_a_missing_package_is_named_with_how_to_install_it() -> None:
-    assert "pip install 'agentic-loop[openai]'" in _printed(WITHOUT_SDK)
+    assert "pip install 'agentic-loop-nats[openai]'" in _printed(WITHOUT_SDK)
 
 
 @pytest.mark.parametrize(

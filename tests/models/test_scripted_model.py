@@ -18,6 +18,7 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.replacing import replace
+from agent_service.core.state import LastResult
 from agent_service.errors import ModelError
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
 from groundwork.service.errors import Misconfigured
@@ -106,6 +107,14 @@ async def test_names_are_put_into_texts() -> None:
     answer = await following({"phase": "plan", "plan": PLAN}).prepare(planning()).make()
     assert isinstance(answer.decision, Plan)
     assert answer.decision.action.arguments == {"text": "Find the answer., step 0"}
+
+
+async def test_what_the_newest_result_says_may_be_said_again() -> None:
+    state = replace(reflecting().state, last_result=LastResult(step=1, status="ok", output={"summary": "21 °C"}))
+    rule = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "It said: $result"}}
+    answer = await following(rule).prepare(replace(reflecting(), state=state)).make()
+    assert isinstance(answer.decision, Reflection)
+    assert answer.decision.summary == "It said: 21 °C"
 
 
 async def test_a_script_that_knows_nothing_of_compaction_keeps_every_fact() -> None:

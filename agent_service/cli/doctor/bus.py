@@ -14,6 +14,7 @@ from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking
 from agent_service.cli.doctor.cluster import cluster, members
 from agent_service.cli.doctor.gateway import gateway
 from agent_service.cli.doctor.places import SKEW
+from agent_service.cli.doctor.room import room
 from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
@@ -93,6 +94,7 @@ async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Findin
             yield check
     async for check in cluster(link, settings.nats):
         yield check
+    yield await room(link, shared=settings.shared)
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 

@@ -25,6 +25,8 @@ from schemas.gateway_status import Finding
 OLDEST_SQLITE = (3, 37, 0)
 """The first with STRICT tables."""
 LITTLE_ROOM, NO_ROOM = 1 << 30, 64 << 20
+NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
+"""The share of a disk that is taken, and how much free room is enough whatever that share is."""
 SKEW = timedelta(seconds=5)
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_NAMED = 5
@@ -44,12 +46,13 @@ def folder(name: str, path: Path) -> Finding:
         return wrong(name, f"{existing} is no folder", remedy=f"move it away, or set agent.{name} to a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         return wrong(name, f"{existing} cannot be written", remedy=f"give this user the folder, or set agent.{name}")
-    free = shutil.disk_usage(existing).free
+    size, _, free = shutil.disk_usage(existing)
     text = f"{path}{'' if existing == path.absolute() else ' (will be made)'}, {_size(free)} free"
     if free < NO_ROOM:
         return wrong(name, text, remedy="free space: without it nothing can be stored")
-    if free < LITTLE_ROOM:
-        return warning(name, text, remedy="free space soon: without it nothing can be stored")
+    if free < LITTLE_ROOM or (free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM):
+        text += f" of {_size(size)}"
+        return warning(name, text, remedy="free space soon: without it nothing can be stored; see `agentic du`")
     return ok(name, text)
 
 

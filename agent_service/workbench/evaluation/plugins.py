@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from agent_service.workbench.evaluation.tools import Strict
+from groundwork.service.shipped import shipped
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolError, ToolOutput, ToolRequest
 from schemas.fields import JsonObject, Text, ToolName
 
-PLUGINS = Path(__file__).resolve().parents[3] / "deploy" / "ductile" / "plugins"
+PLUGINS = shipped("deploy", "ductile", "plugins")
 HOUSEKEEPING = frozenset({"health", "init"})
 TIMEOUT_S = 60.0
 FILES = "$files"
@@ -29,20 +30,44 @@ FILES = "$files"
 
 
 class Plugin(Strict):
-    """A plugin of those that come along, offered with all of its commands."""
+    """A plugin of those that come along, or of a folder, offered with all of its commands."""
 
     plugin: ToolName
+    folder: Path | None = None
+    """Which holds it, from where the command is started; without it, it is one of those that come along."""
     config: JsonObject = Field(default_factory=dict)
     files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")], Text] = Field(default_factory=dict)
     """Written to a folder, which `config` names as `$files`."""
     needs: Text | None = None
     """A Python module without which it cannot answer: the scenario is not played where there is none."""
 
+    @model_validator(mode="after")
+    def _can_be_run(self) -> "Plugin":
+        """One of a folder is the author's own: that it cannot be run is a flaw, and not a scenario to leave out."""
+        if self.folder:
+            try:
+                entrypoint = self.place / self.manifest()["entrypoint"]
+            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+                entrypoint = None
+            if entrypoint is None or not os.access(entrypoint, os.X_OK):
+                why = f"`ductile-gateway check --tools {self.folder}` says why"
+                raise ValueError(f"{self.plugin} in {self.folder} is no plugin that can be run: {why}")
+        return self
+
+    @property
+    def place(self) -> Path:
+        """Its own folder."""
+        return (self.folder.absolute() if self.folder else PLUGINS) / self.plugin
+
+    def manifest(self) -> dict[str, Any]:
+        manifest: dict[str, Any] = yaml.safe_load((self.place / "manifest.yaml").read_text("utf-8"))
+        return manifest
+
     @property
     def missing(self) -> str:
         """Why it cannot take part here; empty where it can."""
-        if not (PLUGINS / self.plugin / "manifest.yaml").is_file():
-            return f"there is no plugin {self.plugin} in {PLUGINS}"
+        if not (self.place / "manifest.yaml").is_file():
+            return f"there is no plugin {self.plugin} in {self.place.parent}"
         if self.needs and find_spec(self.needs) is None:
             return f"its plugin {self.plugin} needs the Python module {self.needs}"
         return ""
@@ -58,13 +83,14 @@ class PluginFolder:
     @property
     def offer(self) -> ToolOffer:
         """As its manifest says it."""
-        manifest = self._manifest()
+        manifest = self.plugin.manifest()
         return ToolOffer(
             name=manifest["name"],
             route=manifest["name"],
-            description=manifest["description"],
+            description=manifest.get("description", ""),
             commands=tuple(_commands(manifest)),
             timeout_s=TIMEOUT_S,
+            output=manifest.get("output", "trusted"),
         )
 
     async def answer(self, request: ToolRequest) -> ToolOutput | ToolError:
@@ -73,7 +99,7 @@ class PluginFolder:
         for name, content in self.plugin.files.items():
             (self.scratch / name).write_text(content, encoding="utf-8")
         process = await asyncio.create_subprocess_exec(
-            str(PLUGINS / self.plugin.plugin / self._manifest()["entrypoint"]),
+            str(self.plugin.place / self.plugin.manifest()["entrypoint"]),
             cwd=self.scratch,
             env={"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}", "HOME": str(self.scratch)},
             stdin=asyncio.subprocess.PIPE,
@@ -81,10 +107,6 @@ class PluginFolder:
         )
         answered, _ = await process.communicate(self._asked(request))
         return _read(answered)
-
-    def _manifest(self) -> dict[str, Any]:
-        manifest: dict[str, Any] = yaml.safe_load((PLUGINS / self.plugin.plugin / "manifest.yaml").read_text("utf-8"))
-        return manifest
 
     def _asked(self, request: ToolRequest) -> bytes:
         config = {name: str(self.scratch) if value == FILES else value for name, value in self.plugin.config.items()}
@@ -103,7 +125,7 @@ def _commands(manifest: dict[str, Any]) -> Iterator[ToolCommand]:
                 tier=command["type"],
                 idempotent=command.get("idempotent", False),
                 effect=command.get("effect"),
-                input_schema=command["input_schema"],
+                input_schema=command.get("input_schema", {}),
             )
 
 

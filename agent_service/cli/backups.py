@@ -1,0 +1,86 @@
+"""The commands by which what the agent and the gateway keep is backed up, and brought back.
+
+What they need is imported where they start, so that the commands on runs stay quick.
+"""
+
+from typing import Annotated
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.local import PANEL_FILES, awaited, log_only_what_is_not_said
+from agent_service.cli.options import AsJson, ConfigNearby, examples
+
+commands = typer.Typer()
+
+Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples("agentic backup /backups/agentic.backup", "agentic backup /backups/ --keep 30"),
+)
+def backup(
+    place: Place,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Also the files with the keys, which nobody else may have.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Keep so many backups in the file, the newest; without it all.")
+    ] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Back up runs, ledger and artifacts into one file, while agent and gateway go on.
+
+    A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
+    where something was left out.
+    """
+    from agent_service.cli.backing_up import Order
+    from agent_service.cli.backing_up import backup as back_up
+
+    log_only_what_is_not_said()
+    made = awaited(back_up(config, Order(place=place, with_keys=with_keys, most=keep)))
+    output.tell(made.for_programs(), str(made), as_json=as_json)
+    raise typer.Exit(Exit.OK if made.ok else Exit.FAILED)
+
+
+@commands.command(
+    rich_help_panel=PANEL_FILES,
+    epilog=examples(
+        "agentic restore /backups/agentic.backup",
+        "agentic restore /backups/agentic.backup --stopped",
+        "agentic restore /backups/agentic.backup --backup 20261123T030000Z",
+    ),
+)
+def restore(
+    place: Place,
+    backup: Annotated[
+        str | None, typer.Option(help="Which backup of the file; the newest without it.", metavar="NAME")
+    ] = None,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="Leave everything stopped, until `agentic go-on`.")
+    ] = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="Nothing was done since the backup, as in a move: no write is in doubt for it."),
+    ] = False,
+    new_keys: Annotated[
+        bool, typer.Option("--new-keys", help="Take it as it is, sealed anew: the keys are lost.")
+    ] = False,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring back runs, ledger and artifacts, on a machine and a bus that have none.
+
+    Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted, it
+    is finished by the same command.
+    """
+    from agent_service.cli.restoring import Order
+    from agent_service.cli.restoring import restore as bring_back
+
+    log_only_what_is_not_said()
+    order = Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
+    made = awaited(bring_back(config, order))
+    output.tell(made.for_programs(), str(made), as_json=as_json)

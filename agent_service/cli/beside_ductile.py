@@ -1,0 +1,19 @@
+"""`agentic ductile install` and its like: commands of the gateway, which is the part that knows of Ductile."""
+
+import subprocess
+import sys
+
+import typer
+
+from agent_service.cli.local import PANEL_FILES
+
+HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+commands = typer.Typer()
+
+
+@commands.command("ductile", context_settings=HANDED_ON, rich_help_panel=PANEL_FILES)
+def ductile(context: typer.Context) -> None:
+    """Add agents to a Ductile that is there, and take them out again: `install DIR`, `remove DIR`."""
+    command = [sys.executable, "-m", "ductile_gateway", "ductile", *context.args]
+    raise typer.Exit(subprocess.call(command))  # noqa: S603 - our own program

@@ -1,0 +1,37 @@
+"""How full the streams are, and the bucket of artifacts: those that refuse what is beyond their bound."""
+
+from collections.abc import Sequence
+
+from nats.js.api import DiscardPolicy, StreamInfo
+
+from agent_service.bus.topology import topology
+from agent_service.telling.findings import ok, warning
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import found_stream
+from groundwork.service.errors import Failure
+from schemas.gateway_status import Finding
+
+FULL = 0.8
+REMEDY = "`agentic setup --max-gib N --change` with a larger N, or keep less: `agentic du` says what takes how much"
+
+
+async def room(link: NatsLink, *, shared: bool) -> Finding:
+    try:
+        found = [await found_stream(link, spec) for spec in topology(shared=shared).all_streams()]
+    except Failure as error:
+        return warning("room", str(error), remedy="give this login the permission, or ask again later")
+    return judged([info for info in found if info])
+
+
+def judged(streams: Sequence[StreamInfo]) -> Finding:
+    """Where the oldest gives way instead, a full stream is as it should be."""
+    refusing = {info.config.name: _share(info) for info in streams if info.config.discard == DiscardPolicy.NEW}
+    full = [f"{name} is {share:.0%} full" for name, share in refusing.items() if share >= FULL]
+    if full:
+        return warning("room", f"{', '.join(full)}, and refuses what is beyond", remedy=REMEDY)
+    return ok("room", f"the fullest stream that refuses is {max(refusing.values(), default=0.0):.0%} full")
+
+
+def _share(info: StreamInfo) -> float:
+    most = info.config.max_bytes or 0
+    return info.state.bytes / most if most > 0 else 0.0

@@ -1,0 +1,86 @@
+"""`agentic prune` without an agent: on the store itself, whose lock is held meanwhile."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from agent_service import settings
+from agent_service.api.pruning import PruneView, view
+from agent_service.belongings import RunBelongings
+from agent_service.bus.artifacts import NatsArtifacts
+from agent_service.cli import configuration
+from agent_service.cli.records import bus_at_hand
+from agent_service.identity import SystemClock
+from agent_service.pruning import Pruning
+from agent_service.settings import AgentSettings
+from agent_service.store.seals import Seals
+from agent_service.store.sql.database import FILE, open_for_reading
+from agent_service.store.sqlite import SqliteStore
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.key_ring import KeyRing
+from groundwork.service.process_lock import AlreadyRunning, ProcessLock
+
+
+async def prune(config: Path | None, *, dry_run: bool) -> PruneView:
+    """Raises Misconfigured for a store that is not there or in use, or whose keys are not; TryAgain on a full disk."""
+    loaded = settings.load(configuration.nearby(config))
+    if loaded.shared:
+        raise Misconfigured("the runs are on the bus, and their agents see to them: start one, and ask it with --url")
+    if not (loaded.store / FILE).is_file():
+        raise Misconfigured(f"there is no database {loaded.store / FILE}: name the configuration of its agent")
+    async with AsyncExitStack() as opened:
+        pruning = await _opened(loaded, opened, dry_run=dry_run)
+        pruned = await (pruning.preview() if dry_run else pruning.prune(rest=0))
+    return view(pruned, rules=pruning.has_rules, dry_run=dry_run)
+
+
+async def _opened(loaded: AgentSettings, opened: AsyncExitStack, *, dry_run: bool) -> Pruning:
+    if dry_run:
+        store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
+    else:
+        _lock(loaded.store, opened)
+        store = await opened.enter_async_context(SqliteStore.open(loaded.store, seals=_seals(loaded.keys_path())))
+    belongings = RunBelongings(loaded.workspaces, _BusWhenNeeded(loaded, opened))
+    return Pruning(store.forgetting, belongings, loaded.retention(), SystemClock())
+
+
+def _lock(folder: Path, opened: AsyncExitStack) -> None:
+    try:
+        opened.enter_context(ProcessLock(folder))
+    except AlreadyRunning as error:
+        raise Misconfigured(
+            f"its agent runs, and has it done if asked with --url. Nothing was done: {error}"
+        ) from error
+
+
+def _seals(keys: Path) -> Seals:
+    if not keys.exists():
+        raise Misconfigured(f"there is no file {keys}: without its keys nothing of the store can be told from forged")
+    return Seals(KeyRing.open(keys))
+
+
+class _BusWhenNeeded:
+    """The artifacts on the bus. It is connected to for the first of them; one that is away is asked once."""
+
+    def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
+        self._settings = of
+        self._opened = opened
+        self._artifacts: NatsArtifacts | None = None
+        self._away = ""
+
+    async def remove(self, run_id: str, path: str) -> None:
+        await (await self._there()).remove(run_id, path)
+
+    async def sizes(self) -> Mapping[str, int]:
+        return await (await self._there()).sizes()
+
+    async def _there(self) -> NatsArtifacts:
+        if self._away:
+            raise TryAgain(self._away)
+        if self._artifacts is None:
+            try:
+                self._artifacts = NatsArtifacts(await self._opened.enter_async_context(bus_at_hand(self._settings)))
+            except Failure as error:
+                self._away = f"the bus is away: {error}"
+                raise TryAgain(self._away) from error
+        return self._artifacts

@@ -1,0 +1,254 @@
+"""`agentic restore`: the runs of a backup become those of this machine, which has none, with ledger and artifacts.
+
+    nobody is at work ─▶ the ledger ─▶ the artifacts ─▶ the runs, proved beside their place ─▶ anchors ─▶ in their place
+
+The runs come last: killed before that, it has restored nothing that an agent begins with, and the same command goes on.
+What was done after the backup nobody here knows: writes that may have been done since are left to a person, by the
+ledger (`ductile_gateway.store.restored`).
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent_service import settings
+from agent_service.anchors import Anchor
+from agent_service.bus.anchors import NatsAnchors
+from agent_service.bus.artifacts import content_type_of
+from agent_service.bus.ends import told_ends
+from agent_service.bus.topology import check
+from agent_service.cli import configuration
+from agent_service.cli.at_work import nobody_at_work
+from agent_service.cli.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
+from agent_service.cli.records import bus_at_hand
+from agent_service.core.waiting import FINAL, Status
+from agent_service.lines import RunLine, Wanted
+from agent_service.settings import AgentSettings
+from agent_service.store.anchor_file import AnchorFile
+from agent_service.store.seals import Seals
+from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.plain import one_line
+from groundwork.backup.archive import Archive, place_of
+from groundwork.backup.files import set_aside, staging, write_out
+from groundwork.backup.keys import ring_for
+from groundwork.backup.told import Part, Whole
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.link import NatsLink
+from groundwork.service import private_file
+from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import KeyRing
+from groundwork.service.process_lock import AlreadyRunning, ProcessLock
+from groundwork.service.store_id import store_id
+from schemas import subjects
+from schemas.halt import Halt
+
+SHARED = (
+    "agent.store is `jetstream`: name the folder of a store (agent.store: .agentic/agent), restore into that, and then "
+    "move the runs with `agentic migrate --from sqlite --to jetstream`"
+)
+OPEN = frozenset(set(Status) - FINAL)
+MANY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """`backup`: its name, or the newest. `stopped`: nothing begins before a person lets it go on. `moved`: nothing has
+    happened since the backup. `new_keys`: the old ones are lost."""
+
+    place: str
+    backup: str | None = None
+    stopped: bool = False
+    moved: bool = False
+    new_keys: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """`under_way`: runs that had not ended, by id with what each waits for. `ended_since`: runs of which the bus knows
+    that they went on after the backup. `flawed`: runs that are left alone, and why."""
+
+    file: str
+    backup: str
+    taken: str
+    store: str
+    runs: int
+    calls: int | None
+    artifacts: int
+    stopped: bool
+    moved: bool
+    under_way: Mapping[str, str]
+    ended_since: Mapping[str, str]
+    flawed: Mapping[str, str]
+    left_out: Mapping[str, str]
+
+    def for_programs(self) -> dict[str, Any]:
+        return {"ok": not self.flawed, **asdict(self)}
+
+    def __str__(self) -> str:
+        calls = "" if self.calls is None else f"{self.calls} calls, "
+        lines = [f"✓ {self.store} is as it was at {self.taken}: {self.runs} runs, {calls}{self.artifacts} artifacts"]
+        lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
+        lines += [f"! {run_id} is left alone: {why}" for run_id, why in self.flawed.items()]
+        lines += [f"! {run_id} went on after the backup: {what}" for run_id, what in self.ended_since.items()]
+        lines += [f"  under way: {run_id}, {what}" for run_id, what in self.under_way.items()]
+        if self.under_way and not self.moved:
+            lines.append("What these write first is in doubt, for it may have been done since: a person is asked then.")
+        begin = "start the gateway and the agent"
+        lines.append(f"Now {begin}; everything stands still until `agentic go-on`" if self.stopped else f"Now {begin}")
+        return "\n".join(lines)
+
+
+async def restore(config: Path | None, order: Order) -> Restored:
+    """Raises Misconfigured where runs would be overwritten, for a backup that does not prove itself, and on a bus that
+    was not set up; and TryAgain."""
+    path = configuration.nearby(config)
+    loaded = settings.load(path)
+    if loaded.shared:
+        raise Misconfigured(SHARED)
+    with Archive.to_read(place_of(order.place)) as archive:
+        order = replace(order, backup=order.backup or next(iter(archive.backups()), None))
+        part, whole, ring = _proved(archive, loaded, order)
+        async with _alone(loaded) as link:
+            await _refuse_to_overwrite(loaded.store)
+            calls = await _restore_ledger(path, order) if GATEWAY in whole.parts else None
+            artifacts = await _restore_artifacts(archive, whole, ring, ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
+            found = await _restore_runs(archive, part, loaded, order, link)
+    return Restored(
+        file=str(archive.path),
+        backup=whole.backup,
+        taken=part.at,
+        store=str(loaded.store),
+        calls=calls,
+        artifacts=artifacts,
+        stopped=order.stopped,
+        moved=order.moved,
+        left_out=whole.left_out,
+        **found,
+    )
+
+
+def _proved(archive: Archive, loaded: AgentSettings, order: Order) -> tuple[Part, Whole, KeyRing | None]:
+    """What there is to restore. Raises Misconfigured."""
+    name = order.backup or ""
+    kept = archive.unproved(name, AGENT)
+    if kept is None:
+        raise Misconfigured(f"{archive.path} has no backup {name} of an agent: it has {', '.join(archive.backups())}")
+    ring = ring_for(loaded.keys_path(), archive, kept, new_keys=order.new_keys)
+    whole = archive.whole(name, ring)
+    return archive.part(name, AGENT, ring) or kept, whole, ring
+
+
+@asynccontextmanager
+async def _alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
+    """On a bus that has been set up, and with no agent at work. Raises Misconfigured."""
+    async with AsyncExitStack() as opened:
+        private_file.closed(loaded.store)
+        try:
+            opened.enter_context(ProcessLock(loaded.store))
+        except AlreadyRunning as error:
+            raise Misconfigured(f"{error}. Nothing was restored") from error
+        link = await opened.enter_async_context(bus_at_hand(loaded))
+        await check(link)
+        await nobody_at_work(link)
+        yield link
+
+
+async def _refuse_to_overwrite(folder: Path) -> None:
+    """Raises Misconfigured for a store with runs."""
+    if not (folder / FILE).exists():
+        return
+    async with open_database(folder) as there:
+        ((runs,),) = await there.read("SELECT count(*) FROM runs")
+    if runs:
+        raise Misconfigured(
+            f"{folder} is a store with {runs} runs, and nothing is overwritten: move it away, then run this again"
+        )
+
+
+async def _restore_ledger(config: Path | None, order: Order) -> int:
+    """How many calls it has."""
+    asked = {"--moved": order.moved, "--new-keys": order.new_keys}
+    options = [option for option, wanted in asked.items() if wanted]
+    answer = await run_gateway(
+        "restore", order.place, "--backup", order.backup or "", "--json", *options, config=config
+    )
+    return int(answer["calls"])
+
+
+async def _restore_artifacts(archive: Archive, whole: Whole, ring: KeyRing | None, bucket: ArtifactBucket) -> int:
+    """Put those into the bucket that are not in it as they were; how many there are."""
+    part = archive.part(whole.backup, ARTIFACTS, ring)
+    for file in part.files if part else ():
+        await bucket.put(file.name, b"".join(archive.content(file)), content_type_of(file.name))
+    return len(part.files) if part else 0
+
+
+async def _restore_runs(
+    archive: Archive, part: Part, loaded: AgentSettings, order: Order, link: NatsLink
+) -> dict[str, Any]:
+    """What is found of them, once they are in their place."""
+    ring = KeyRing.open(loaded.keys_path())
+    with staging(loaded.store) as beside:
+        for name in (FILE, *BESIDE):
+            if kept := part.file(name):
+                write_out(archive, kept, beside / name)
+        async with SqliteStore.open(beside, seals=Seals(ring)) as store:
+            found = await _found(store, ring, link, new_keys=order.new_keys)
+            if order.stopped:
+                await _stop(store, part)
+            standing = await store.standing(Seals(ring)).counted()
+        set_aside(loaded.store, FILE)
+        for name in BESIDE:
+            if (beside / name).exists():
+                (beside / name).replace(loaded.store / name)
+        anchor = Anchor.made(store_id(loaded.store), standing, datetime.now(UTC), ring)
+        await NatsAnchors(link).put(anchor)
+        AnchorFile(loaded.keys_path()).keep(anchor)
+        (beside / FILE).replace(loaded.store / FILE)
+    return found
+
+
+async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink, *, new_keys: bool) -> dict[str, Any]:
+    standing = store.standing(Seals(ring))
+    flawed = await standing.unfitting()
+    if new_keys:
+        await standing.seal(tuple(flawed))
+        flawed = {}
+    runs = sum((await store.counts()).values())
+    lines = await store.runs(Wanted(statuses=OPEN), limit=MANY)
+    under_way = {line.run_id: _said_of(line) for line in lines}
+    return {
+        "runs": runs,
+        "under_way": under_way,
+        "flawed": flawed,
+        "ended_since": await _ended_since(store, ring, link),
+    }
+
+
+def _said_of(line: RunLine) -> str:
+    waits = line.waits_for.kind if line.waits_for else "its turn"
+    tool = f" {line.tool}" if line.waits_for and line.waits_for.kind == "tool" else ""
+    return one_line(f"{line.status}, step {line.steps}, waits for {waits}{tool}: {line.goal}", 120)
+
+
+async def _ended_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, str]:
+    """Runs whose end the bus was told, and the backup does not know."""
+    found = {}
+    for end in await told_ends(link, ring):
+        if store.version(end.run_id) < end.seq:
+            found[end.run_id] = f"{end.subject} was told with entry {end.seq}"
+    return found
+
+
+async def _stop(store: SqliteStore, part: Part) -> None:
+    """As `agentic stop-all` does."""
+    before = await store.halts.newest()
+    if before and before.until is None:
+        return
+    number = before.number + 1 if before else 1
+    reason = f"restored from the backup of {part.at}"
+    await store.halts.keep(Halt(number=number, since=datetime.now(UTC), by="agentic restore", reason=reason))

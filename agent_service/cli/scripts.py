@@ -1,0 +1,43 @@
+"""The commands on scripts, which stand in the place of a model: `agentic script`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.exits import Exit
+from agent_service.cli.options import AsJson, examples
+
+commands = typer.Typer()
+
+
+@commands.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
+    """Scripts, which stand in the place of a model: what is wrong with one, and how one is written."""
+    if context.invoked_subcommand is None:
+        output.draw(context.get_help())
+
+
+@commands.command(epilog=examples("agentic script check script.yaml", "agentic script check scripts/*.yaml"))
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Scripts.", metavar="FILE", exists=True, dir_okay=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong with scripts, and what they leave open. Exit code 78 where something is wrong."""
+    from agent_service.models.script_review import review
+
+    found = [review(file) for file in files]
+    told = [{"file": str(one.file), "flaws": one.flaws, "advice": one.advice} for one in found]
+    output.tell(told, "\n".join(one.told() for one in found), as_json=as_json)
+    if any(one.flaws for one in found):
+        raise typer.Exit(Exit.MISCONFIGURED)
+
+
+@commands.command(epilog=examples("agentic script schema > script.schema.json"))
+def schema() -> None:
+    """Print the JSON Schema of scripts, for an editor that completes and checks them."""
+    from agent_service.models.script_schema import schema as made
+
+    output.draw(json.dumps(made(), indent=2), wrap=False)

@@ -1,0 +1,95 @@
+"""What is wrong with a script, and what somebody who writes one would want to know of one that can be used."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from agent_service.core.phases import Phase
+from agent_service.models.script_schema import schema
+from agent_service.models.scripted_model import ANSWERS, NAMES, Condition, Rule, Script, read_script
+from groundwork.service.errors import Misconfigured
+from groundwork.service.strict_yaml import NotYaml, parse
+from schemas.argument_schemas import argument_flaws, validator_of
+
+NEEDED = (Phase.FRAME, Phase.PLAN, Phase.REFLECT)
+MOST_FLAWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """`script`: None where it cannot be used. `advice`: what keeps nobody from following it."""
+
+    file: Path
+    script: Script | None = None
+    flaws: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    def told(self) -> str:
+        """In lines."""
+        if self.script is None or self.flaws:
+            return "\n".join(f"✗ {self.file}: {flaw}" for flaw in self.flaws)
+        counted = ", ".join(f"{number} {phase}" for phase, number in _by_phase(self.script).items())
+        usable = f"✓ {self.file}: {self.script.name}, {len(self.script.rules)} rules ({counted})"
+        return "\n".join((usable, *(f"! {self.file}: {advice}" for advice in self.advice)))
+
+
+def review(file: Path) -> Review:
+    """All that can be told of the script in that file without a run."""
+    try:
+        script = read_script(file)
+        document = parse(file.read_text(encoding="utf-8"))
+    except (Misconfigured, NotYaml) as error:
+        return Review(file, flaws=tuple(str(error).removeprefix(f"script {file}").lstrip(": ").split("; ")))
+    found = argument_flaws(validator_of(schema()), json.loads(json.dumps(document, default=str)), most=MOST_FLAWS)
+    return Review(file, script, tuple(map(_placed, found)), tuple(_advice(script)))
+
+
+def _placed(flaw: str) -> str:
+    """With its place as all others have theirs."""
+    place, _, told = flaw.partition(": ")
+    return f"{place.replace('/', '.')}: {told}"
+
+
+def _advice(script: Script) -> Iterator[str]:
+    phases = _by_phase(script)
+    for phase in NEEDED:
+        if phase not in phases:
+            yield f"no rule of phase {phase}: a run that asks for one ends there (`script_ends`)"
+    for number, rule in enumerate(script.rules):
+        if (always := _always_before(script, number)) is not None:
+            yield f"rules.{number} is never used: rules.{always} answers every {rule.phase}"
+        for name in sorted(_names_in(_answers(rule)) - _known(rule)):
+            yield f"rules.{number}: ${name} stands for nothing: there are {', '.join(f'${one}' for one in NAMES)}"
+
+
+def _by_phase(script: Script) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for rule in script.rules:
+        counted[rule.phase] = counted.get(rule.phase, 0) + 1
+    return counted
+
+
+def _always_before(script: Script, number: int) -> int | None:
+    """An earlier rule of the same phase that fits every question."""
+    phase, earlier = script.rules[number].phase, enumerate(script.rules[:number])
+    return next((at for at, rule in earlier if rule.phase is phase and rule.when == Condition()), None)
+
+
+def _answers(rule: Rule) -> list[Any]:
+    return [getattr(rule, name) for name in ANSWERS]
+
+
+def _known(rule: Rule) -> set[str]:
+    """The names that its texts may use."""
+    return {*NAMES, *(rule.when.goal.groupindex if rule.when.goal else ())}
+
+
+def _names_in(node: Any) -> set[str]:
+    """The names that texts use."""
+    if isinstance(node, str):
+        return set(Template(node).get_identifiers())
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
+    return set().union(*map(_names_in, inner))

@@ -1,0 +1,112 @@
+"""What `agentic dev` takes of a settings file, and what it says of one that it cannot use."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.workbench.dev import PLUGINS, DevOptions, _write_config
+from agent_service.workbench.dev_settings import Taken, taken_from, taken_nearby
+from groundwork.service.errors import Misconfigured
+from tests.cli.calling import agentic
+
+IN_EARNEST = """
+nats: {urls: [nats://bus:4222]}
+agent:
+  store: /var/lib/agentic/agent
+  http: {port: 8700, tokens: [{name: all, token_file: /run/secrets/none}]}
+  model: {provider: anthropic, api_key: "${KEY}"}
+  approve: {mail.send: always}
+gateway:
+  keys_file: /etc/keys
+  plugins: {folders: [tools], config: {mail: {token: "${MAIL}"}}, limits: {cpu_s: 3}}
+  tools: [mail]
+"""
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Taken:
+    (tmp_path / "agentic.yaml").write_text(IN_EARNEST)
+    return taken_from(tmp_path / "agentic.yaml")
+
+
+def configuration(tmp_path: Path, **options: Any) -> Any:
+    made = DevOptions(folder=tmp_path, **options)
+    return json.loads(_write_config(tmp_path, made, "nats://127.0.0.1:1", 2).read_text())
+
+
+def test_all_counts_but_where_things_are_kept_and_where_services_listen(tmp_path: Path, taken: Taken) -> None:
+    made = configuration(tmp_path, taken=taken)
+    assert made["nats"] == {"urls": ["nats://127.0.0.1:1"]}
+    assert made["agent"]["store"] == str(tmp_path / "agent")
+    assert made["agent"]["http"] == {"host": "127.0.0.1", "port": 2}
+    assert made["agent"]["approve"] == {"mail.send": "always"}
+    assert made["gateway"]["tools"] == ["mail"]
+    assert "keys_file" not in made["gateway"]
+    assert taken.left == ("nats", "agent.store", "agent.http", "gateway.keys_file")
+
+
+def test_plugins_of_the_file_come_first_with_their_configuration_and_limits(tmp_path: Path, taken: Taken) -> None:
+    plugins = configuration(tmp_path, taken=taken)["gateway"]["plugins"]
+    assert plugins["folders"] == ["tools", str(PLUGINS)]
+    assert plugins["limits"] == {"cpu_s": 3}
+    assert plugins["config"].keys() == {"knowledge", "mail"}
+    assert plugins["reload"]
+
+
+def test_a_folder_that_both_name_is_looked_at_once(tmp_path: Path) -> None:
+    (tmp_path / "agentic.yaml").write_text(f"gateway: {{plugins: {{folders: [{os.path.relpath(PLUGINS)}]}}}}")
+    plugins = configuration(tmp_path, taken=taken_from(tmp_path / "agentic.yaml"))["gateway"]["plugins"]
+    assert plugins["folders"] == [os.path.relpath(PLUGINS)]
+
+
+def test_variables_stay_as_they_are_written_so_that_no_secret_is(tmp_path: Path, taken: Taken) -> None:
+    made = configuration(tmp_path, taken=taken)
+    assert made["agent"]["model"]["api_key"] == "${KEY}"
+    assert made["gateway"]["plugins"]["config"]["mail"] == {"token": "${MAIL}"}
+
+
+def test_a_dollar_in_what_is_said_otherwise_stands_for_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "a${b}"
+    folder.mkdir()
+    made = configuration(folder, plugin_config={"x": {"y": ["${z}"]}})
+    assert made["agent"]["store"] == f"{tmp_path}/a$${{b}}/agent"
+    assert made["gateway"]["plugins"]["config"]["x"] == {"y": ["$${z}"]}
+
+
+def test_a_script_has_precedence_over_the_model_of_the_file(tmp_path: Path, taken: Taken) -> None:
+    made = configuration(tmp_path, taken=taken, script=tmp_path / "script.yaml")
+    assert made["agent"]["model"] == {"provider": "scripted", "script": str(tmp_path / "script.yaml")}
+
+
+def test_a_file_nearby_is_taken_and_without_one_nothing_is(
+    tmp_path: Path, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert taken_nearby(None).agent == taken.agent
+    (tmp_path / "agentic.yaml").unlink()
+    assert taken_nearby(None).file is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("agent: [", "not valid YAML"),
+        ("- agent", "expected settings"),
+        ("agent: 3", "agent: expected settings"),
+        ("gateway: {plugins: {folders: tools}}", "has to be a list of paths"),
+        ("agent: {limits: {max_step: 3}}", "did you mean max_steps"),
+        ("gateway: {slot: 3}", "did you mean slots"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_at_once_with_the_reason(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "agentic.yaml").write_text(text)
+    called = agentic("dev", "--http-port", "0", cwd=tmp_path)
+    assert (called.code, why in called.err) == (78, True), called
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="nowhere"):
+        taken_from(tmp_path / "nowhere.yaml")

@@ -1,0 +1,123 @@
+"""Scripts before they are used: what is wrong, what is left open, and the schema that an editor goes by."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_service.models.script_review import Review, review
+from agent_service.models.script_schema import schema
+from agent_service.models.scripted_model import ANSWERS, Condition, Rule
+from ductile_gateway.authoring.making import Language, make
+from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
+from tests.cli.calling import agentic_here
+from tests.kit.pages import ROOT
+
+FRAME = {"phase": "frame", "frame": {"goal_statement": "$goal", "definition_of_done": ["a", "b", "c"]}}
+ACTION = {"tool": "echo", "command": "handle", "arguments": {"message": "$goal"}}
+PLAN = {"phase": "plan", "plan": {"action": ACTION}}
+MET = {"item": "d1", "evidence": "step:1"}
+DONE: dict[str, Any] = {"phase": "reflect", "reflect": {"verdict": "done", "summary": "It is."}}
+SCRIPTS = sorted([*ROOT.glob("examples/*/script.yaml"), *ROOT.glob("tests/*/script.yaml")])
+
+
+def reviewed(folder: Path, *rules: dict[str, Any]) -> Review:
+    file = folder / "script.yaml"
+    file.write_text(yaml.safe_dump({"name": "one", "rules": list(rules)}))
+    return review(file)
+
+
+@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_of_the_scripts_that_come_along_none_leaves_anything_open(file: Path) -> None:
+    found = review(file)
+    assert (found.flaws, found.advice) == ((), ())
+
+
+def test_nor_does_the_one_that_is_made_with_a_first_tool(tmp_path: Path) -> None:
+    found = review(make("words", Language.BASH, tmp_path) / "script.yaml")
+    assert (found.flaws, found.advice) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({**PLAN, "plan": {"action": ACTION, "rational": "so"}}, "rules.1.plan: .*rational"),
+        ({**PLAN, "plan": {"action": {**ACTION, "comand": "x"}}}, "rules.1.plan.action: .*comand"),
+        ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "rules.1.reflect.met.0: .*qoute"),
+        ({**PLAN, "wen": {}}, "rules.1.wen"),
+        ({**PLAN, "ask": {"question": "which?"}}, "exactly one of"),
+        ({"phase": "plan"}, "exactly one of"),
+        ({**PLAN, "when": {"goal": "("}}, "no regular expression"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, rule: dict[str, Any], told: str) -> None:
+    found = reviewed(tmp_path, FRAME, rule)
+    assert any(re.search(told, flaw) for flaw in found.flaws), found.flaws
+    assert found.told().startswith(f"✗ {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([FRAME, PLAN], "no rule of phase reflect"),
+        ([FRAME, PLAN, DONE, {**PLAN, "when": {"steps": 2}}], "rules.3 is never used: rules.1 answers every plan"),
+        ([FRAME, {**PLAN, "plan": {"action": {**ACTION, "arguments": {"m": "$gaol"}}}}, DONE], "rules.1: $gaol stands"),
+    ],
+)
+def test_what_is_left_open_is_told_and_keeps_nobody(tmp_path: Path, rules: list[dict[str, Any]], told: str) -> None:
+    found = reviewed(tmp_path, *rules)
+    assert found.flaws == ()
+    assert any(told in advice for advice in found.advice), found.advice
+
+
+def test_a_name_of_the_goal_s_pattern_and_a_doubled_dollar_are_known(tmp_path: Path) -> None:
+    action = {**ACTION, "arguments": {"message": "$day costs $$3 and ${day}s"}}
+    rule = {**PLAN, "when": {"goal": "on (?P<day>.+)"}, "plan": {"action": action}}
+    assert reviewed(tmp_path, FRAME, rule, DONE).advice == ()
+
+
+def test_a_key_that_is_given_twice_is_told(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(
+        "name: a\nname: b\nrules: [{phase: verify, verify: {holds: true, reason: x}}]"
+    )
+    assert "given twice" in review(tmp_path / "script.yaml").flaws[0]
+
+
+def test_the_schema_can_be_used_and_knows_every_field() -> None:
+    made = schema()
+    assert schema_flaw(made) is None
+    rule = made["$defs"]["Rule"]["properties"]
+    assert rule.keys() == Rule.model_fields.keys() >= set(ANSWERS)
+    assert made["$defs"]["Condition"]["properties"].keys() == Condition.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        (FRAME | {"plan": PLAN["plan"]}, True),
+        (DONE | {"ask": {"question": "which?"}}, True),
+        (FRAME | {"plan": PLAN["plan"], "ask": {"question": "which?"}}, False),
+        (PLAN | {"ask": {"question": "which?"}}, False),
+        ({"phase": "plan"}, False),
+        ({"phase": "compact", "digest": ["a"]}, True),
+    ],
+)
+def test_the_schema_takes_the_answers_together_that_a_rule_may_have(rule: dict[str, Any], fits: bool) -> None:
+    flaws = argument_flaws(validator_of(schema()), {"name": "a", "rules": [rule]}, most=3)
+    assert (flaws == ()) == fits, flaws
+
+
+def test_the_command_ends_with_78_where_a_script_is_wrong(tmp_path: Path) -> None:
+    reviewed(tmp_path, FRAME, PLAN, DONE)
+    good = agentic_here("script", "check", tmp_path / "script.yaml")
+    assert (good.code, good.out) == (0, f"✓ {tmp_path}/script.yaml: one, 3 rules (1 frame, 1 plan, 1 reflect)\n")
+    reviewed(tmp_path, {"phase": "plan"})
+    bad = agentic_here("script", "check", tmp_path / "script.yaml", "--json")
+    assert (bad.code, "exactly one of" in bad.document[0]["flaws"][0]) == (78, True)
+
+
+def test_the_command_prints_the_schema() -> None:
+    assert json.loads(agentic_here("script", "schema").out) == schema()

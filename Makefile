@@ -14,7 +14,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes check bench bench-cluster bench-ductile bench-prompts bench-entries eval build sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes test-systemd check bench bench-cluster bench-ductile bench-prompts bench-entries eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -62,6 +62,12 @@ test-kubernetes: $(READY)
 	$(RUN) $(LOCKED) -r requirements-kubernetes.lock
 	$(RUN) -m pytest tests/deploy
 
+# docs/OPERATIONS.md, typed on a machine that boots systemd: a container that is made once, as root on Linux. Two minutes more.
+MACHINE ?= /var/tmp/agentic-machine
+test-systemd: $(READY)
+	@sh tests/deploy/machine/make.sh $(MACHINE) || echo "No machine could be made: what needs one is skipped." >&2
+	BOOTS_FROM=$(MACHINE) $(RUN) -m pytest tests/deploy/test_systemd.py tests/deploy/test_machine.py
+
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
 test-ductile: $(READY)
 	@$(A_DUCTILE)
@@ -98,15 +104,19 @@ bench-prompts: $(READY)
 bench-entries: $(READY)
 	@$(RUN) -m tests.ports.entry_costs
 
-# A wheel, and what it is made of.
+# A source distribution, a wheel, and what they are made of.
 build: sbom
-	$(RUN) -m hatchling build -t wheel
+	$(RUN) -m hatchling build
+
+# The wheel as a newcomer has it: in a clean environment and an empty folder, far from the checkout.
+install-test: build
+	$(RUN) -m tests.packaging.as_installed
 
 # What is installed and what needs what, with licences, as CycloneDX.
 sbom: $(READY) $(SUPPLY)/ready
 	mkdir -p dist
 	$(SUPPLY)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
-	  --output-format JSON --output-file dist/agentic-loop.cdx.json $(RUN)
+	  --output-format JSON --output-file dist/agentic-loop-nats.cdx.json $(RUN)
 
 # Known vulnerabilities of everything that is locked. It asks PyPI, and fails where that cannot be reached.
 AUDITED ?= requirements.lock

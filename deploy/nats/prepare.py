@@ -21,6 +21,7 @@ from schemas.nats_accounts import SHIPPED, SYSTEM, Login, accounts
 from schemas.permissions import inbox_of
 
 HERE = Path(__file__).resolve().parent
+OF_THE_SERVER = ("nats-server.conf", "accounts.conf", "here.conf")
 CA_DAYS, SERVER_DAYS = 3650, 825
 EXTENSIONS = "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={names}\n"
 
@@ -37,9 +38,11 @@ def main() -> None:
     if not (folder / "nats-server.conf").exists():
         shutil.copy(HERE / "nats-server.conf", folder)
     (folder / "accounts.conf").write_text(accounts(logins, keys.__getitem__))
-    (folder / "here.conf").write_text(_places(folder, asked.listen))
+    (folder / "here.conf").write_text(_places(folder, asked.listen, asked.store or folder / "data"))
     for login in logins:
         _settings(folder, login, f"{asked.host[0]}:{asked.listen.rpartition(':')[2]}")
+    if asked.group:
+        _let_read(folder, asked.group)
     print(f"nats-server --config {folder / 'nats-server.conf'}")  # noqa: T201 # what to do next
 
 
@@ -48,6 +51,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--host", action="append", help="a name or address that the server is reached by", default=[])
     parser.add_argument("--listen", default="0.0.0.0:4222", metavar="ADDRESS:PORT")
+    parser.add_argument("--store", type=Path, metavar="FOLDER", help="where the server keeps its data, if not in there")
+    parser.add_argument("--group", help="the group of the server's user, where it is another one than yours")
     parser.add_argument("--executor", action="append", metavar="NAME", help="a login for an executor", default=[])
     parser.add_argument("--publisher", action="append", metavar="NAME", help="one more login to wake by", default=[])
     asked = parser.parse_args()
@@ -98,10 +103,19 @@ def _openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)  # noqa: S603, S607
 
 
-def _places(folder: Path, listen: str) -> str:
+def _let_read(folder: Path, group: str) -> None:
+    """What the server needs, and nothing of the logins."""
+    tls = folder / "tls"
+    files = [folder / name for name in OF_THE_SERVER] + [tls / "server.pem", tls / "server-key.pem"]
+    for path, mode in [(folder, 0o750), (tls, 0o750), *((file, 0o640) for file in files)]:
+        shutil.chown(path, group=group)
+        path.chmod(mode)
+
+
+def _places(folder: Path, listen: str, store: Path) -> str:
     places = {
         "LISTEN": listen,
-        "STORE": folder / "data",
+        "STORE": store,
         "TLS_CERTIFICATE": folder / "tls" / "server.pem",
         "TLS_KEY": folder / "tls" / "server-key.pem",
     }

@@ -2,10 +2,15 @@
 
 import re
 import shlex
+import subprocess
+import sys
+import threading
 import tomllib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-FOLDER = Path("deploy/container")
+FOLDER = Path("deploy/docker")
 RECIPE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 LET_IN = (FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
 
@@ -18,9 +23,9 @@ def test_everything_that_is_copied_is_there_and_let_into_the_build() -> None:
         assert f"!{part}" in LET_IN
 
 
-def test_all_packages_of_the_program_are_in_it() -> None:
+def test_all_that_the_wheel_is_made_of_is_there_when_it_is_built() -> None:
     wheel = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert all(f"COPY {package} {package}\n" in RECIPE for package in wheel["packages"])
+    assert all(f"COPY {part} {part}\n" in RECIPE for part in wheel["only-include"])
 
 
 def test_it_has_the_versions_that_are_tested_and_no_tools_of_ours() -> None:
@@ -43,3 +48,15 @@ def test_it_does_not_run_as_root() -> None:
 
 def locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)(?:\[\w+\])?==([\w.+!-]+)", Path(name).read_text(), re.MULTILINE))
+
+
+def test_it_says_by_itself_whether_its_service_lives(tmp_path: Path) -> None:
+    assert re.search(r'^HEALTHCHECK .*CMD \["python", "/opt/agentic/healthy.py"\]$', RECIPE, re.MULTILINE)
+    (tmp_path / "healthz").write_text("ok")
+    answering = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        lives = [sys.executable, str(FOLDER / "healthy.py"), str(server.server_port)]
+        assert subprocess.run(lives, capture_output=True, check=False).returncode == 0
+        server.shutdown()
+    assert subprocess.run(lives, capture_output=True, check=False).returncode == 1

@@ -1,0 +1,79 @@
+"""The units of deploy/systemd are valid, confined, and fit the settings that lie beside them."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.inside import agent_inside, gateway_inside
+from tests.deploy.units import FOLDER, UNITS, needs_analyze, one, values, with_programs_of_this_machine
+
+SETTINGS = (FOLDER / "agentic.yaml").read_text(encoding="utf-8")
+MOST_EXPOSED = {"agentic-loop.service": 15, "agentic-nats.service": 15, "ductile-gateway.service": 23}
+"""In tenths of what `systemd-analyze security` says: 0 is closed, 100 is open."""
+SINCE_254 = ("RestartSteps", "RestartMaxDelaySec")
+
+
+@needs_analyze
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_finds_nothing_wrong_in_a_unit(unit: str, tmp_path: Path) -> None:
+    file = with_programs_of_this_machine(unit, tmp_path)
+    said = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--generators=no", file], capture_output=True, text=True, check=False
+    )
+    lines = [line for line in said.stderr.splitlines() if unit in line and not any(name in line for name in SINCE_254)]
+    assert (said.returncode, lines) == (0, [])
+
+
+@needs_analyze
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_is_confined_as_far_as_it_was_found_to_work(unit: str) -> None:
+    threshold = f"--threshold={MOST_EXPOSED[unit]}"
+    asked = ["systemd-analyze", "security", "--offline=yes", "--no-pager", threshold, f"{FOLDER}/{unit}"]
+    assert subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("unit", ["agentic-loop.service", "ductile-gateway.service"])
+def test_what_a_person_has_to_mend_first_is_not_started_again_and_anything_else_is(unit: str) -> None:
+    assert one(unit, "RestartPreventExitStatus") == "78"
+    assert one(unit, "Restart") == "on-failure"
+    assert one(unit, "StartLimitIntervalSec") == "0", "as often as it takes"
+
+
+def test_a_gateway_that_ends_leaves_its_plugins_alone_and_has_time_for_its_calls(tmp_path: Path) -> None:
+    assert one("ductile-gateway.service", "KillMode") == "process"
+    gateway = gateway_inside(SETTINGS, {}, tmp_path)
+    assert float(one("ductile-gateway.service", "TimeoutStopSec")) > gateway.grace_s
+
+
+def test_a_gateway_may_make_the_view_that_each_call_gets() -> None:
+    assert set(one("ductile-gateway.service", "RestrictNamespaces").split()) == {"user", "mnt"}
+    assert "@mount" in one("ductile-gateway.service", "SystemCallFilter").split()
+
+
+def test_each_service_writes_where_its_unit_lets_it(tmp_path: Path) -> None:
+    agent, gateway = agent_inside(SETTINGS, {}, tmp_path), gateway_inside(SETTINGS, {}, tmp_path)
+    own = {unit: Path("/var/lib") / one(unit, "StateDirectory") for unit in UNITS}
+    for place in (agent.store, agent.keys_path(), agent.workspaces):
+        assert place.is_relative_to(own["agentic-loop.service"])
+    for place in (gateway.store, gateway.keys_path()):
+        assert place.is_relative_to(own["ductile-gateway.service"])
+    assert all(one(unit, "ProtectSystem") == "strict" for unit in UNITS)
+
+
+def test_the_users_of_the_units_are_made_and_share_nothing_but_the_settings() -> None:
+    made = re.findall(r"^u (\S+)", (FOLDER / "sysusers.conf").read_text(), re.MULTILINE)
+    assert sorted(one(unit, "User") for unit in UNITS) == sorted(made)
+    assert {group for unit in UNITS for group in values(unit).get("SupplementaryGroups", ())} == {"agentic-settings"}
+
+
+def test_no_plugin_is_let_to_what_lets_the_services_in(tmp_path: Path) -> None:
+    assert Path("/etc/agentic") in gateway_inside(SETTINGS, {}, tmp_path).plugins.closed
+
+
+def test_the_installer_changes_nothing_where_it_was_misunderstood() -> None:
+    asked = ["sh", f"{FOLDER}/install.sh", "--with-everything"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (78, "")
+    assert "--with-everything" in said.stderr

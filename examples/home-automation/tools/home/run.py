@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Speaks the REST API of Home Assistant (Ductile plugin protocol v2). Standard library only."""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from typing import Any
+
+KINDS = ("light", "switch", "lock")
+
+
+class House:
+    """Raises OSError."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._url = config["url"].rstrip("/")
+        self._headers = {"Authorization": f"Bearer {config['token']}", "Content-Type": "application/json"}
+
+    def states(self) -> dict[str, str]:
+        told = self._ask("/api/states")
+        return {one["entity_id"]: one["state"] for one in told if one["entity_id"].partition(".")[0] in KINDS}
+
+    def serve(self, service: str, entity: str) -> list[str]:
+        """The entities that changed."""
+        return [one["entity_id"] for one in self._ask(f"/api/services/{service}", {"entity_id": entity})]
+
+    def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, content, self._headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+
+def done(house: House, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+    if command == "states":
+        found = house.states()
+        told = "\n".join(f"{entity}: {state}" for entity, state in sorted(found.items())) or "Nothing answers."
+        return {"status": "ok", "result": told, "output": {"entities": len(found)}}
+    entity = payload["entity"]
+    kind = "light" if entity == "all" else entity.partition(".")[0]
+    service = f"{kind}/unlock" if command == "unlock" else f"{kind}/turn_{payload['state']}"
+    changed = house.serve(service, entity)
+    if not changed and entity != "all" and entity not in house.states():
+        error = f"there is no {entity}: `states` lists what there is"
+        return {"status": "error", "error": error, "error_class": "not_found", "retry": False}
+    told = f"{service.replace('/', ' ')}: {', '.join(changed) or 'it was so already'}"
+    return {"status": "ok", "result": told, "output": {"changed": changed}}
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The response to a request."""
+    try:
+        return done(House(request["config"]), request["command"], request.get("payload") or {})
+    except urllib.error.HTTPError as error:
+        is_ours = error.code in (401, 403)
+        told = "the token is not taken" if is_ours else f"the house answered {error.code}"
+        error_class = "configuration" if is_ours else "tool_error"
+        return {"status": "error", "error": told, "error_class": error_class, "retry": error.code >= 500}
+    except OSError as error:
+        return {"status": "error", "error": f"the house is away: {error}", "error_class": "transient", "retry": True}
+
+
+if __name__ == "__main__":
+    json.dump(answer(json.load(sys.stdin)), sys.stdout)

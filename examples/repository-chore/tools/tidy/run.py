@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Finds and mends untidy text files below the folder of the configuration (Ductile plugin protocol v2)."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1024 * 1024
+SHOWN = 50
+
+
+def tidy(text: str) -> str:
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    return "\n".join(lines).rstrip("\n") + "\n" if text.strip() else ""
+
+
+def files(folder: Path) -> Iterator[tuple[str, Path, str]]:
+    """Name, place and content of each text file, in order; hidden files, links and large ones left out."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_symlink() or not path.is_file() or any(part.startswith(".") for part in name.parts):
+            continue
+        content = path.read_bytes()
+        if len(content) <= MOST_BYTES and b"\0" not in content:
+            try:
+                yield str(name), path, content.decode()
+            except UnicodeDecodeError:  # not a text in UTF-8: not ours to change
+                continue
+
+
+def find(folder: Path, payload: dict[str, Any]) -> dict[str, Any]:
+    del payload
+    all_files = list(files(folder))
+    untidy = [name for name, _, text in all_files if tidy(text) != text]
+    told = "\n".join(f"{name} is not tidy" for name in untidy[:SHOWN]) or "Nothing is left to do."
+    result = f"{len(all_files)} files were looked at.\n{told}"
+    return {"status": "ok", "result": result, "output": {"left": len(untidy)}}
+
+
+def mend(folder: Path, payload: dict[str, Any]) -> dict[str, Any]:
+    for name, path, text in files(folder):
+        if payload["file"] == name or (payload["file"] == "first" and tidy(text) != text):
+            path.write_bytes(tidy(text).encode())
+            return {"status": "ok", "result": f"Mended {name}."}
+    error = f"there is no text file {payload['file']}: take one of the list that `find` gives"
+    return {"status": "error", "error": error, "error_class": "not_found", "retry": False}
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The response to a request."""
+    folder = Path(request["config"]["folder"])
+    if not folder.is_dir():
+        error = f"{folder} is no folder: name the repository in the configuration of the tool"
+        return {"status": "error", "error": error, "error_class": "configuration", "retry": False}
+    return {"find": find, "mend": mend}[request["command"]](folder, request.get("payload") or {})
+
+
+if __name__ == "__main__":
+    json.dump(answer(json.load(sys.stdin)), sys.stdout)

@@ -106,3 +106,31 @@ def default_of(info: FieldInfo) -> Any:
     if isinstance(value, frozenset):
         return sorted(value)
     return value if value is PydanticUndefined else to_jsonable_python(value)
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+INDEX = ROOT / "docs" / "README.md"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as they are made where the pages are shown."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    dead = []
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target))):
+            dead.append(link)
+    assert dead == []
+
+
+def test_the_index_names_every_page() -> None:
+    named = {(INDEX.parent / link).resolve() for link in LINK.findall(INDEX.read_text(encoding="utf-8"))}
+    assert named >= {*(ROOT / "docs").glob("*.md"), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"} - {INDEX}

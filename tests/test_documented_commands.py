@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-import ductile_gateway.__main__ as gateway_commands
 from agent_service.cli.main import app
-from agent_service.models.scripted_model import _ANSWERS, Condition, Fault, Rule
+from agent_service.models.scripted_model import ANSWERS, Condition, Fault, Rule
 from agent_service.workbench.dev import DevOptions, free_port, stack
+from ductile_gateway.cli.main import app as gateway_app
 from tests.cli.calling import clean
 from tests.kit import nats_cli
 from tests.kit.bus import server_with
@@ -23,6 +23,7 @@ from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
 
 BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "docs" / "SCRIPTS.md"
 CONTINUATIONS, TRACING = ROOT / "docs" / "CONTINUATIONS.md", ROOT / "docs" / "TRACING.md"
+EVALUATION, TOOLS = ROOT / "docs" / "EVALUATION.md", ROOT / "docs" / "TOOLS.md"
 FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
 """Their commands are tried in tests/ductile."""
@@ -35,7 +36,7 @@ OURS = re.compile(r"(?:agentic|ductile-gateway|make) [a-z].*")
 _THE_NATS_TOOLS = re.search(r"^## With the nats tools$.*?(?=^## |\Z)", TRACING.read_text(), re.MULTILINE | re.DOTALL)
 assert _THE_NATS_TOOLS
 NATS_TOOLS = [block for block in BLOCKS if block.page == TRACING and block.text in _THE_NATS_TOOLS[0]]
-COMMANDS = typer.main.get_command(app)
+COMMANDS = {"agentic": typer.main.get_command(app), "ductile-gateway": typer.main.get_command(gateway_app)}
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -58,9 +59,7 @@ def flaw(line: str) -> str:
     program, *words = shlex.split(line)
     if program == "make":
         return "" if words[0] in TARGETS else f"no target {words[0]}"
-    if program == "ductile-gateway":
-        return "" if words[0] in gateway_commands.COMMANDS else f"no command {words[0]}"
-    command = COMMANDS
+    command = COMMANDS["ductile-gateway" if words[0] == "ductile" else program]  # handed on
     while words and isinstance(command, TyperGroup):
         name = words.pop(0)
         if name not in command.commands:
@@ -75,9 +74,9 @@ def test_every_block_of_a_page_says_what_it_is() -> None:
 
 
 def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
-    sections = {(block.page, block.heading) for block in SHELL if block.mark != "by-hand"}
+    sections = {(block.page, block.heading) for block in SHELL if block.is_run_here}
     sections -= {(block.page, block.heading) for block in NATS_TOOLS}
-    others = {section for section in sections if section[0] not in (BUS, CONTINUATIONS)}
+    others = {section for section in sections if section[0] not in (BUS, CONTINUATIONS, EVALUATION, SCRIPTS, TOOLS)}
     assert others == {(README, FIVE_MINUTES), (README, OWN_SERVER)}
 
 
@@ -87,7 +86,7 @@ def test_a_command_that_is_shown_exists_with_its_options(place: str, line: str) 
 
 
 def played(page: Path, heading: str | None = None) -> list[Block]:
-    return [b for b in SHELL if b.page == page and heading in (None, b.heading) and b.mark != "by-hand"]
+    return [b for b in SHELL if b.page == page and heading in (None, b.heading) and b.is_run_here]
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ def a_shell(folder: Path, nats_url: str = "", **more: str) -> dict[str, str]:
 
 
 def the_script(cwd: Path) -> Path:
-    (example,) = (block.text for block in blocks(SCRIPTS) if block.language == "yaml")
+    (example,) = (block.text for block in blocks(SCRIPTS) if block.language == "yaml" and not block.mark)
     (cwd / "ask.yaml").write_text(example)
     return cwd / "ask.yaml"
 
@@ -131,7 +130,7 @@ async def test_the_page_on_the_bus_holds_line_by_line(checkout: Path) -> None:
 @nats_cli.needs_nats_cli
 async def test_the_nats_tools_print_what_the_page_on_tracing_shows_of_them(checkout: Path) -> None:
     async with stack(DevOptions(folder=checkout / ".agentic", sync_interval="1s")) as made:
-        commands = [block for block in NATS_TOOLS if block.language == "bash" and block.mark != "by-hand"]
+        commands = [block for block in NATS_TOOLS if block.language == "bash" and block.is_run_here]
         said = await asyncio.to_thread(play, commands, checkout, a_shell(checkout, made.nats.url))
     lines = {_skeleton(line) for line in said.splitlines()}
     shown = [line for block in NATS_TOOLS if block.language == "text" for line in block.text.splitlines()]
@@ -163,6 +162,30 @@ def test_a_tool_that_asks_for_more_can_be_tried_as_the_page_says(checkout: Path)
     said = play(played(CONTINUATIONS), checkout, environ, agentic_dev=f"agentic dev --http-port {port}")
     assert "look-up asks for more first: retrieve 'What does a workplace cost?'" in said
     assert re.search(r"✓  again +look-up ok: It is written: ", said)
+
+
+def test_a_first_tool_is_made_tried_and_used_by_a_run_as_the_page_says(checkout: Path) -> None:
+    port = free_port()
+    written(TOOLS, checkout)
+    environ = a_shell(checkout, AGENTIC_URL=f"http://127.0.0.1:{port}")
+    said = play(played(TOOLS), checkout, environ, agentic_dev=f"agentic dev --http-port {port}")
+    assert "tool words: plugin words, handle (read)" in said
+    assert "advice: " not in said
+    assert re.search(r"✓ step 1 .*words ok: 6 words, the longest is words", said)
+    assert re.search(r"^\d+% /", said, re.MULTILINE), "the disks"
+
+
+def test_the_script_of_the_page_is_checked_as_the_page_says(checkout: Path) -> None:
+    the_script(checkout)
+    assert "✓ ask.yaml: ask, 6 rules (1 frame, 3 plan, 2 reflect)" in play(played(SCRIPTS), checkout, a_shell(checkout))
+
+
+def test_a_first_scenario_passes_as_the_page_says(checkout: Path) -> None:
+    written(EVALUATION, checkout)
+    said = play(played(EVALUATION), checkout, a_shell(checkout))
+    for line in ("✓ lamp        done      2     4 ", "✓ words       done      1     3 "):
+        assert line in said
+    assert "# Decisions" in said
 
 
 OF_THE_BANNER = r"""
@@ -205,5 +228,5 @@ sed -i '1s/$/ || true/' verify-and-rebuild.sh
 
 def test_the_reference_of_scripts_has_every_field() -> None:
     page = SCRIPTS.read_text()
-    fields = {*Rule.model_fields, *Condition.model_fields, *Fault.model_fields, *_ANSWERS}
+    fields = {*Rule.model_fields, *Condition.model_fields, *Fault.model_fields, *ANSWERS}
     assert [field for field in sorted(fields) if f"`{field}`" not in page] == []

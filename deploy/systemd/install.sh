@@ -27,6 +27,7 @@ install -D -m 0644 "$here/sysusers.conf" /etc/sysusers.d/agentic.conf
 systemd-sysusers /etc/sysusers.d/agentic.conf
 install -m 0644 "$here/agentic-loop.service" "$here/ductile-gateway.service" /etc/systemd/system/
 ln -sfn "$(readlink -f "$here/../ductile/plugins")" $program/plugins
+ln -sfn "$(readlink -f "$here/../knowledge")" $program/knowledge
 
 install -d -m 0750 -g agentic-settings /etc/agentic
 if [ -n "$bus" ]; then

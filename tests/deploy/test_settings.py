@@ -1,11 +1,13 @@
 """The settings in deploy/ are read by both services, and fit what they run in."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from agent_service.settings import AgentSettings
+from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.settings import GatewaySettings
 from tests.deploy.inside import agent_inside, gateway_inside
 from tests.deploy.manifests import environment, needs_kubectl, of_kind, pods, rendered
@@ -73,6 +75,32 @@ def test_agents_and_gateways_share_a_store_on_all_servers(tmp_path: Path) -> Non
 def test_a_gateway_that_ends_has_time_for_the_calls_that_it_has_begun(tmp_path: Path) -> None:
     gateway = gateway_inside(OF_COMPOSE, ENVIRON, tmp_path)
     assert float(SERVICES["gateway"]["stop_grace_period"].rstrip("s")) > gateway.grace_s > gateway.timeout_s
+
+
+IN_THE_IMAGE = dict(
+    re.findall(r"^COPY (\S+) (/opt/agentic/\w+)$", Path("deploy/docker/Dockerfile").read_text(), re.MULTILINE)
+)
+"""What of the checkout becomes which folder."""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "compose/agentic.yaml",
+        "kubernetes/base/agentic.yaml",
+        "kubernetes/overlays/try/agentic.yaml",
+        "systemd/agentic.yaml",
+    ],
+)
+def test_no_plugin_that_comes_along_is_left_out(settings: str) -> None:
+    text = (Path("deploy") / settings).read_text(encoding="utf-8")
+    for here, there in IN_THE_IMAGE.items():
+        text = text.replace(there, str(Path(here).resolve()))
+    plugins = yaml.safe_load(text)["gateway"]["plugins"]
+    found = discover_plugins(map(Path, plugins["folders"]), plugins["config"])
+    assert found.left_out == ()
+    assert {"echo", "knowledge"} <= found.plugins.keys()
+    assert Path(str(found.plugins["knowledge"].config["folder"])).is_dir()
 
 
 def loaded(part: str, folder: Path) -> tuple[AgentSettings, GatewaySettings]:

@@ -1,5 +1,7 @@
 """What deploy/nats/prepare.py makes, and keeps when it is run again."""
 
+import grp
+import os
 import re
 import stat
 import subprocess
@@ -64,6 +66,18 @@ def test_its_certificate_is_for_the_names_that_were_given(tmp_path: Path) -> Non
     shown = f"openssl x509 -noout -ext subjectAltName -in {tmp_path / 'nats' / 'tls' / 'server.pem'}"
     names = subprocess.run(shown.split(), capture_output=True, text=True, check=True).stdout
     assert "DNS:bus.example.org, IP Address:10.0.0.7" in names
+
+
+def test_a_server_of_another_user_reads_what_it_needs_by_its_group_and_keeps_its_data_elsewhere(tmp_path: Path) -> None:
+    group, folder = grp.getgrgid(os.getgid() or 1), tmp_path / "nats"
+    prepare(folder, 4222, "--group", group.gr_name, "--store", str(tmp_path / "data"))
+    assert f'STORE = "{tmp_path / "data"}"' in (folder / "here.conf").read_text()
+    parts = [folder, *folder.iterdir(), *folder.glob("tls/*"), *folder.glob("logins/*")]
+    modes = {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in parts}
+    opened = {name for name, mode in modes.items() if mode & stat.S_IRWXG}
+    assert opened == {".", "tls", *SERVERS, "tls/server.pem", "tls/server-key.pem"}
+    assert {(folder / name).stat().st_gid for name in opened} == {group.gr_gid}
+    assert not any(mode & stat.S_IRWXO for name, mode in modes.items() if name in opened)
 
 
 @pytest.mark.attack(97)

@@ -85,12 +85,14 @@ def started(*arguments: str | Path, **environment: str) -> Iterator["subprocess.
         text=True,
         start_new_session=True,
     )
-    try:
-        with process:
+    with process:
+        try:
             yield process
+        finally:
             interrupt(process)
-    finally:
-        process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(WITHIN_S)
+            process.kill()
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:

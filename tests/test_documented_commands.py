@@ -25,6 +25,7 @@ BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "doc
 CONTINUATIONS, TRACING = ROOT / "docs" / "CONTINUATIONS.md", ROOT / "docs" / "TRACING.md"
 EVALUATION, TOOLS = ROOT / "docs" / "EVALUATION.md", ROOT / "docs" / "TOOLS.md"
 FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
+OWN_TOOL = "A tool of your own"
 WITH_A_DUCTILE = {ROOT / "docs" / "DUCTILE.md"}
 """Their commands are tried in tests/ductile."""
 BLOCKS = [block for page in PAGES if page not in WITH_A_DUCTILE for block in blocks(page)]
@@ -77,7 +78,7 @@ def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
     sections = {(block.page, block.heading) for block in SHELL if block.is_run_here}
     sections -= {(block.page, block.heading) for block in NATS_TOOLS}
     others = {section for section in sections if section[0] not in (BUS, CONTINUATIONS, EVALUATION, SCRIPTS, TOOLS)}
-    assert others == {(README, FIVE_MINUTES), (README, OWN_SERVER)}
+    assert others == {(README, FIVE_MINUTES), (README, OWN_SERVER), (README, OWN_TOOL)}
 
 
 @pytest.mark.parametrize(("place", "line"), SHOWN)
@@ -173,6 +174,10 @@ def test_a_first_tool_is_made_tried_and_used_by_a_run_as_the_page_says(checkout:
     assert "advice: " not in said
     assert re.search(r"✓ step 1 .*words ok: 6 words, the longest is words", said)
     assert re.search(r"^\d+% /", said, re.MULTILINE), "the disks"
+
+
+def test_a_tool_of_ones_own_is_made_and_called_as_the_readme_says(checkout: Path) -> None:
+    assert "3 words, the longest is three" in play(played(README, OWN_TOOL), checkout, a_shell(checkout))
 
 
 def test_the_script_of_the_page_is_checked_as_the_page_says(checkout: Path) -> None:

@@ -89,7 +89,10 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
         if root.stat().st_mode & stat.S_IWOTH:
             raise PluginsMisconfigured(f"plugin folder {root}: {_open_to_all(root)}")
         among = [root.resolve()] if (root / MANIFEST).exists() else sorted(root.resolve().iterdir())
-        yield from (path for path in among if _is_for_us(path))
+        plugins = [path for path in among if _is_for_us(path)]
+        if not plugins:
+            log.warning("no plugin is in %s: each is a folder in it, with a %s", root, MANIFEST)
+        yield from plugins
 
 
 def _is_for_us(folder: Path) -> bool:

@@ -53,6 +53,12 @@ def test_of_two_plugins_with_one_name_the_first_is_kept(tmp_path: Path) -> None:
     assert str(second / "one") in found.left_out[0]
 
 
+def test_a_folder_that_holds_no_plugin_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    install(tmp_path / "tools", "one")
+    discover_plugins([tmp_path, tmp_path / "tools"], {})
+    assert [f"no plugin is in {tmp_path}: " in line for line in caplog.messages] == [True]
+
+
 def test_a_plugin_folder_that_is_not_there_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(PluginsMisconfigured, match="nowhere"):
         discover_plugins([tmp_path / "nowhere"], {})

@@ -27,6 +27,8 @@ from agent_service.telling.plain import one_line
 from groundwork.service.errors import Fatal, TryAgain
 
 LOOKS = 5
+PATIENT_LOOKS = 60
+"""On a busy machine the first pages take longer than anybody who asks by hand should wait."""
 LOOK_AGAIN_S = 0.5
 OF_THE_DATABASE = frozenset({JOURNAL, ROW})
 PASSING = frozenset({"behind", "missing"})
@@ -67,16 +69,16 @@ class Verified:
         return "\n".join(lines)
 
 
-async def verify(name: str, config: Path | None) -> Verified:
+async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verified:
     """Check the run that `name` means. Raises NotDone for an unknown one, Misconfigured without a store that can be
     read."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
-        return await verified(kept, await kept.named(name), bus)
+        return await verified(kept, await kept.named(name), bus, looks)
 
 
-async def verified(kept: Records, run_id: str, bus: Artifacts) -> Verified:
+async def verified(kept: Records, run_id: str, bus: Artifacts, looks: int = LOOKS) -> Verified:
     """What is to be said of one run, looked at again while its agent may be about to write."""
-    for look in range(LOOKS):
+    for look in range(looks):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
         verdict = await _look(kept, run_id, bus)
         if not verdict.flaws or any(flaw.kind not in PASSING for flaw in verdict.flaws):

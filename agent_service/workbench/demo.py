@@ -18,7 +18,7 @@ from rich.text import Text
 
 from agent_service.cli.client import Json
 from agent_service.cli.exits import OF_STATUS, Exit
-from agent_service.cli.run_folder import Verified, verify
+from agent_service.cli.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.telling.plain import duration
 from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Story, content, follow, show, tell_the_trail
@@ -91,7 +91,7 @@ class _Demo:
         with _page(self._visited) as url:
             goal = f"fetch web {url} and produce a 2 para critique"
             view = await follow(self.made, goal, self.told, self.entries)
-        verified = await verify(view["run_id"], self.made.config)  # which waits until all of it is written
+        verified = await verify(view["run_id"], self.made.config, looks=PATIENT_LOOKS)
         return _Outcome(view=view, verified=verified, visits=self.visits, crash=self._crash())
 
     def _visited(self) -> None:

@@ -16,7 +16,7 @@ from rich.tree import Tree
 from agent_service.cli.client import Json
 from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.marks import MARKS, UNKNOWN
-from agent_service.cli.run_folder import Verified, verify
+from agent_service.cli.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.telling.plain import one_line
 from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Story, follow, show, tell_the_trail
@@ -78,7 +78,7 @@ async def _play(made: DevStack, told: Story) -> _Outcome:
     told.say(f"the pages are in {shipped('deploy', 'knowledge')}")
     entries: list[Json] = []
     view = await follow(made, GOAL, told, entries)
-    verified = await verify(view["run_id"], made.config)  # which waits until all of it is written
+    verified = await verify(view["run_id"], made.config, looks=PATIENT_LOOKS)
     outcome = _Outcome(view=view, verified=verified, results=tuple(_results(entries)))
     _tell(made, outcome, told)
     return outcome

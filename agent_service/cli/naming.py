@@ -19,6 +19,7 @@ LOOKED_AT = 6
 _PREFIX = "run_"
 _LENGTH = len(_PREFIX) + 26
 _WHOLE = re.compile(_PREFIX + "[0-9A-HJKMNP-TV-Z]{26}")
+_BEGINNING = re.compile(_PREFIX + "([0-7][0-9A-HJKMNP-TV-Z]{0,25})?")
 _LAST_DIGIT = "Z"
 
 
@@ -36,8 +37,13 @@ def is_whole(name: str) -> bool:
 
 
 def bound(name: str) -> str | None:
-    """An id after those of all runs that may be meant; None for after all there are."""
-    return None if name == LAST else _beginning(name).ljust(_LENGTH, _LAST_DIGIT)
+    """An id after those of all runs that may be meant; None for after all there are. Raises NotDone for what no run's
+    id begins with."""
+    if name == LAST:
+        return None
+    if not _BEGINNING.fullmatch(_beginning(name)):
+        raise _none_begins_with(name)
+    return _beginning(name).ljust(_LENGTH, _LAST_DIGIT)
 
 
 def meant(name: str, newest: Sequence[Candidate]) -> str:
@@ -45,12 +51,19 @@ def meant(name: str, newest: Sequence[Candidate]) -> str:
     several."""
     fitting = [run for run in newest if name == LAST or run.run_id.startswith(_beginning(name))]
     if not fitting:
-        text = "there is no run yet" if name == LAST else f"no run begins with {name}: `agentic runs` lists them"
-        raise NotDone(text, Exit.NOT_FOUND, {"code": "unknown_run"})
+        raise _no_run("there is no run yet") if name == LAST else _none_begins_with(name)
     same = [run for run in fitting if run.run_id == _beginning(name)]
     if len(fitting) > 1 and not same and name != LAST:
         raise NotDone(_several(name, fitting), Exit.USAGE, {"code": "ambiguous_run"})
     return (same or fitting)[0].run_id
+
+
+def _none_begins_with(name: str) -> NotDone:
+    return _no_run(f"no run begins with {one_line(name, 60)}: `agentic runs` lists them")
+
+
+def _no_run(text: str) -> NotDone:
+    return NotDone(text, Exit.NOT_FOUND, {"code": "unknown_run"})
 
 
 def _beginning(name: str) -> str:

@@ -49,5 +49,12 @@ def test_a_name_of_no_run_is_not_found(name: str, newest: list[Candidate]) -> No
     assert (refused.value.exit_code, refused.value.facts["code"]) == (Exit.NOT_FOUND, "unknown_run")
 
 
+@pytest.mark.parametrize("name", ["nosuch", "8", IDS[0] + "0", "01M8/.."])
+def test_what_no_id_begins_with_is_no_run_without_asking(name: str) -> None:
+    with pytest.raises(NotDone, match="no run begins with") as refused:
+        bound(name)
+    assert refused.value.exit_code == Exit.NOT_FOUND
+
+
 def test_a_whole_id_is_told_from_a_beginning() -> None:
     assert [is_whole(name) for name in (IDS[0], IDS[0][:-1], "last", "run_1")] == [True, False, False, False]

@@ -93,7 +93,7 @@ def _problems(error: Misconfigured) -> tuple[str, ...]:
 
 def _line(check: Finding) -> Text:
     sign, colour = SIGNS[check.mark]
-    line = Text.assemble((f"{sign} ", colour), (f"{check.name:<14}", "bold"), one_line(check.text, 1000))
+    line = Text.assemble((f"{sign} ", colour), (f"{check.name:<15} ", "bold"), one_line(check.text, 1000))
     if check.remedy:
         line.append(f" → {check.remedy}", style=colour)
     return line

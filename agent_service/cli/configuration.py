@@ -1,5 +1,6 @@
 """Which configuration file a command uses when none is named."""
 
+import os
 from pathlib import Path
 
 OWN = Path("agentic.yaml")
@@ -12,8 +13,9 @@ def own(named: Path | None) -> Path | None:
 
 
 def nearby(named: Path | None) -> Path | None:
-    """For what only looks: also the file of `agentic dev` in this folder."""
-    return _first(named, OWN, OF_DEV)
+    """For what only looks: also the file of `agentic dev` in this folder; that comes first where ours names no bus, as
+    `agentic init` writes it for `agentic dev`."""
+    return _first(named, *((OWN, OF_DEV) if _names_a_bus(OWN) else (OF_DEV, OWN)))
 
 
 def told(path: Path | None) -> str:
@@ -23,3 +25,17 @@ def told(path: Path | None) -> str:
 
 def _first(named: Path | None, *found: Path) -> Path | None:
     return named or next((path for path in found if path.is_file()), None)
+
+
+def _names_a_bus(path: Path) -> bool:
+    """Also where it cannot be read, which is told by who reads it in earnest."""
+    from groundwork.service.strict_yaml import NotYaml, parse
+
+    if any(name.startswith("AGENT_NATS__") for name in os.environ):
+        return True
+    try:
+        content = parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml):
+        return True
+    agent = content.get("agent") if isinstance(content, dict) else None
+    return not isinstance(content, dict) or "nats" in content or (isinstance(agent, dict) and "nats" in agent)

@@ -11,6 +11,7 @@ from agent_service.cli import (
     backups,
     beside_ductile,
     dlq,
+    init,
     integrity,
     keys,
     local,
@@ -42,6 +43,7 @@ app.add_typer(integrity.commands)
 app.add_typer(backups.commands)
 app.add_typer(trying.commands)
 app.add_typer(pruning.commands)
+app.add_typer(init.commands)
 app.add_typer(local.commands)
 app.add_typer(beside_ductile.commands)
 app.add_typer(dlq.commands, name="dlq", rich_help_panel=local.PANEL_FILES)
@@ -57,7 +59,7 @@ def about(
 ) -> None:
     """Durable, goal-directed runs on a NATS bus.
 
-    Begin with `agentic dev`, or `agentic demo`. Exit codes are in docs/CONFIGURATION.md.
+    Begin with `agentic dev`, or `agentic init`. Exit codes are in docs/CONFIGURATION.md.
     """
     if version:
         from groundwork.service.installed import installed_version

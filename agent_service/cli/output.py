@@ -94,6 +94,12 @@ def complain(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 # the one way out for complaints
 
 
+def asked(prompt: str) -> str:
+    """What is answered to a question on standard error. Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
+    print(f"{prompt}> ", end="", file=sys.stderr, flush=True)  # noqa: T201 # see `complain`
+    return input().strip()
+
+
 def forget_stdout() -> None:
     """Let nothing more be written there, so that the interpreter does not complain while it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

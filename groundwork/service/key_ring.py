@@ -154,7 +154,7 @@ def write(path: Path, keys: Sequence[Key]) -> None:
     _store(private_file.write, path, keys)
 
 
-def _store(how: Callable[[Path, str], None], path: Path, keys: Sequence[Key]) -> None:
+def _store(how: Callable[[Path, str], object], path: Path, keys: Sequence[Key]) -> None:
     text = "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
     try:
         how(path, text)

@@ -15,14 +15,17 @@ def write(path: Path, text: str) -> None:
     _written_beside(path, text).replace(path)
 
 
-def create(path: Path, text: str) -> None:
-    """The same, unless there is such a file: of several processes at the same time one makes it. Raises OSError."""
+def create(path: Path, text: str) -> bool:
+    """The same, unless there is such a file: of several processes at the same time one makes it, and is told so.
+    Raises OSError."""
     beside = _written_beside(path, text)
     try:
-        with suppress(FileExistsError):
-            path.hardlink_to(beside)
+        path.hardlink_to(beside)
+    except FileExistsError:
+        return False
     finally:
         beside.unlink()
+    return True
 
 
 def _written_beside(path: Path, text: str) -> Path:

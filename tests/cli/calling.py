@@ -73,11 +73,11 @@ def agentic_here(*arguments: str | Path, **environment: str) -> Called:
 
 
 @contextmanager
-def started(*arguments: str | Path, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+def started(*arguments: str | Path, cwd: str | Path = ROOT, **environment: str) -> Iterator["subprocess.Popen[str]"]:
     """A call that goes on, in a process group of its own; ended at the end, if it has not ended by itself."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
-        cwd=ROOT,
+        cwd=cwd,
         env=clean(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,0 +1,249 @@
+"""`agentic init` asks three questions and writes a settings file that both services can start with."""
+
+import io
+import json
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_service.settings
+import ductile_gateway.settings
+from agent_service.settings import AgentSettings
+from ductile_gateway.settings import GatewaySettings
+from tests.cli.calling import COMMAND, Called, agentic, agentic_here, clean, started
+
+A_SECRET = "a-secret-of-some-length"  # noqa: S105 - of these tests
+VARIABLES = dict.fromkeys(("NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN", "MY_KEY"), A_SECRET)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", *VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "secret").write_text(A_SECRET)
+    (tmp_path / "script.yaml").write_text("name: mine\nrules: []\n")
+    return tmp_path
+
+
+def answered(*lines: str) -> Called:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        return agentic_here("init")
+
+
+def silently(*options: str) -> Called:
+    called = agentic_here("init", "--yes", *options)
+    assert called.code == 0, called.err
+    return called
+
+
+def loaded(environ: dict[str, str] = VARIABLES) -> tuple[AgentSettings, GatewaySettings]:
+    """What both services make of the file."""
+    file = Path("agentic.yaml")
+    return agent_service.settings.load(file, environ), ductile_gateway.settings.load(file, environ)
+
+
+def test_who_only_presses_enter_has_what_agentic_dev_runs_with() -> None:
+    called = answered("", "", "")
+    assert called.code == 0
+    assert ["agentic dev" in called.out, "agentic setup" in called.out] == [True, False]
+    agent, gateway = loaded()
+    assert (agent.model.provider, agent.model.script, agent.nats) == ("scripted", None, AgentSettings().nats)
+    assert (gateway.runner, gateway.plugins.folders) == ("plugins", ())
+
+
+def test_the_file_is_for_its_owner_alone_and_is_never_overwritten() -> None:
+    silently()
+    assert stat.S_IMODE(Path("agentic.yaml").stat().st_mode) == 0o600
+    before = Path("agentic.yaml").read_text()
+    refused = agentic_here("init", "--yes", "--model", "anthropic")
+    assert (refused.code, "is there already" in refused.err) == (6, True)
+    assert Path("agentic.yaml").read_text() == before
+    silently("--config", "other.yaml")
+
+
+def test_every_answer_can_be_an_option() -> None:
+    silently(
+        *("--nats", "tls://bus:4222,bus2:4222", "--login", "user:me", "--login-secret", "NATS_PASSWORD"),
+        *("--model", "openai/qwen3:32b", "--model-url", "http://127.0.0.1:11434/v1", "--model-key", "secret"),
+        *("--tools", "http://127.0.0.1:8080", "--tools-token", "secret"),
+    )
+    agent, gateway = loaded()
+    assert agent.nats.urls == ("tls://bus:4222", "nats://bus2:4222")
+    assert agent.nats == gateway.nats
+    assert (agent.nats.user, agent.nats.secrets()) == ("me", (A_SECRET,))
+    assert (agent.model.model, agent.model.base_url) == ("qwen3:32b", "http://127.0.0.1:11434/v1")
+    assert agent.model.secrets() == (A_SECRET,)
+    assert gateway.runner == "ductile"
+    assert gateway.ductile
+    assert (gateway.ductile.url, gateway.ductile.secrets()) == ("http://127.0.0.1:8080", (A_SECRET,))
+    assert A_SECRET not in Path("agentic.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("login", "place", "wanted"),
+    [
+        ("token", "NATS_TOKEN", {"token": A_SECRET}),
+        ("token", "secret", {"token": A_SECRET}),
+        ("creds:secret", None, {"creds_file": "secret"}),
+        ("nkey:secret", None, {"nkey_seed_file": "secret"}),
+        ("user:on", "NATS_PASSWORD", {"user": "on", "password": A_SECRET}),
+        ("none", None, {}),
+    ],
+)
+def test_each_way_to_log_in_is_what_is_told_to_the_server(
+    login: str, place: str | None, wanted: dict[str, Any]
+) -> None:
+    silently("--nats", "bus:4222", "--login", login, *(("--login-secret", place) if place else ()))
+    nats = loaded()[0].nats
+    told = {name: getattr(nats, name) for name in ("creds_file", "nkey_seed_file", "user", "password", "token")}
+    shown = {
+        name: getattr(value, "get_secret_value", lambda v=value: str(v))() for name, value in told.items() if value
+    }
+    assert shown == wanted
+
+
+def test_a_login_in_the_address_is_not_asked_for_again() -> None:
+    called = answered("nats://me:a-long-password@bus:4222", "", "")
+    assert (called.code, "log in" in called.err) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ("script", ("scripted", None, None)),
+        ("script.yaml", ("scripted", None, Path("script.yaml"))),
+        ("anthropic", ("anthropic", None, None)),
+        ("anthropic/claude-opus-5", ("anthropic", "claude-opus-5", None)),
+        ("openai/gpt-5", ("openai", "gpt-5", None)),
+    ],
+)
+def test_each_model_is_the_one_that_is_asked(answer: str, wanted: tuple[Any, ...]) -> None:
+    silently("--model", answer)
+    model = loaded()[0].model
+    assert (model.provider, model.model, model.script) == wanted
+
+
+def test_the_key_of_another_variable_is_that_of_the_model_and_is_told_where_it_is_not_set() -> None:
+    called = silently("--model", "anthropic", "--model-key", "MY_KEY")
+    assert "export MY_KEY=" in called.out
+    assert loaded()[0].model.secrets() == (A_SECRET,)
+
+
+def test_claude_is_proposed_where_its_key_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", A_SECRET)
+    called = silently()
+    assert "export" not in called.out
+    assert loaded()[0].model.provider == "anthropic"
+
+
+def test_a_folder_for_tools_is_made_and_looked_at_again_when_it_changes() -> None:
+    silently("--tools", "my tools")
+    plugins = loaded()[1].plugins
+    assert (plugins.folders, plugins.reload, Path("my tools").is_dir()) == ((Path("my tools"),), True, True)
+
+
+def test_a_bus_of_ones_own_has_the_samples_until_there_are_other_tools() -> None:
+    silently("--nats", "nats://127.0.0.1:4222")
+    (samples,) = loaded()[1].plugins.folders
+    assert (samples / "echo" / "manifest.yaml").is_file()
+
+
+WRONG = [
+    ("--nats", "bus:99999"),
+    ("--nats", "http://bus"),
+    ("--login", "user"),
+    ("--login", "creds:nowhere"),
+    ("--login-secret", A_SECRET),
+    ("--model", "gpt-5"),
+    ("--model", "openai"),
+    ("--model", "nowhere.yaml"),
+    ("--model-url", "ftp://models"),
+    ("--model-key", A_SECRET),
+    ("--tools", "secret"),
+    ("--tools", "http://ductile.example.org"),
+    ("--tools-token", "nowhere"),
+]
+
+
+@pytest.mark.parametrize(("option", "value"), WRONG)
+def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written(option: str, value: str) -> None:
+    needed = {"--nats": "bus:4222", "--login": "token", "--login-secret": "NATS_TOKEN", "--model": "anthropic"}
+    needed |= {"--model-url": "https://models", "--tools": "http://127.0.0.1:1", "--tools-token": "DUCTILE_TOKEN"}
+    options = [part for pair in (needed | {option: value}).items() for part in pair]
+    called = agentic_here("init", "--yes", *options)
+    assert (called.code, option in called.err) == (2, True)
+    assert A_SECRET not in called.err
+    assert not Path("agentic.yaml").exists()
+
+
+def test_an_answer_that_cannot_be_meant_is_asked_for_again() -> None:
+    called = answered("bus:99999", "bus:4222", "token", A_SECRET, "NATS_TOKEN", "script", "none")
+    assert called.code == 0
+    assert "not the secret" in called.err
+    assert A_SECRET not in called.err
+    assert loaded()[0].nats.secrets() == (A_SECRET,)
+
+
+def test_where_nobody_answers_nothing_is_written_and_it_says_how_to_do_without() -> None:
+    called = answered("bus:4222")
+    assert (called.code, "--yes" in called.err, Path("agentic.yaml").exists()) == (130, True, False)
+
+
+def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
+    command = [*COMMAND, "init"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, env=clean({}), stdin=pipe, stderr=pipe, stdout=pipe) as process:
+        assert process.stderr
+        while not process.stderr.readline().startswith(b"     ADDRESS"):
+            pass
+        process.stderr.read(len("   [embedded] > "))
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(20) == 130
+    assert b"is not written" in said
+    assert b"Traceback" not in said
+    assert {path.name for path in folder.iterdir()} == {"script.yaml", "secret"}
+
+
+COMMENTED = re.compile(r"^( *)# ( *[a-z_]+:(?: .*)?)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--nats", "bus:4222", "--model", "openai/x", "--model-url", "http://[::1]:1")]
+)
+def test_what_it_has_in_comments_are_settings_too(options: tuple[str, ...]) -> None:
+    silently(*options)
+    text = Path("agentic.yaml").read_text().replace("/run/secrets/agentic", "secret")
+    Path("agentic.yaml").write_text(COMMENTED.sub(r"\1\2", text))
+    assert len(COMMENTED.findall(text)) >= 5
+    loaded({"ANTHROPIC_API_KEY": A_SECRET})
+
+
+def test_programs_are_told_what_to_do_next_in_json() -> None:
+    told = silently("--json", "--nats", "bus:4222", "--model", "anthropic", "--config", "a b.yaml").document
+    assert told["config"] == "a b.yaml"
+    assert told["first"] == ["export ANTHROPIC_API_KEY=..."]
+    assert all("--config 'a b.yaml'" in command for command in told["next"][:4])
+
+
+@pytest.fixture
+def dev(folder: Path) -> Iterator[str]:
+    silently("--tools", "tools")
+    with started("dev", "--json", "--http-port", "0", cwd=folder) as process:
+        assert process.stdout
+        yield json.loads(process.stdout.readline())["url"]
+
+
+def test_agentic_dev_runs_with_it_and_doctor_finds_nothing_wrong(folder: Path, dev: str) -> None:
+    checked = agentic("doctor", "--url", dev, cwd=folder)
+    assert (checked.code, "✗" in checked.out) == (0, False), checked.out
+    assert "✓ tools" in checked.out
+    assert agentic("run", "--url", dev, "say it back", cwd=folder).code == 0

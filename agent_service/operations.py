@@ -6,7 +6,6 @@ Loaded when callers are let in, for it takes time to load.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent_service.api.calls import Readiness
 from agent_service.api.dead_letters import DeadLetterCalls
 from agent_service.api.draining import DrainCalls
 from agent_service.api.health import HealthCalls, Look, Part
@@ -14,6 +13,7 @@ from agent_service.api.inbox import InboxCalls
 from agent_service.api.inspection import Inspection
 from agent_service.api.operations import Operations
 from agent_service.api.pruning import PruneCalls
+from agent_service.api.service import Readiness
 from agent_service.api.stopping import StoppingCalls
 from agent_service.api.switch import Switch
 from agent_service.api.tools import ToolCalls

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from agent_service.api import requests
 from agent_service.api.refusals import Refusal
@@ -38,24 +38,16 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
 
 def documented(model: type[BaseModel]) -> dict[str, Any]:
     """The body as OpenAPI describes it, for a route that takes it by `body_of`."""
-    schema = model.model_json_schema()
-    shown = _inlined(schema, schema.pop("$defs", {}))
-    return {
-        "requestBody": {"required": bool({"required", "anyOf"} & schema.keys()), "content": {JSON: {"schema": shown}}}
-    }
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": not _may_be_empty(model), "content": {JSON: {"schema": schema}}}}
 
 
-def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
-    """`part` of a schema without references: OpenAPI would look for their targets elsewhere."""
-    match part:
-        case {"$ref": str(reference), **beside}:
-            target = definitions[reference.rpartition("/")[2]]
-            return _inlined(target, definitions) | _inlined(beside, definitions)
-        case dict():
-            return {name: _inlined(value, definitions) for name, value in part.items()}
-        case list():
-            return [_inlined(value, definitions) for value in part]
-    return part
+def _may_be_empty(model: type[BaseModel]) -> bool:
+    try:
+        model()
+    except ValidationError:
+        return False
+    return True
 
 
 def _check_headers(request: Request) -> None:

@@ -19,9 +19,9 @@ from schemas.fields import Instant
 from schemas.headers import RUN_ID
 
 MOST_BODY = 64 * 1024
+"""Bytes of a message that a list shows."""
 READ_AT_ONCE = 4
 """Refused messages, each of up to a megabyte."""
-"""Bytes of a message that a list shows."""
 WITHIN_S = 5.0
 
 Number = Annotated[int, Path(ge=1, lt=2**53)]
@@ -44,13 +44,16 @@ class Letters(Protocol):
 
 
 class LetterQuery(BaseModel):
-    """Which letters: after which number, how many, and whether only those that nobody has dealt with."""
+    """Which letters."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     cursor: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """`next_cursor` of the page before."""
     limit: Annotated[int, Field(ge=1, le=100)] = 20
+    """How many of them, at most."""
     open: bool = False
+    """Only those that nobody has dealt with."""
 
 
 class SettledView(View):

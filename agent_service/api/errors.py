@@ -38,10 +38,24 @@ _OF_THE_FRAMEWORK: dict[int, tuple[Code, str]] = {
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These errors and any other, as OpenAPI describes them."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
-    meanings = {status: _MEANINGS[status] for status in statuses} | {"default": "Refused, or failed"}
-    return {status: {"description": meaning, "content": content} for status, meaning in meanings.items()}
+    """These errors and any other, as a call of the OpenAPI document refers to them."""
+    which: tuple[int | str, ...] = (*statuses, "default")
+    return {status: {"$ref": f"#/components/responses/{_name(status)}"} for status in which}
+
+
+def problems() -> dict[str, Any]:
+    """What `documented` refers to, each with an example."""
+    return {_name(status): _problem(meaning, Refusal(*refused)) for status, (meaning, refused) in _MEANINGS.items()}
+
+
+def _name(status: int | str) -> str:
+    return f"Problem{status}" if isinstance(status, int) else "Problem"
+
+
+def _problem(meaning: str, refusal: Refusal) -> dict[str, Any]:
+    example = refusal.body() | {"instance": "urn:uuid:5a5f3ba6-5fd5-4a21-9a28-3a6b8b4a6e0f"}
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {"description": meaning, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
 
 
 def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -101,17 +115,31 @@ async def _broken(request: Request, _: Exception) -> JSONResponse:
     return answer(broken(), request.scope, HARDENED)
 
 
-_MEANINGS = {
-    400: "The body is not strict JSON",
-    401: "No token of this service was sent",
-    403: "The token has not the scope that this call needs",
-    404: "There is no such run or file",
-    408: "The body came too slowly",
-    409: "The run stands in the way",
-    410: "The run is kept no longer",
-    413: "The body is too large",
-    415: "The body is no plain JSON",
-    422: "A field does not fit, or asks for more than is granted",
-    429: "Too many event streams are open",
-    503: "Nothing was stored: come back later",
+_MEANINGS: dict[int | str, tuple[str, tuple[int, Code, str]]] = {
+    400: ("The body is not strict JSON", (400, "not_json", "the body is not JSON: expected value at line 1 column 1")),
+    401: (
+        "No token of this service was sent",
+        (401, "unauthorized", "send `Authorization: Bearer <token>` with a token of this service"),
+    ),
+    403: (
+        "The token has not the scope that this call needs",
+        (403, "forbidden", "token dashboard has no scope `control`"),
+    ),
+    404: ("There is no such thing", (404, "unknown_run", "there is no run of this id")),
+    408: ("The body came too slowly", (408, "too_slow", "the body came too slowly")),
+    409: ("It stands otherwise", (409, "run_has_ended", "the run has ended already: it is done")),
+    410: ("The run is kept no longer", (410, "gone", "the run was kept for 90 days after its end")),
+    413: ("The body is too large", (413, "too_large", "the body has more than 262144 bytes")),
+    415: ("The body is no plain JSON", (415, "not_json", "send JSON, with `Content-Type: application/json`")),
+    422: ("A field does not fit, or asks for more than is granted", (422, "invalid", "goal: must not be blank")),
+    429: (
+        "A quota is spent, or too many event streams are open",
+        (429, "too_many_streams", "16 event streams are open for this token: close one, or come back later"),
+    ),
+    503: (
+        "Nothing was stored: come back later",
+        (503, "try_again", "not done, and nothing was stored: the bus is away"),
+    ),
+    "default": ("Refused, or failed", (500, "broken", "the agent failed at this request; its log says how")),
 }
+"""What a status means, and an example of it: its code and its detail."""

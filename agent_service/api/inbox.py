@@ -30,11 +30,12 @@ log = logging.getLogger(__name__)
 
 
 class InboxQuery(BaseModel):
-    """How many of what waits, the newest."""
+    """Which of what waits."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     limit: Annotated[int, Field(ge=1, le=200)] = 100
+    """How many of it, at most: the newest."""
 
 
 class DismissAnswer(View):

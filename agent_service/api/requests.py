@@ -45,7 +45,9 @@ V = TypeVar("V")
 
 
 class _Sent(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    """Their docstrings and those of their fields are the API's documentation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     by: Annotated[Text, Field(max_length=200)] | None = None
     """Who asks, in the caller's own word: kept beside what is known of the caller, and believed by nobody."""
@@ -61,8 +63,11 @@ class WakeRequest(_Sent):
     """Pursue a goal. The same `wake_id` with the same body always names the same run; without one, one is made."""
 
     wake_id: Id | None = None
+    """A name of the caller's choice, for ever: what is sent again under it begins nothing new."""
     goal: Goal
+    """What is to be reached, in words: not blank, 32 KiB at most."""
     context: Context = Field(default_factory=dict)
+    """What is good to know for it."""
     constraints: CallerConstraints = CallerConstraints()
     callback: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s/?#@\\]+([/?#]\S*)?$")] | None = None
     """An HTTP(S) address, without a login in it, that is told how the run goes on."""
@@ -92,21 +97,31 @@ class Nothing(_Sent):
 
 
 class StopRequest(_Sent):
+    """Stop everything."""
+
     reason: Annotated[Text, Field(max_length=1024)] | None = None
+    """Why, for whoever finds it stopped."""
 
 
 class DrainRequest(_Sent):
+    """End this process in good order."""
+
     within_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     """How long what is in hand may take, in seconds; the rest is given up."""
 
 
 class PruneRequest(_Sent):
+    """Have runs go whose time is over."""
+
     dry_run: bool = False
     """Only say what would go."""
 
 
 class CancelRequest(_Sent):
+    """End the run."""
+
     reason: Annotated[Text, Field(max_length=1024)] | None = None
+    """Why, for its journal and its ending."""
 
     def cancel(self, run_id: str) -> Cancel:
         return Cancel(run_id=run_id, reason=self.reason, by=self.by)
@@ -116,6 +131,7 @@ class _Spoken(_Sent):
     """What a person says to a run. The same `signal_id` is heard once; without one, one is made."""
 
     signal_id: Id | None = None
+    """A name of the caller's choice: what is sent again under it is heard once."""
 
     def _signal(self, run_id: str, kind: SignalKind, **said: Any) -> Signal:
         signal_id = self.signal_id or f"signal-{uuid4()}"
@@ -127,10 +143,15 @@ class SignalRequest(_Spoken):
 
     kind: SignalKind
     outcome: Annotated[Outcome | None, Field(validate_default=True)] = None
+    """Of an `answer` about a write in doubt: it `ran`, it `did_not_run`, or the run may `look`."""
     message: Annotated[Said | None, Field(validate_default=True)] = None
+    """What is said; a `message` needs it, and an `answer` without an outcome."""
     constraints: Annotated[CallerConstraints | None, Field(validate_default=True)] = None
+    """The limits from now on; `raise_budget` needs some."""
     step: Annotated[Count | None, Field(validate_default=True)] = None
+    """Of `approve` and `reject`: the step that is decided."""
     arguments_hash: Annotated[ArgumentsHash | None, Field(validate_default=True)] = None
+    """Of `approve`, which needs it, and of `reject`: that of `asks` in the view of the run."""
 
     @field_validator("outcome", "message", "constraints", "step", "arguments_hash")
     @classmethod
@@ -179,10 +200,9 @@ class AnswerRequest(_Spoken):
     it `did_not_run`, or the run may `look`; then `answer` may be left out.
     """
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["answer"]}, {"required": ["outcome"]}]})
-
     outcome: Outcome | None = None
     answer: Annotated[Said | None, Field(validate_default=True)] = None
+    """Is needed, unless `outcome` says it all."""
     constraints: CallerConstraints | None = None
 
     @field_validator("answer")

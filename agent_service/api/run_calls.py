@@ -57,26 +57,32 @@ log = logging.getLogger(__name__)
 
 
 class PageQuery(BaseModel):
-    """Which runs, how many, and after which page. A run is listed if all that is asked applies to it.
+    """Which runs, how many, and after which page. A run is listed if all that is asked applies to it."""
 
-    `status` may come several times, for any of them; `state` is the same, by the word of earlier versions. `text` is in
-    the goal, the summary or the run id; `tool` was used by a step, or is to be. `since` is when the run was accepted at
-    the earliest, `until` is later than that. `wake_id` is what whoever asked named the run, `caller` who that was.
-    """
-
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     status: tuple[Status, ...] = ()
+    """Of any of these; may come several times."""
     state: Annotated[tuple[Status, ...], Field(json_schema_extra={"deprecated": True})] = ()
+    """The same, by the word of earlier versions."""
     text: Annotated[str, Field(max_length=200)] = ""
+    """Is in the goal, the summary or the run id."""
     tool: Annotated[str, Field(max_length=200)] = ""
+    """Was used by a step, or is to be."""
     since: Instant | None = None
+    """Accepted at this instant or later."""
     until: Instant | None = None
+    """Accepted before this instant."""
     wake_id: Annotated[str, Field(max_length=128)] = ""
+    """What whoever asked for it named it."""
     caller: Annotated[str, Field(max_length=200)] = ""
+    """Who asked for it, such as `token ci`."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: Annotated[str | None, Field(pattern=CURSOR, description="`next_cursor` of the page before.")] = None
-    before: Annotated[str | None, Field(pattern=CURSOR, description="Any id, of a run or not: those below it.")] = None
+    """How many of them, at most."""
+    cursor: Annotated[str | None, Field(pattern=CURSOR)] = None
+    """`next_cursor` of the page before."""
+    before: Annotated[str | None, Field(pattern=CURSOR)] = None
+    """Any id, of a run or not: those below it."""
 
     @property
     def below(self) -> str | None:
@@ -89,12 +95,14 @@ class PageQuery(BaseModel):
 
 
 class StretchQuery(BaseModel):
-    """Which entries of a journal: after which number, and how many."""
+    """Which entries of a journal."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     after: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """Those after the entry of this number: `next_after` of the page before."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    """How many of them, at most."""
 
 
 class FileLine(BaseModel):
@@ -153,7 +161,7 @@ class RunCalls:
         return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.below)
 
     async def count_runs(self) -> RunCounts:
-        """How many runs there are of each state, and what of them needs somebody."""
+        """How many runs there are of each status, and what of them needs somebody."""
         return await self._desk.counts()
 
     async def show_run(self, run_id: str, http: Request, wait: Wait = 0.0) -> RunView:

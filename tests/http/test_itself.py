@@ -1,7 +1,6 @@
 """What the service says of itself."""
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +10,10 @@ import httpx2
 import pytest
 from fastapi import Response
 
-from agent_service.api.calls import ServiceCalls, create_app
+from agent_service.api.calls import create_app
+from agent_service.api.service import ServiceCalls
 from agent_service.settings import AgentSettings
 from tests.http.house import House, no_metrics
-
-UNLISTED = ("/", "/page/{path:path}", "/docs", "/openapi.json")
-"""For people in a browser, and the document itself."""
 
 
 async def test_the_process_lives(house: House) -> None:
@@ -52,33 +49,6 @@ async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
     response = Response()
     answer = await ServiceCalls(house.app, hanging, store="", metrics=no_metrics, ready_within_s=0.01).readyz(response)
     assert (response.status_code, answer.ready) == (503, False)
-
-
-async def test_the_openapi_document_is_whole(client: httpx2.AsyncClient, house: House) -> None:
-    document = (await client.get("/openapi.json")).json()
-    assert document["openapi"].startswith("3.1")
-    shown = {(method.upper(), path) for path, calls in document["paths"].items() for method in calls}
-    assert shown == {(m, p.replace(":path", "")) for m, p in house.table() if p not in UNLISTED}
-
-
-async def test_every_reference_of_the_openapi_document_leads_somewhere(client: httpx2.AsyncClient) -> None:
-    text = (await client.get("/openapi.json")).text
-    document = json.loads(text)
-    for reference in set(re.findall(r'"\$ref":"#/([^"]+)"', text)):
-        place: Any = document
-        for part in reference.split("/"):
-            place = place[part]
-
-
-async def test_every_call_that_takes_a_body_describes_it(client: httpx2.AsyncClient) -> None:
-    document = (await client.get("/openapi.json")).json()
-    may_be_empty = ("/cancel", "/dismiss", "/retry", "/discard", "/stop-all", "/go-on", "/drain", "/prune")
-    for path, calls in document["paths"].items():
-        if "post" in calls:
-            body = calls["post"]["requestBody"]
-            assert body["content"].keys() == {"application/json"}
-            assert body["required"] == (not path.endswith(may_be_empty))
-            assert {"400", "401", "403", "413", "415", "422", "503"} <= calls["post"]["responses"].keys()
 
 
 async def test_the_docs_page_needs_nothing_from_elsewhere_and_no_script(client: httpx2.AsyncClient) -> None:

@@ -1,7 +1,6 @@
 """What is not served is a problem (RFC 9457) that names all that has to change, and can be found in the log."""
 
 import ast
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,13 +108,3 @@ def literals() -> Iterator[str]:
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield node.value
-
-
-async def test_the_document_describes_every_refusal_as_a_problem(client: httpx2.AsyncClient) -> None:
-    document = (await client.get("/openapi.json")).json()
-    for calls in document["paths"].values():
-        for call in calls.values():
-            refused = [answer for status, answer in call["responses"].items() if status == "default" or status >= "4"]
-            assert refused
-            assert all(answer["content"].keys() == {MEDIA_TYPE} for answer in refused)
-    assert json.dumps(document).count('"Problem"') >= 1

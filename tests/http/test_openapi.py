@@ -1,0 +1,126 @@
+"""The OpenAPI document is valid, whole and true: what programs are generated from it can call the agent."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx2
+import jsonschema_rs
+import pytest
+
+from agent_service.api import requests
+from agent_service.api.openapi import EXAMPLES, TAKEN, Json, Tag
+from agent_service.api.problems import MEDIA_TYPE
+from tests.http.house import House
+
+UNLISTED = ("/", "/page/{path:path}", "/docs", "/openapi.json")
+"""For people in a browser, and the document itself."""
+OPENAPI = json.loads(Path(__file__).with_name("openapi-3.1.schema.json").read_bytes())
+NO_EXAMPLE = {"download_file", "follow_all", "metrics"}
+
+
+@pytest.fixture
+async def document(client: httpx2.AsyncClient) -> Json:
+    told: Json = (await client.get("/openapi.json")).json()
+    return told
+
+
+def calls(document: Json) -> dict[str, Json]:
+    """Every call, by its name; no two have one."""
+    listed = [call for methods in document["paths"].values() for call in methods.values()]
+    named = {call["operationId"]: call for call in listed}
+    assert len(named) == len(listed)
+    return named
+
+
+def fits(document: Json, schema: Json) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for({**schema, "components": document["components"]}, validate_formats=True)
+
+
+async def test_it_is_an_openapi_document(document: Json) -> None:
+    jsonschema_rs.validator_for(OPENAPI).validate(document)
+
+
+async def test_it_has_every_call(document: Json, house: House) -> None:
+    shown = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert shown == {(m, p.replace(":path", "")) for m, p in house.table() if p not in UNLISTED}
+
+
+async def test_every_reference_leads_somewhere(document: Json) -> None:
+    for reference in references(document):
+        place: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            place = place[part]
+
+
+def references(part: Any) -> set[str]:
+    if isinstance(part, list):
+        return set().union(*map(references, part))
+    if isinstance(part, dict):
+        own = {part["$ref"]} if isinstance(part.get("$ref"), str) else set()
+        return own.union(*map(references, part.values()))
+    return set()
+
+
+async def test_every_call_says_what_it_is_about_what_it_does_and_what_it_needs(document: Json) -> None:
+    assert [tag["name"] for tag in document["tags"]] == list(get_args(Tag))
+    for name, call in calls(document).items():
+        assert set(call["tags"]) < set(get_args(Tag)), name
+        assert 10 < len(call["summary"]) < 120, name
+        assert call["security"] == [] or call["security"][0]["token"], name
+        for parameter in call.get("parameters", ()):
+            assert parameter.get("description"), (name, parameter["name"])
+        for status, answer in call["responses"].items():
+            assert "$ref" in answer or answer["description"] != "Successful Response", (name, status)
+
+
+async def test_every_refusal_is_described_as_a_problem_with_an_example(document: Json) -> None:
+    problems = document["components"]["responses"]
+    for name, call in calls(document).items():
+        refused = {s: a for s, a in call["responses"].items() if s == "default" or s >= "4"}
+        assert "default" in refused, name
+        refused.pop("503") if name == "readyz" else None
+        for status, answer in refused.items():
+            kind = problems[answer["$ref"].rpartition("/")[2]]["content"][MEDIA_TYPE]
+            fits(document, kind["schema"]).validate(kind["example"])
+            assert status in ("default", str(kind["example"]["status"]))
+
+
+async def test_every_call_that_takes_a_body_describes_it(document: Json) -> None:
+    may_be_empty = {
+        *("cancel_run", "dismiss_run", "retry_letter", "discard_letter", "stop_all", "go_on", "drain", "prune"),
+    }
+    for path, methods in document["paths"].items():
+        for call in [methods["post"]] if "post" in methods else []:
+            body = call["requestBody"]
+            assert body["content"].keys() == {"application/json"}, path
+            assert body["required"] == (call["operationId"] not in may_be_empty)
+            assert {"400", "401", "403", "413", "415", "422", "503"} <= call["responses"].keys()
+
+
+async def test_answers_may_have_fields_that_are_not_known_yet_and_bodies_may_not(document: Json) -> None:
+    taken = {model.__name__ for model in TAKEN} | {"CallerConstraints"}
+    strict = {n for n, one in document["components"]["schemas"].items() if one.get("additionalProperties") is False}
+    assert strict == taken
+
+
+async def test_every_example_fits_what_it_is_an_example_of(document: Json) -> None:
+    for name, call in calls(document).items():
+        taken = call.get("requestBody", {}).get("content", {})
+        assert bool(taken) == any(media.get("examples") for media in taken.values()), name
+        examples = [(m["schema"], one["value"]) for m in taken.values() for one in m.get("examples", {}).values()]
+        answers = [media for answer in call["responses"].values() for media in answer.get("content", {}).values()]
+        examples += [(media["schema"], media["example"]) for media in answers if "example" in media]
+        assert any("example" in media for media in answers) == (name not in NO_EXAMPLE), name
+        for schema, value in examples:
+            fits(document, schema).validate(value)
+
+
+def test_every_body_that_is_shown_is_taken() -> None:
+    models = {model.__name__: model for model in TAKEN}
+    shown = json.loads(EXAMPLES.read_bytes())
+    of = {"wake": "WakeRequest", "signal_run": "SignalRequest", "rule_on_run": "ApprovalRequest"}
+    of |= {"answer_run": "AnswerRequest", "cancel_run": "CancelRequest", "drain": "DrainRequest"}
+    for name, model in of.items():
+        for body in shown[name]["sent"].values():
+            requests.read(models[model], json.dumps(body).encode())

@@ -176,6 +176,8 @@ def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
         yield agent.store.keeping.keep(rules.days, agent.clock)
     elif rules and not agent.settings.shared:
         yield agent.pruning.keep()
+    if agent.settings.keep_runs.letters():
+        yield agent.beside_runs.keep()
 
 
 async def _push(agent: Agent) -> None:
@@ -228,6 +230,7 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
         agent.limits.spending,
         agent.draining,
         agent.pruning,
+        agent.beside_runs,
         members := agent.ground.members,
     )
     streams = EventStreams(agent.feed, agent.store, agent.store)

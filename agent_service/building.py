@@ -12,6 +12,7 @@ from agent_service.belongings import RunBelongings
 from agent_service.brake import Brake
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
+from agent_service.bus.beside_runs import NatsBesideRuns
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
 from agent_service.bus.halts import NatsBoard
 from agent_service.bus.messages import NatsBus, NatsIntake
@@ -75,6 +76,7 @@ class Agent:
     missed: Missed
     paper: PaperTrail
     pruning: Pruning
+    beside_runs: NatsBesideRuns
     starter: Starter
     turns: Turns
     metrics: AgentMetrics
@@ -186,6 +188,7 @@ def build(
         missed=Missed(link, intake, folder, slots=settings.turns),
         paper=paper,
         pruning=Pruning(store.forgetting, belongings, settings.retention(), clock),
+        beside_runs=NatsBesideRuns(link, settings.keep_runs.letters(), clock),
         starter=starter,
         turns=turns,
         metrics=metrics,

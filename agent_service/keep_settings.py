@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.core.waiting import FINAL, Status
-from agent_service.retention import Kind, Rules
+from agent_service.retention import Kind, LetterRules, Rules
 
 Days = Annotated[float, Field(gt=0, le=36_500)]
 Gib = Annotated[float, Field(gt=0, le=1 << 20)]
@@ -23,6 +23,8 @@ class MaxGibSettings(BaseModel):
     workspaces: Gib | None = None
     artifacts: Gib | None = None
     """In their bucket on the bus."""
+    dead_letters: Gib | None = None
+    """Beyond that the oldest letters go, and no run."""
 
     def most(self) -> Mapping[Kind, int]:
         gib: dict[Kind, float | None] = {
@@ -44,6 +46,8 @@ class KeepRunsSettings(BaseModel):
     escalated_days: Days | None = None
     artifacts_days: Days | None = None
     """For how many days the artifacts are kept of a run that has ended."""
+    dead_letters_days: Days | None = None
+    """For how many days dead letters are kept; their stream keeps none for longer than 30."""
     max_gib: MaxGibSettings = MaxGibSettings()
 
     def rules(self) -> dict[Status, timedelta]:
@@ -56,3 +60,8 @@ class KeepRunsSettings(BaseModel):
         return Rules(
             days=self.rules(), artifacts=artifacts, most=self.max_gib.most(), reopens=timedelta(days=reopen_days)
         )
+
+    def letters(self) -> LetterRules:
+        days, gib = self.dead_letters_days, self.max_gib.dead_letters
+        kept = timedelta(days=days) if days is not None else None
+        return LetterRules(kept=kept, most=int(gib * 2**30) if gib is not None else None)

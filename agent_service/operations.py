@@ -27,6 +27,7 @@ from agent_service.core.waiting import Status
 from agent_service.draining import Draining
 from agent_service.ports import PromptText, Question
 from agent_service.pruning import Pruning
+from agent_service.retention import BesideRuns
 from agent_service.settings import AgentSettings
 from agent_service.spending import SETTING, Spending
 from agent_service.store.sqlite import SqliteStore
@@ -51,6 +52,7 @@ def operations(
     spending: Spending,
     draining: Draining,
     pruning: Pruning,
+    beside: BesideRuns,
     members: Members | None = None,
 ) -> Operations:
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
@@ -71,7 +73,7 @@ def operations(
         why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, readiness),
         stopping=StoppingCalls(switch),
         draining=DrainCalls(draining),
-        pruning=PruneCalls(pruning),
+        pruning=PruneCalls(pruning, beside),
         tools=ToolCalls(skills, lambda: skills.complaints),
     )
 

@@ -59,6 +59,42 @@ class Rules:
         return bool(self.days or self.artifacts is not None or self.most)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRules:
+    """How long dead letters are `kept`, and the `most` bytes that they may take; None is as the stream has it."""
+
+    kept: timedelta | None = None
+    most: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.kept is not None or self.most is not None
+
+    @property
+    def by_days(self) -> str:
+        return f"agent.keep_runs.dead_letters_days: {(self.kept or timedelta(0)) / timedelta(days=1):g}"
+
+    @property
+    def by_bytes(self) -> str:
+        return f"agent.keep_runs.max_gib.dead_letters: {(self.most or 0) / 2**30:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What went, or would go, that is not of runs: messages of dead letters by rule, and rows of the gateway by kind.
+    `trouble`: what of it was not reached, and what to do."""
+
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    gateway: Mapping[str, int] = field(default_factory=dict)
+    trouble: str = ""
+
+
+class BesideRuns(Protocol):
+    """What lies beside runs, and goes when an operator asks for it."""
+
+    async def prune(self, *, dry_run: bool) -> Beside:
+        """Have it go, or say what would. What cannot be reached is told, not raised."""
+
+
 class Forgetting(Protocol):
     """The store, as it lets runs go. All methods raise TryAgain."""
 

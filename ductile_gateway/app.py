@@ -7,7 +7,6 @@ process and is resumed at the next start.
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -33,8 +32,8 @@ from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import Artifacts
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import keep_tidy
 from ductile_gateway.telling.metrics import GatewayMetrics
+from ductile_gateway.tidying import Kept, Tidying, prune
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.reloading import follow_folders
 from ductile_gateway.tools.toolbox import tools_at_last
@@ -82,6 +81,10 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             asyncio.TaskGroup() as group,
         ):
             await questions.answer_callbacks(Callbacks(settings.outbound.callbacks.network).flaw)
+            tidying = Tidying(stands_on.store, stands_on.stores, Kept.by(settings), SystemClock())
+            await questions.answer_prune(partial(prune, tidying))
+            group.create_task(stands_on.company.as_one("answers", tidying.keep_forgetting))
+            group.create_task(tidying.keep_clear())
             group.create_task(link.until_lost())
             group.create_task(told.serve(settings, take_over=take_over))
             trust = _trust(settings, told)
@@ -130,7 +133,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(requests.run())
-            for work in _beside(settings, stands_on, relay, lanes, standstill):
+            for work in _beside(stands_on, relay, lanes, standstill):
                 group.create_task(work)
             told.carrying(requests, ledger, relay.waiting, standstill)
             if isinstance(runner, DuctileRunner):
@@ -170,12 +173,10 @@ def _of_plugins(
 
 
 def _beside(
-    settings: GatewaySettings, stands_on: Foundations, relay: Relay, lanes: Lanes, standstill: Standstill
+    stands_on: Foundations, relay: Relay, lanes: Lanes, standstill: Standstill
 ) -> Iterator[Coroutine[None, None, None]]:
     """What goes on beside the requests."""
     link, company = stands_on.ground.link, stands_on.company
-    age = timedelta(days=settings.ledger_days)
-    yield company.as_one("answers", partial(keep_tidy, stands_on.stores.ledger, SystemClock(), age, what="answers"))
     yield company.deal(lanes)
     yield company.take_up(relay.recover)
     yield keep_informed(link, (subjects.STREAM_RESULTS,), relay.say_again)

@@ -143,6 +143,8 @@ class GatewaySettings(_Section):
     """How long calls may still take when the gateway is stopped, in seconds; the next start resumes the others."""
     ledger_days: Annotated[float, Field(ge=1)] = 30.0
     """How long the ledger keeps answers: a request that comes again later than that is run again."""
+    ledger_mb: Annotated[int, Field(ge=1)] | None = None
+    """How much the ledger may hold, in MiB: beyond that the oldest answers go earlier, but none within a day."""
     run_mb: Annotated[int, Field(ge=1)] = 256
     """What the artifacts of one run may take together, in MiB: what a tool brings beyond that is for a person."""
     telemetry: TelemetrySettings = TelemetrySettings()

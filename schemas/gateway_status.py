@@ -49,3 +49,18 @@ class GatewayStatus(_Wire):
     """Which of several that share a ledger says so; each of them answers. Empty where there can be only one."""
     gateways: Annotated[int, Field(ge=1)] = 1
     """How many there are, as far as it knows."""
+
+
+class PruneAsked(_Wire):
+    """What a gateway is asked on `ductile-gateway.prune`: to have go what it keeps no longer, or only to say what."""
+
+    dry_run: bool = False
+
+
+class GatewayPruned(_Wire):
+    """How many of each kind went, or would go; the byte limits and days are settings of the gateway. `trouble`: why
+    what is kept no longer is still there."""
+
+    rows: dict[Text, Annotated[int, Field(ge=0)]]
+    dry_run: bool = False
+    trouble: Text = ""

@@ -74,7 +74,7 @@ def permissions_of(role: RoleName, login: str) -> Permissions:
 def indispensable(role: RoleName) -> Permissions:
     """What a login of that role cannot work without. The rest tells people more."""
     may = permissions_of(role, "")
-    spared = ("$JS.API.", "$JS.FC.", "$SYS.", *(answer.removesuffix(">") for answer in ANSWERS))
+    spared = ("$JS.API.", "$JS.FC.", "$SYS.", subjects.PRUNE, *(answer.removesuffix(">") for answer in ANSWERS))
     publish = (one for one in may.publish if one.startswith("$JS.API.CONSUMER.MSG.NEXT.") or not one.startswith(spared))
     return Permissions(publish=tuple(publish), subscribe=tuple(one for one in may.subscribe if one[0] not in "$_"))
 
@@ -116,6 +116,7 @@ def _agent(login: str) -> Permissions:
             subjects.CATALOG,
             subjects.STATUS,
             subjects.CALLBACK,
+            subjects.PRUNE,
             *ANSWERS,
             *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, "anchor.>", AGENTS),
             *_storing(subjects.STORE, subjects.STREAM_RUNS),

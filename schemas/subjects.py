@@ -109,9 +109,11 @@ SERVICE_GATEWAY = "ductile-gateway"
 CATALOG = "ductile-gateway.catalog"
 """Request and reply: what an executor offers. Every executor answers, the gateway is one of them."""
 STATUS = "ductile-gateway.status"
+"""Request and reply: what the gateway finds when it looks at itself, and at the Ductile behind it."""
 CALLBACK = "ductile-gateway.callback"
 """Request and reply: `{url}`, and `{flaw}`: why the gateway would never send to that callback, or empty."""
-"""Request and reply: what the gateway finds when it looks at itself, and at the Ductile behind it."""
+PRUNE = "ductile-gateway.prune"
+"""Request and reply: `{dry_run}`, and what the gateway keeps no longer, which goes unless it is a dry run."""
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 """What a tool, command or route may be called."""

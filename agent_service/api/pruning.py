@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import Depends
+from pydantic import Field
 
 from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.requests import PruneRequest
 from agent_service.core.waiting import Status
 from agent_service.pruning import Pruning
-from agent_service.retention import Pruned
+from agent_service.retention import Beside, BesideRuns, Pruned
 from agent_service.telling.view import View
 from schemas.fields import Instant
 
@@ -41,29 +42,38 @@ class PruneView(View):
     listed: tuple[GoneView, ...]
     more: bool
     trouble: str
+    dead_letters: Mapping[str, int] = Field(default_factory=dict)
+    """How many dead letters, with what is on record of them, by each setting."""
+    gateway: Mapping[str, int] = Field(default_factory=dict)
+    """How many of each kind in the gateway's ledger, by its settings."""
+    not_reached: str = ""
+    """Which of these two could not be asked, and what to do."""
 
 
 class PruneCalls:
     """Its docstrings are the API's documentation."""
 
-    def __init__(self, pruning: Pruning) -> None:
+    def __init__(self, pruning: Pruning, beside: BesideRuns) -> None:
         self._pruning = pruning
+        self._beside = beside
 
     async def prune(self, _: Caller, request: Annotated[PruneRequest, Depends(body_of(PruneRequest))]) -> PruneView:
         """Have runs go whose time is over, by `agent.keep_runs`; the agent does so by itself once an hour.
 
         Of a run that went only its tombstone is left: all its paths answer 410, and its `wake_id` begins no other run.
-        It takes some seconds at most: with `more` in the answer, ask again.
+        It takes some seconds at most: with `more` in the answer, ask again. Dead letters, and what the gateway keeps of
+        calls, go with the last of these.
         """
-        if request.dry_run:
-            return view(await self._pruning.preview(), rules=self._pruning.has_rules, dry_run=True)
-        return view(await self._pruning.prune(WITHIN_S, rest=REST), rules=self._pruning.has_rules, dry_run=False)
+        pruned = await (self._pruning.preview() if request.dry_run else self._pruning.prune(WITHIN_S, rest=REST))
+        beside = Beside() if pruned.more else await self._beside.prune(dry_run=request.dry_run)
+        return view(pruned, beside, rules=self._pruning.has_rules, dry_run=request.dry_run)
 
 
-def view(pruned: Pruned, *, rules: bool, dry_run: bool) -> PruneView:
+def view(pruned: Pruned, beside: Beside, *, rules: bool, dry_run: bool) -> PruneView:
     listed = tuple(
         GoneView(run_id=run.run_id, status=run.status, ended_at=run.at, rule=rule) for run, rule in pruned.listed
     )
     told = {"runs": pruned.runs, "artifacts": pruned.artifacts, "listed": listed, "more": pruned.more}
-    told["trouble"] = pruned.trouble
+    told |= {"trouble": pruned.trouble, "dead_letters": beside.dead_letters, "gateway": beside.gateway}
+    told["not_reached"] = beside.trouble
     return PruneView(dry_run=dry_run, rules=rules, **told)

@@ -8,10 +8,12 @@ from agent_service import settings
 from agent_service.api.pruning import PruneView, view
 from agent_service.belongings import RunBelongings
 from agent_service.bus.artifacts import NatsArtifacts
+from agent_service.bus.beside_runs import ON_ITS_MACHINE, NatsBesideRuns
 from agent_service.cli import configuration
 from agent_service.cli.records import bus_at_hand
 from agent_service.identity import SystemClock
 from agent_service.pruning import Pruning
+from agent_service.retention import Beside
 from agent_service.settings import AgentSettings
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_for_reading
@@ -31,7 +33,16 @@ async def prune(config: Path | None, *, dry_run: bool) -> PruneView:
     async with AsyncExitStack() as opened:
         pruning = await _opened(loaded, opened, dry_run=dry_run)
         pruned = await (pruning.preview() if dry_run else pruning.prune(rest=0))
-    return view(pruned, rules=pruning.has_rules, dry_run=dry_run)
+    return view(pruned, await _beside(loaded, dry_run=dry_run), rules=pruning.has_rules, dry_run=dry_run)
+
+
+async def _beside(loaded: AgentSettings, *, dry_run: bool) -> Beside:
+    """Dead letters and what the gateway keeps, where the bus is there."""
+    try:
+        async with bus_at_hand(loaded) as link:
+            return await NatsBesideRuns(link, loaded.keep_runs.letters(), SystemClock()).prune(dry_run=dry_run)
+    except Failure as error:
+        return Beside(trouble=f"dead letters and the gateway's ledger: the bus is away ({error}); {ON_ITS_MACHINE}")
 
 
 async def _opened(loaded: AgentSettings, opened: AsyncExitStack, *, dry_run: bool) -> Pruning:

@@ -57,9 +57,13 @@ def _by_the_agent(url: str, token: str | None, *, dry_run: bool) -> Json:
 
 
 def _in_words(pruned: Json) -> str:
-    if not pruned["rules"]:
-        return NO_RULES
     would = "would go" if pruned["dry_run"] else "went"
+    return "\n".join([*_of_runs(pruned, would), *_beside(pruned, would)])
+
+
+def _of_runs(pruned: Json, would: str) -> list[str]:
+    if not pruned["rules"]:
+        return [NO_RULES]
     lines = [f"{count:>8} runs {would} by {rule}" for rule, count in pruned["runs"].items()]
     lines += [f"{count:>8} runs whose artifacts {would} by {rule}" for rule, count in pruned["artifacts"].items()]
     lines += [f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN]]
@@ -67,4 +71,13 @@ def _in_words(pruned: Json) -> str:
         lines.append(f"  and {more} more")
     if pruned["trouble"]:
         lines.append(f"! {pruned['trouble']}; the next pass does it")
-    return "\n".join(lines) or f"nothing {'would go' if pruned['dry_run'] else 'had to go'}"
+    return lines or [f"no run {'would go' if pruned['dry_run'] else 'had to go'}"]
+
+
+def _beside(pruned: Json, would: str) -> list[str]:
+    letters = [f"{count:>8} dead letters {would} by {rule}" for rule, count in pruned.get("dead_letters", {}).items()]
+    of_the_gateway = [
+        f"{count:>8} {kind} of the gateway {would}" for kind, count in pruned.get("gateway", {}).items() if count
+    ]
+    not_reached = [f"! {pruned['not_reached']}"] if pruned.get("not_reached") else []
+    return [*letters, *of_the_gateway, *not_reached]

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import nats.errors
 from nats.micro.request import Request, ServiceError
 from nats.micro.service import Service
+from pydantic import ValidationError
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from schemas import subjects
 from schemas.catalog import Catalog
-from schemas.gateway_status import GatewayStatus
+from schemas.gateway_status import GatewayPruned, GatewayStatus, PruneAsked
 
 
 class Questions:
@@ -42,6 +43,18 @@ class Questions:
             await request.respond(json.dumps({"flaw": await flaw_of(url)}).encode())
 
         await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
+
+    async def answer_prune(self, prune: Callable[[bool], Awaitable[GatewayPruned]]) -> None:
+        """Forget now what is kept no longer, or only say what that is."""
+
+        async def tell(request: Request) -> None:
+            try:
+                asked = PruneAsked.model_validate_json(request.data)
+            except ValidationError as error:
+                raise ServiceError("400", "it is asked as {dry_run}") from error
+            await request.respond((await prune(asked.dry_run)).model_dump_json().encode())
+
+        await self._service.add_endpoint(name="prune", subject=subjects.PRUNE, handler=tell)
 
 
 @contextlib.asynccontextmanager

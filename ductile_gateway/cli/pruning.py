@@ -5,28 +5,23 @@ ended, or whose answer nobody has been told, ever goes.
 """
 
 import asyncio
-import contextlib
 import json
-import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
-from urllib.parse import quote
+from importlib.resources import files
 
+from ductile_gateway import store
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.outbound.service import KEPT
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, deliveries, ledger, open_store, outbox
-from ductile_gateway.store.deliveries import SqliteDeliveries
-from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.outbox import SqliteOutbox
+from ductile_gateway.store import FILE, open_store
+from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.stores import Stores
+from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
+from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
-from groundwork.sqlite.file import microseconds
-
-ALL = -1
+from groundwork.sqlite.file import compact, open_for_reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,45 +48,30 @@ def prune(settings: GatewaySettings, *, dry_run: bool, as_json: bool) -> None:
     path = settings.store / FILE
     if not path.is_file():
         raise Misconfigured(f"there is no ledger {path}: name the configuration of the gateway that wrote it")
-    told = _pruned(settings, path, dry_run=dry_run)
+    told = _pruned(settings, dry_run=dry_run)
     sys.stdout.write(f"{json.dumps(asdict(told)) if as_json else told}\n")
 
 
-def _pruned(settings: GatewaySettings, path: Path, *, dry_run: bool) -> Pruned:
-    ages = _ages(settings, SystemClock().now())
-    counts = _counted(path, ages)
+def _pruned(settings: GatewaySettings, *, dry_run: bool) -> Pruned:
     if dry_run:
-        return Pruned(rows=counts, done=False)
+        return Pruned(rows=asyncio.run(_would_go(settings)), done=False)
     try:
         with ProcessLock(settings.store):
-            asyncio.run(_forget(settings.store, ages))
-            with contextlib.closing(sqlite3.connect(path)) as connection:
-                connection.execute("VACUUM")
+            rows = asyncio.run(_tidied(settings))
+            compact(settings.store / FILE)
     except AlreadyRunning:
-        return Pruned(rows=counts, done=False, why_not="the gateway at work here does it by itself, once an hour")
-    return Pruned(rows=counts, done=True)
+        why = "the gateway at work here does it by itself, once an hour, and now for `agentic prune`"
+        return Pruned(rows=asyncio.run(_would_go(settings)), done=False, why_not=why)
+    return Pruned(rows=rows, done=True)
 
 
-def _ages(settings: GatewaySettings, now: datetime) -> Mapping[str, datetime]:
-    """Before which instant each kind goes."""
-    return {
-        "answers": now - timedelta(days=settings.ledger_days),
-        "notifications": now - KEPT,
-        "events from outside": now - timedelta(days=settings.ingress.remember_days),
-    }
+async def _would_go(settings: GatewaySettings) -> Mapping[str, int]:
+    async with open_for_reading(settings.store / FILE, files(store) / "sql") as file:
+        return await Tidying(file, None, Kept.by(settings), SystemClock()).would_go()
 
 
-def _counted(path: Path, ages: Mapping[str, datetime]) -> dict[str, int]:
-    statements = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": deliveries.OLD}
-    with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
-        return {
-            kind: len(connection.execute(statement, (microseconds(ages[kind]), ALL)).fetchall())
-            for kind, statement in statements.items()
-        }
-
-
-async def _forget(folder: Path, ages: Mapping[str, datetime]) -> None:
-    async with open_store(folder) as file:
-        await SqliteLedger(file).forget_before(ages["answers"])
-        await SqliteOutbox(file).forget_before(ages["notifications"])
-        await SqliteDeliveries(file).forget_before(ages["events from outside"])
+async def _tidied(settings: GatewaySettings) -> Mapping[str, int]:
+    ring = KeyRing.open(settings.keys_path())
+    async with open_store(settings.store) as file:
+        stores = Stores.embedded(file, Seals(ring), folder=settings.store, run_bytes=settings.run_mb << 20)
+        return await Tidying(file, stores, Kept.by(settings), SystemClock()).tidy()

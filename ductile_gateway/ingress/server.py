@@ -3,14 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 
 from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.http import Told, create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
-from ductile_gateway.store import keep_tidy
 from groundwork.http.listener import address, listening
 from groundwork.http.server import serve_http
 
@@ -41,6 +39,4 @@ async def serve_ingress(
         intake = Intake(bus, artifacts, deliveries=deliveries, within_s=within_s, max_in_hand=most, sign=sign)
         app = create_app(settings, intake, find_offer=find_offer, clock=clock, connected=connected, told=told)
         group.create_task(serve_http(app, listener))
-        age = timedelta(days=settings.remember_days)
-        group.create_task(keep_tidy(deliveries, clock, age, what="deliveries"))
         log.info("events from outside are taken", extra={"http": address(listener)})

@@ -13,7 +13,6 @@ from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, 
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
-from ductile_gateway.store import keep_tidy
 from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
@@ -64,8 +63,6 @@ async def serve_outbound(
         milestones = hears(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
         group.create_task(outbound.run())
         group.create_task(company.as_one("events", milestones.run))
-        tidy = partial(keep_tidy, outbox, clock, KEPT, what="deliveries to others")
-        group.create_task(company.as_one("deliveries", tidy))
         if settings.wants_progress():
             progress = hears(subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS)
             group.create_task(company.as_one("events", progress.run))

@@ -55,6 +55,12 @@ class CallFolder:
                 return True
         return False
 
+    def is_old(self, before: datetime) -> bool:
+        """Whether it was made before, and no guard holds it."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_mtime < before.timestamp() and not self.running()
+        return False
+
     def guard(self) -> int | None:
         """The guard's process, once the plugin was about to be run. Only sure to be the guard's while it is running."""
         return self._number("began")
@@ -175,6 +181,11 @@ class CallFolders:
                     raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def old_folders(root: Path, before: datetime) -> list[CallFolder]:
+    """Of calls that ended before, and that nobody has asked for since: nothing was noted there later."""
+    return [found for path in root.glob("[!.]*") if (found := CallFolder(path)).is_old(before)]
 
 
 def _appear(draft: Path, folder: CallFolder, *, key: str) -> None:

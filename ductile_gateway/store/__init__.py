@@ -1,17 +1,12 @@
 """The gateway's durable memory: one SQLite file for calls, events from outside, and what others are to be told."""
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
-from typing import NoReturn, Protocol
 
-from ductile_gateway.ports import Clock
 from ductile_gateway.store.carrying_over import carry_over
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 
@@ -20,13 +15,6 @@ FILE = "ledger.db"
 beginning anew without a memory."""
 MOVED = "moved"
 """A file beside it, once what it holds has moved into the stream of several gateways."""
-TIDIED_EVERY_S = 3600.0
-
-log = logging.getLogger(__name__)
-
-
-class Forgetful(Protocol):
-    async def forget_before(self, instant: datetime) -> None: ...
 
 
 @asynccontextmanager
@@ -41,13 +29,3 @@ async def open_store(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterato
     async with open_file(folder / FILE, files(__package__) / "sql", on_commit) as file:
         await carry_over(file)
         yield file
-
-
-async def keep_tidy(store: Forgetful, clock: Clock, age: timedelta, *, what: str) -> NoReturn:
-    """Forget now and then what is older, until cancelled. `what` is in the store, for the log. Raises Broken."""
-    while True:
-        try:
-            await store.forget_before(clock.now() - age)
-        except TryAgain as error:
-            log.warning("old %s are kept for now", what, extra={"why": str(error)})
-        await asyncio.sleep(TIDIED_EVERY_S)

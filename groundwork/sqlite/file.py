@@ -170,6 +170,26 @@ def _shrink(connection: sqlite3.Connection) -> bool:
     return bool(spare > CUT_OFF_AT_ONCE)
 
 
+def compact(path: Path) -> None:
+    """Write the file anew without free pages, one that can be shrunk from then on; nobody else may have it open.
+
+    It takes as much room beside it meanwhile. Raises TryAgain where there is not so much, and Broken.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+            connection.execute("VACUUM")
+    except sqlite3.Error as error:
+        raise storage_error(error, path) from error
+
+
+def can_shrink(path: Path) -> bool:
+    """Whether room that is free in the file can be given back while it is used: not in one of an earlier version."""
+    with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    return bool(mode == _INCREMENTAL)
+
+
 def make_private(path: Path) -> None:
     """Make the file and its folder, both for this user alone. Raises Misconfigured."""
     try:

@@ -18,6 +18,7 @@ from agent_service.draining import Draining
 from agent_service.models.prompts.prompt import as_text
 from agent_service.ports import Archive, Clock, Skills
 from agent_service.pruning import Pruning
+from agent_service.retention import Beside
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.whereabouts import Whereabouts
 from schemas.gateway_status import GatewayStatus
@@ -32,6 +33,14 @@ class Nowhere:
     async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
         del stream, subject, key, since
         return None
+
+
+class NothingBeside:
+    """No dead letters, and no gateway. Fills BesideRuns."""
+
+    async def prune(self, *, dry_run: bool) -> Beside:
+        del dry_run
+        return Beside(trouble="no gateway answers")
 
 
 async def no_gateway() -> GatewayStatus | None:
@@ -58,6 +67,6 @@ def operators(
         why=WhyCalls(store, store.inbox, Nowhere(), letters, skills, no_gateway, readiness),
         stopping=StoppingCalls(switch),
         draining=DrainCalls(draining),
-        pruning=PruneCalls(pruning),
+        pruning=PruneCalls(pruning, NothingBeside()),
         tools=ToolCalls(skills),
     )

@@ -1,0 +1,151 @@
+"""What the gateway keeps no longer: what its time is over, and while the ledger takes too much, its oldest answers.
+
+Nothing of a call that has not ended, or whose answer nobody has been told, ever goes, and no answer within a day of it:
+a request that comes again later than its answer is kept is run again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NoReturn, Self
+
+from ductile_gateway.outbound.service import KEPT
+from ductile_gateway.plugins.call_folder import CallFolder, old_folders
+from ductile_gateway.ports import Clock
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import deliveries, ledger, outbox
+from ductile_gateway.store.stores import Stores
+from groundwork.service.errors import TryAgain
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from schemas.gateway_status import GatewayPruned
+
+LOOK_S = 3600.0
+ROUNDS = 5
+"""How often is measured again whether the ledger still takes too much."""
+LEAST_KEPT = timedelta(days=1)
+FOLDERS = "call folders"
+ALL = -1
+
+_OLD = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": deliveries.OLD}
+_ANSWERS = "SELECT count(*) FROM calls WHERE published = 1 AND completed_at IS NOT NULL"
+_NTH_ANSWER = """
+SELECT completed_at FROM calls WHERE published = 1 AND completed_at IS NOT NULL
+ORDER BY completed_at LIMIT 1 OFFSET ?
+"""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How long each kind is kept, how many bytes the ledger may take, and where calls under way have their folders."""
+
+    answers: timedelta
+    events: timedelta
+    most: int | None
+    calls: Path
+
+    @classmethod
+    def by(cls, settings: GatewaySettings) -> Self:
+        return cls(
+            answers=timedelta(days=settings.ledger_days),
+            events=timedelta(days=settings.ingress.remember_days),
+            most=None if settings.ledger_mb is None else settings.ledger_mb << 20,
+            calls=settings.private_folder() / "calls",
+        )
+
+
+class Tidying:
+    """Of one gateway. `file` is its database, or its copy of the one that several share. All methods raise TryAgain."""
+
+    def __init__(self, file: SqliteFile, stores: Stores | None, kept: Kept, clock: Clock) -> None:
+        """Without `stores` nothing can go."""
+        self._file = file
+        self._stores = stores
+        self._kept = kept
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def would_go(self) -> Mapping[str, int]:
+        """How many of each kind are kept no longer."""
+        ages = await self._ages()
+        rows = {kind: len(await self._file.read(_OLD[kind], (microseconds(age), ALL))) for kind, age in ages.items()}
+        return {**rows, FOLDERS: len(await self._folders())}
+
+    async def tidy(self) -> Mapping[str, int]:
+        """Have them go, and give the room back: how many of each kind went."""
+        async with self._turn:
+            went = dict(await self.would_go())
+            await self.forget()
+            went[FOLDERS] = await self.clear()
+        return went
+
+    async def forget(self) -> None:
+        """What is in the store."""
+        if self._stores is None:
+            return
+        for _ in range(ROUNDS):
+            ages = await self._ages()
+            await self._stores.ledger.forget_before(ages["answers"])
+            await self._stores.outbox.forget_before(ages["notifications"])
+            await self._stores.deliveries.forget_before(ages["events from outside"])
+            if ages["answers"] <= self._clock.now() - self._kept.answers:
+                return
+
+    async def clear(self) -> int:
+        """What is on this machine alone: folders of calls that nobody asks for any more, and room that is free."""
+        folders = await self._folders()
+        for folder in folders:
+            await asyncio.to_thread(folder.discard)
+        while await self._file.shrink():
+            pass
+        return len(folders)
+
+    async def keep_forgetting(self) -> NoReturn:
+        """Once an hour, for ever: by one of those that share a store. Raises Broken."""
+        while True:
+            try:
+                await self.forget()
+            except TryAgain as error:
+                log.warning("what the ledger keeps no longer is still there", extra={"why": str(error)})
+            await asyncio.sleep(LOOK_S)
+
+    async def keep_clear(self) -> NoReturn:
+        """Once an hour, for ever: by each. Raises Broken."""
+        while True:
+            try:
+                await self.clear()
+            except (TryAgain, OSError) as error:
+                log.warning("room that is free is not given back", extra={"why": str(error)})
+            await asyncio.sleep(LOOK_S)
+
+    async def _folders(self) -> list[CallFolder]:
+        before = self._clock.now() - self._kept.answers
+        return await asyncio.to_thread(old_folders, self._kept.calls, before)
+
+    async def _ages(self) -> dict[str, datetime]:
+        """Before which instant each kind goes."""
+        now = self._clock.now()
+        answers = max(now - self._kept.answers, await self._too_much(now))
+        return {"answers": answers, "notifications": now - KEPT, "events from outside": now - self._kept.events}
+
+    async def _too_much(self, now: datetime) -> datetime:
+        """Before which instant answers go because the ledger takes too much: an estimate."""
+        used = await self._file.used()
+        if self._kept.most is None or used <= self._kept.most:
+            return now - self._kept.answers
+        ((answers,),) = await self._file.read(_ANSWERS)
+        share = (used - self._kept.most) / used
+        rows = await self._file.read(_NTH_ANSWER, (int(answers * share) + 1,))
+        return min(instant(rows[0][0]) if rows else now, now - LEAST_KEPT)
+
+
+async def prune(tidying: Tidying, dry_run: bool) -> GatewayPruned:
+    """What came of it, for whoever asks."""
+    try:
+        return GatewayPruned(rows=dict(await (tidying.would_go() if dry_run else tidying.tidy())), dry_run=dry_run)
+    except (TryAgain, OSError) as error:
+        return GatewayPruned(rows={}, dry_run=dry_run, trouble=f"nothing more was forgotten: {error}")

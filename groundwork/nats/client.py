@@ -1,4 +1,4 @@
-"""The client of nats-py, and three things that it does not do.
+"""The client of nats-py, and what it does not do.
 
 - Where TLS was asked for nothing is told to a server without it: neither the login, nor anything else. nats-py sends it
   in the clear wherever the server does not ask for TLS, and takes the addresses of further servers from a server's
@@ -48,6 +48,8 @@ class BusClient(Client):
                 # nats-py leaves it open when it tries the next one, and its annotation out.
                 self._transport.close()  # type: ignore[no-untyped-call]
             raise NotEncrypted
+        if self._speaks_tls():  # asyncio is told, which warns at each end of a connection otherwise
+            getattr(self._transport, "_io_writer").transport.get_protocol()._over_ssl = True  # noqa: B009 # nats-py's own
         command: bytes = super()._connect_command()
         return command
 

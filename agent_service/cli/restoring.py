@@ -110,7 +110,8 @@ async def restore(config: Path | None, order: Order) -> Restored:
     if loaded.shared:
         raise Misconfigured(SHARED)
     with Archive.to_read(place_of(order.place)) as archive:
-        order = replace(order, backup=order.backup or next(iter(archive.backups()), None))
+        newest = (name for name in archive.backups() if archive.unproved(name, AGENT))
+        order = replace(order, backup=order.backup or next(newest, None))
         part, whole, ring = _proved(archive, loaded, order)
         async with _alone(loaded) as link:
             await _refuse_to_overwrite(loaded.store)

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from agent_service.anchors import Anchor
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 
 _ANCHORS = TypeAdapter(dict[str, Anchor])
@@ -35,6 +36,7 @@ class AnchorFile:
         beside = self._path.with_name(f"{self._path.name}.new")
         try:
             with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                private_file.left_to_owner(beside)
                 file.write(_ANCHORS.dump_json({**self.all(), anchor.store: anchor}, indent=1))
             beside.replace(self._path)
         except OSError as error:

@@ -106,7 +106,9 @@ async def _restore(settings: GatewaySettings, archive: Archive, part: Part, orde
         async with open_store(beside) as file:
             if order.new_keys:
                 await _seal_anew(file, settings.keys_path(), ring)
-        settings.keys_path().with_name(f"{settings.keys_path().name}.sealed").touch(mode=0o600)
+        sealed = settings.keys_path().with_name(f"{settings.keys_path().name}.sealed")
+        sealed.touch(mode=0o600)
+        private_file.left_to_owner(sealed)
         set_aside(folder, FILE)
         taken = datetime.fromisoformat(part.at)
         at = taken if order.moved else datetime.now(UTC)

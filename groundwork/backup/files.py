@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from groundwork.backup.archive import BLOCK, Archive
 from groundwork.backup.told import KeptFile
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import storage_error
 
@@ -48,6 +49,7 @@ def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
     """Write a file of a backup where none is, durably, for this user alone. Raises Misconfigured and OSError."""
     whole = hashlib.sha256()
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        private_file.left_to_owner(target)
         for piece in archive.content(file):
             opened.write(piece)
             whole.update(piece)
@@ -94,6 +96,7 @@ def staging(folder: Path) -> Iterator[Path]:
     beside = folder / "restoring"
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(mode=0o700)
+    private_file.left_to_owner(beside)
     try:
         yield beside
     finally:

@@ -32,9 +32,7 @@ def _written_beside(path: Path, text: str) -> Path:
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        if os.geteuid() == 0:
-            folder = path.parent.stat()
-            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
+        left_to_owner(beside)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -43,7 +41,10 @@ def _written_beside(path: Path, text: str) -> Path:
 
 def folder_of_ours(folder: Path) -> None:
     """The folder, made if absent, is nobody else's, also where it was there before. Raises OSError."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in reversed(made):
+        left_to_owner(each)
     _take_from_others(folder)
 
 
@@ -54,6 +55,13 @@ def closed(folder: Path) -> None:
         if entry.is_file() and not entry.is_symlink():
             with suppress(FileNotFoundError):
                 _take_from_others(entry)
+
+
+def left_to_owner(path: Path) -> None:
+    """A file or folder that root has made is given to whoever its folder belongs to. Raises OSError."""
+    if os.geteuid() == 0:
+        folder = path.parent.stat()
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
 def _take_from_others(path: Path) -> None:

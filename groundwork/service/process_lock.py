@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Self
 
+from groundwork.service import private_file
+
 LOCK_FILE = "process.lock"
 
 
@@ -36,6 +38,7 @@ class ProcessLock:
     def __enter__(self) -> Self:
         # Not inheritable, as Python opens all files: a child that outlives us does not keep the lock.
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        private_file.left_to_owner(self._path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
+from groundwork.service import private_file
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, nobody
@@ -193,10 +194,10 @@ def can_shrink(path: Path) -> bool:
 def make_private(path: Path) -> None:
     """Make the file and its folder, both for this user alone. Raises Misconfigured."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.chmod(0o700)
+        private_file.folder_of_ours(path.parent)
         path.touch(mode=0o600)
         path.chmod(0o600)
+        private_file.left_to_owner(path)
     except OSError as error:
         raise Misconfigured(f"{path} cannot be used ({error}): give this user the folder, or name another") from error
 

@@ -47,6 +47,14 @@ def test_a_workspace_whose_folder_was_deleted_is_made_again(root: Path, workspac
     assert workspace.read(RUN, "plan.md") == b"again"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into folders of others")
+def test_what_root_writes_is_the_agents(root: Path, workspace: Workspace) -> None:
+    root.mkdir()
+    os.chown(root, 12345, 12346)
+    workspace.write([(RUN, {"plan.md": b"plan", "artifacts/report.md": b"report"})])
+    assert {(made.stat().st_uid, made.stat().st_gid) for made in root.rglob("*")} == {(12345, 12346)}
+
+
 @pytest.mark.usefixtures("folder")
 def test_nothing_but_the_files_of_the_run_lies_in_its_folder(workspace: Workspace, root: Path) -> None:
     workspace.write([(RUN, {"plan.md": b"new"})])

@@ -1,7 +1,7 @@
 """Files by descriptor: folders and files opened beneath an open folder, one plain name at a time, no link followed.
 
 A name is checked before it gets here. What is opened for reading is a regular file with one name, on the folder's own
-device: symbolic links, hard links, pipes, sockets, devices and mounts are refused (Unsafe), also when they take a
+mount: symbolic links, hard links, pipes, sockets, devices and mounts are refused (Unsafe), also when they take a
 file's place between two calls.
 """
 
@@ -45,6 +45,7 @@ def make_folder(name: str, *, beneath: int) -> None:
     """The folder, unless something of its name is there."""
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=beneath)
+        _left_to_owner(name, beneath)
 
 
 @contextmanager
@@ -72,11 +73,19 @@ def write_new(name: str, data: bytes, *, beneath: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(name, flags, 0o600, dir_fd=beneath)
     try:
+        _left_to_owner(name, beneath)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
     finally:
         os.close(descriptor)
+
+
+def _left_to_owner(name: str, beneath: int) -> None:
+    """What root has made, as by `agentic rebuild`, is given to whoever the folder belongs to: that is the agent."""
+    if os.geteuid() == 0:
+        owner = os.fstat(beneath)
+        os.chown(name, owner.st_uid, owner.st_gid, dir_fd=beneath, follow_symlinks=False)
 
 
 def clear(beneath: int) -> None:
@@ -110,7 +119,7 @@ def _open_settled(name: str, beneath: int) -> tuple[int, int]:
             opened = os.fstat(descriptor)
             # No name at all: a rename is putting another file in its place at this very moment.
             if opened.st_nlink > 0:
-                _check_plain(opened, name, beneath)
+                _check_plain(descriptor, opened, name, beneath)
                 if _still_has(name, beneath, descriptor, opened):
                     return descriptor, opened.st_size
         except OSError:
@@ -150,9 +159,19 @@ def _open_unchecked(name: str, beneath: int) -> int:
         raise _unsafe(error, name) if error.errno in _NO_FILE else error from None
 
 
-def _check_plain(facts: os.stat_result, name: str, beneath: int) -> None:
-    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1 or facts.st_dev != os.fstat(beneath).st_dev:
+def _check_plain(descriptor: int, facts: os.stat_result, name: str, beneath: int) -> None:
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1 or _mount(descriptor) != _mount(beneath):
         raise Unsafe(errno.EINVAL, "is no plain file with one name: remove it", name)
+
+
+def _mount(descriptor: int) -> int:
+    """Which mount it was opened on; without a /proc, which device. In the layered root of a container, files and
+    folders of one mount may be on different devices."""
+    try:
+        facts = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+    except OSError:
+        return os.fstat(descriptor).st_dev
+    return int(facts.partition("mnt_id:")[2].split(maxsplit=1)[0])
 
 
 def _unsafe(error: OSError, name: str) -> Unsafe:

@@ -173,8 +173,8 @@ class Workspace:
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:
         """The root and the staging folder, held by this writer alone."""
-        private_file.folder_of_ours(self._root)
-        (self._root / STAGING).mkdir(mode=0o700, exist_ok=True)
+        for made in (self._root, self._root / STAGING):
+            private_file.folder_of_ours(made)
         with self._opened() as root, folder(STAGING, beneath=root) as staging:
             fcntl.flock(staging, fcntl.LOCK_EX)
             yield root, staging

@@ -202,7 +202,7 @@ test "$(wc -l < banner.sh)" = 2
 
 async def test_the_services_start_on_a_server_of_ones_own_as_the_readme_says(checkout: Path) -> None:
     port, store = free_port(), checkout / "var"
-    jetstream = {"store_dir": str(checkout / "nats"), "max_file_store": 64 << 30}
+    jetstream = {"store_dir": str(checkout / "nats"), "max_file_store": 2 << 30}  # a small server
     async with server_with(checkout, free_port(), {"jetstream": jetstream}) as address:
         places = {
             "AGENT_STORE": str(store / "agent"),

@@ -52,17 +52,17 @@ async def check(link: NatsLink, *, shared: bool = False) -> None:
 
 async def expected(link: NatsLink, *, shared: bool) -> Topology:
     """What should be there with as many replicas as the stream of work has: they differ in more than their number."""
-    replicas, _ = await size_found(link)
+    _, replicas, _ = await size_found(link)
     return topology(replicas=replicas, shared=shared)
 
 
-async def size_found(link: NatsLink) -> tuple[int, float]:
-    """How many replicas there are, and for how many GiB of work was made room, by the stream of work; 1 and MAX_GIB
-    where there is none yet. Raises Misconfigured and TryAgain."""
+async def size_found(link: NatsLink) -> tuple[bool, int, float]:
+    """Whether there is a stream of work, and by it how many replicas there are, and for how many GiB of work was made
+    room; 1 and MAX_GIB where there is none yet. Raises Misconfigured and TryAgain."""
     found = await found_stream(link, StreamSpec(subjects.STREAM, {}))
     if found is None:
-        return 1, MAX_GIB
-    return found.config.num_replicas or 1, max(2 * (found.config.max_bytes or 0) / GIB, LEAST_GIB)
+        return False, 1, MAX_GIB
+    return True, found.config.num_replicas or 1, max(2 * (found.config.max_bytes or 0) / GIB, LEAST_GIB)
 
 
 def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:

@@ -108,7 +108,8 @@ def setup(
         float | None,
         typer.Option(
             min=0.01,
-            help="Most GiB of work that the server keeps, and as much of artifacts; 10, or as what exists.",
+            help="Most GiB of work that the server keeps, and as much of artifacts; as what exists, or else 10, "
+            "and less where it has less room.",
         ),
     ] = None,
     replicas: Annotated[
@@ -131,7 +132,7 @@ def setup(
 ) -> None:
     """Create the streams, consumers and buckets on the NATS server. What exists is checked, and changed with --change.
 
-    The server sets room for all of it aside at once: with 10 GiB some 22, with 0.5 some 1.3.
+    The server sets room for all of it aside at once: with 10 GiB some 22, with 0.5 some 1.3. How much is said.
     """
     from agent_service.bus.topology import Executor
     from agent_service.cli.setup import Asked, set_up

@@ -3,11 +3,13 @@ they did not set, and tells what differs: which it changes where that is asked f
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from agent_service import settings
 from agent_service.bus.moving import set_up as create_all
-from agent_service.bus.topology import Executor, reserved_gib, size_found, topology
+from agent_service.bus.sizing import offered_gib, set_up_within
+from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, size_found, topology
 from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
 from agent_service.telling.plain import one_line
@@ -32,15 +34,36 @@ class Asked:
     change: bool = False
     dry_run: bool = False
 
-    async def sized(self, link: NatsLink) -> tuple[int, float]:
-        """Replicas and GiB."""
-        replicas, gib = await size_found(link)
-        return self.replicas or replicas, self.max_gib or gib
+    async def sized(self, link: NatsLink) -> "Sized":
+        found, replicas, gib = await size_found(link)
+        replicas = self.replicas or replicas
+        chosen = self.max_gib is None and not found
+        if chosen:
+            gib = await offered_gib(link, lambda gib: reserved_gib(gib, shared=self.shared), replicas)
+        return Sized(replicas, self.max_gib or gib, chosen=chosen)
+
+    def topology(self, replicas: int, gib: float) -> Topology:
+        return topology(replicas=replicas, max_gib=gib, executors=self.executors, shared=self.shared)
 
     def heeded(self, findings: Sequence[Deviation]) -> list[Deviation]:
         """Without the size of what exists, where none was named."""
         sized = self.max_gib is not None
         return [one for one in findings if sized or (one.kind, one.field) != ("differs", "max_bytes")]
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """`gib` is as was asked for, or as what is there; or `chosen` here, so that less will do."""
+
+    replicas: int
+    gib: float
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    findings: list[Deviation]
+    gib: float
 
 
 async def set_up(config: Path | None, asked: Asked, *, as_json: bool) -> Exit:
@@ -49,32 +72,62 @@ async def set_up(config: Path | None, asked: Asked, *, as_json: bool) -> Exit:
     asked = replace(asked, shared=asked.shared or loaded.shared)
     link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
     try:
-        replicas, gib = await asked.sized(link)
-        wanted = topology(replicas=replicas, max_gib=gib, executors=asked.executors, shared=asked.shared)
-        findings = await _carried_out(link, wanted, asked)
+        sized = await asked.sized(link)
+        done = await _carried_out(link, asked, sized)
     except NoRoom as error:
-        needed = f"with --max-gib {gib:g} it sets {reserved_gib(gib, shared=asked.shared):.1f} GiB aside"
-        remedy = "name less, or raise max_file_store of the server or the limits of the account"
-        raise Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}") from error
+        raise _without_room(error, asked, sized) from error
     finally:
         await link.close()
-    differs = any(finding.kind == "differs" for finding in findings)
+    differs = any(finding.kind == "differs" for finding in done.findings)
+    aside = reserved_gib(done.gib, shared=asked.shared)
     if as_json:
-        told = {"ok": not differs, "dry_run": asked.dry_run, "findings": [asdict(finding) for finding in findings]}
+        room = {"max_gib": done.gib, "reserved_gib": round(aside, 3)}
+        told = {"ok": not differs, "dry_run": asked.dry_run, **room, "findings": [asdict(one) for one in done.findings]}
         output.document(told)
     else:
-        lines = [_planned(one, asked) if asked.dry_run else _line(one) for one in findings]
+        lines = [_planned(one, asked) if asked.dry_run else _line(one) for one in done.findings]
+        if any(one.kind in ("created", "missing") for one in done.findings):
+            lines.append(_room_taken(done.gib, aside, asked, sized))
         output.draw("\n".join(lines) or "everything is there already", wrap=False)
     return Exit.FAILED if differs and not asked.dry_run else Exit.OK
 
 
-async def _carried_out(link: NatsLink, wanted: Topology, asked: Asked) -> list[Deviation]:
+async def _carried_out(link: NatsLink, asked: Asked, sized: Sized) -> Outcome:
+    wanted, gib = asked.topology(sized.replicas, sized.gib), sized.gib
     if asked.dry_run:
-        return asked.heeded(await check_topology(link, wanted))
-    done = asked.heeded(await create_all(link, wanted))
-    if not asked.change:
-        return done
-    return [*(one for one in done if one.kind != "differs"), *await change(link, wanted, done)]
+        return Outcome(asked.heeded(await check_topology(link, wanted)), gib)
+    if sized.chosen:
+        done, gib = await set_up_within(link, gib, partial(asked.topology, sized.replicas))
+    else:
+        done = await create_all(link, wanted)
+    done = asked.heeded(done)
+    if asked.change:
+        done = [*(one for one in done if one.kind != "differs"), *await change(link, wanted, done)]
+    return Outcome(done, gib)
+
+
+def _without_room(error: NoRoom, asked: Asked, sized: Sized) -> Misconfigured:
+    aside = reserved_gib(sized.gib, shared=asked.shared)
+    if sized.chosen:
+        needed, less = "even the smallest streams need more", "free some of what others have set aside there"
+    else:
+        needed, less = f"with --max-gib {sized.gib:g} it sets {aside:.1f} GiB aside", "name less, with --change"
+    remedy = f"{less}, or raise max_file_store of the server or the limits of the account"
+    return Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}")
+
+
+def _room_taken(gib: float, aside: float, asked: Asked, sized: Sized) -> str:
+    """What was set aside, and why so much."""
+    why = "as was asked for" if asked.max_gib else "as what is there"
+    if sized.chosen:
+        why = "as usual" if gib == MAX_GIB else "for which there is room"
+    more = "" if asked.max_gib else "; --max-gib N --change makes it another size"
+    verb = "would set" if asked.dry_run else "sets"
+    return f"the server {verb} {_size(aside)} aside for all of it ({gib:.3g} GiB of work, {why}){more}"
+
+
+def _size(gib: float) -> str:
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
 
 
 def _line(finding: Deviation) -> str:

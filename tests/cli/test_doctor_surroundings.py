@@ -8,8 +8,7 @@ import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
 from tests.cli.calling import agentic, interrupt, started
-from tests.cli.examined import configured, found, up
-from tests.kit.bus import server_with
+from tests.cli.examined import configured, found
 
 
 @pytest.mark.parametrize(
@@ -46,18 +45,3 @@ async def test_an_agent_with_another_store_on_the_port_is_not_called_the_one_tha
             interrupt(agent)
     assert "has another store" not in its_own.text
     assert (strange.mark, "not the one that is configured here" in strange.text) == ("wrong", True), strange
-
-
-async def test_a_server_with_little_room_is_named_with_the_option_that_needs_less(
-    tmp_path: Path, unused_port: int
-) -> None:
-    jetstream = {"store_dir": str(tmp_path / "js"), "max_file_store": 2 << 30}
-    async with server_with(tmp_path, unused_port, {"jetstream": jetstream}) as address:
-        await up(address)
-        config = configured(tmp_path, f"nats://{address}")
-        refused = agentic("setup", "--config", config)
-        created = agentic("setup", "--config", config, "--max-gib", "0.5")
-        again = agentic("setup", "--config", config, "--max-gib", "0.5")
-    assert (refused.code, "with --max-gib 10 it sets 22.3 GiB aside: name less" in refused.err) == (78, True), refused
-    assert (created.code, "created" in created.out) == (0, True), created
-    assert (again.code, "everything is there already" in again.out) == (0, True), again

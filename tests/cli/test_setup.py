@@ -1,16 +1,21 @@
 """`agentic setup` changes what exists only when it is told to, and says beforehand what that would be."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from agent_service.bus.streams import GIB
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from schemas import subjects
 from tests.cli.calling import agentic
-from tests.cli.examined import configured
+from tests.cli.examined import ITS_PASSWORD, configured, up
+from tests.kit.bus import server_with
 
 CONTROL = "consumer control of stream AGENTIC: ack_wait is 30.0, expected 5.0"
 
@@ -59,3 +64,56 @@ def test_settings_that_name_the_shared_store_have_its_streams_made(tmp_path: Pat
     made.write_text(yaml.safe_dump(settings))
     told = agentic("setup", "--config", made, "--max-gib", "0.1")
     assert (told.code, f"created stream {subjects.STREAM_RUNS}" in told.out) == (0, True)
+
+
+@asynccontextmanager
+async def a_server_of(folder: Path, port: int, **room: Any) -> AsyncIterator[Path]:
+    """A configuration for a server with so many GiB, or for an account that may have so many."""
+    server = int(room.get("server", 100) * GIB)
+    config: dict[str, Any] = {"jetstream": {"store_dir": str(folder / "js"), "max_file_store": server}}
+    if account := room.get("account"):
+        granted = {"max_store": int(account * GIB), "max_mem": 0}
+        config["accounts"] = {"A": {"users": [{"user": "agent", "password": ITS_PASSWORD}], "jetstream": granted}}
+    async with server_with(folder, port, config) as address:
+        await up(address)
+        yield configured(folder, f"nats://agent:{ITS_PASSWORD}@{address}")
+
+
+async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_they_take(
+    tmp_path: Path, unused_port: int
+) -> None:
+    async with a_server_of(tmp_path, unused_port, server=2) as config:
+        refused = agentic("setup", "--config", config, "--max-gib", "10")
+        made = agentic("setup", "--config", config)
+        again = agentic("setup", "--config", config)
+        checked = agentic("doctor", "--config", config)
+    assert (refused.code, "with --max-gib 10 it sets 22.3 GiB aside: name less" in refused.err) == (78, True), refused
+    assert (made.code, "created stream AGENTIC_STARTS" in made.out) == (0, True), made
+    assert "the server sets 1.6 GiB aside for all of it (0.625 GiB of work, for which there is room)" in made.out
+    assert "✓ streams" in checked.out
+    assert (again.code, again.out.strip()) == (0, "everything is there already")
+
+
+async def test_streams_that_were_made_before_the_room_ended_are_made_smaller_and_told(
+    tmp_path: Path, unused_port: int
+) -> None:
+    async with a_server_of(tmp_path, unused_port, server=8) as config:
+        made = agentic("setup", "--config", config, "--json").document
+        again = agentic("setup", "--config", config, "--max-gib", str(made["max_gib"]))
+    assert (made["max_gib"], made["reserved_gib"]) == (2.5, pytest.approx(6.5, abs=0.1))
+    assert "stream AGENTIC" in {one["what"] for one in made["findings"] if one["kind"] == "created"}
+    assert (again.code, again.out.strip()) == (0, "everything is there already")
+
+
+async def test_an_account_with_a_limit_keeps_a_fifth_of_it_for_others(tmp_path: Path, unused_port: int) -> None:
+    async with a_server_of(tmp_path, unused_port, account=3) as config:
+        planned = agentic("setup", "--config", config, "--dry-run", "--json").document
+        made = agentic("setup", "--config", config, "--json").document
+    assert planned["max_gib"] == made["max_gib"] == 0.625
+    assert made["reserved_gib"] <= 0.8 * 3
+
+
+async def test_where_nothing_fits_it_is_said(tmp_path: Path, unused_port: int) -> None:
+    async with a_server_of(tmp_path, unused_port, server=0.01) as config:
+        refused = agentic("setup", "--config", config)
+    assert (refused.code, "even the smallest streams need more" in refused.err) == (78, True), refused

@@ -1,0 +1,71 @@
+"""How large the streams are made where nobody said it: as large as usual, and smaller where the server has less room.
+
+The server sets the room of a stream aside when it is made, and tells a login only what its account may have of it. What
+it has itself shows when it refuses; so what was made until then is made smaller, and the rest is tried again.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+from agent_service.bus.moving import set_up
+from agent_service.bus.streams import GIB
+from agent_service.bus.topology import LEAST_GIB, MAX_GIB
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import Deviation, Topology, change_settings, check_topology, found_stream
+from groundwork.service.errors import Failure, NoRoom
+
+STEP = 0.5
+LEFT_TO_OTHERS = 0.2
+"""Of what the account may still set aside."""
+
+
+async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replicas: int) -> float:
+    """The largest usual size for which the account has room; MAX_GIB where it has no limit, or does not tell it.
+    `reserved`: what a size sets aside in all, in GiB."""
+    try:
+        account = json.loads(await link.request("$JS.API.INFO", b""))
+    except (Failure, ValueError):
+        return MAX_GIB
+    tier = account.get("tiers", {}).get(f"R{replicas}")
+    granted = tier or account
+    most = granted.get("limits", {}).get("max_storage", -1)
+    if most <= 0:
+        return MAX_GIB
+    taken = max(granted.get("storage", 0), granted.get("reserved_storage", 0))
+    room = (most - taken) * (1 - LEFT_TO_OTHERS) / (1 if tier else replicas) / GIB
+    return next((gib for gib in sizes() if reserved(gib) <= room), LEAST_GIB)
+
+
+def sizes() -> Iterator[float]:
+    """MAX_GIB, and each the half of the one before."""
+    gib = MAX_GIB
+    while gib >= LEAST_GIB:
+        yield gib
+        gib *= STEP
+
+
+async def set_up_within(
+    link: NatsLink, gib: float, wanted: Callable[[float], Topology]
+) -> tuple[list[Deviation], float]:
+    """Make all of it, of `gib` or of the next smaller size for which there is room. The findings, and that size.
+    Raises NoRoom where there is none even for the smallest, and as `set_up`."""
+    missing = {one.what for one in await check_topology(link, wanted(gib)) if one.kind == "missing"}
+    while True:
+        try:
+            done = await set_up(link, wanted(gib))
+        except NoRoom:
+            if gib * STEP < LEAST_GIB:
+                raise
+            gib *= STEP
+            await _made_smaller(link, wanted(gib), missing)
+        else:
+            told = {one.what for one in done if one.kind == "created"}
+            before = [Deviation("created", what) for what in sorted(missing - told)]
+            return [*before, *done], gib
+
+
+async def _made_smaller(link: NatsLink, wanted: Topology, ours: Iterable[str]) -> None:
+    """Those that were not there before."""
+    for stream in wanted.all_streams():
+        if stream.what in ours and await found_stream(link, stream):
+            await change_settings(link, stream, ["max_bytes"])

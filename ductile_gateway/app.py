@@ -23,7 +23,7 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.standstill import Standstill
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Company
-from ductile_gateway.ductile.runner import DuctileRunner, tend
+from ductile_gateway.ductile.several import Ductiles, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.expected import Callbacks
 from ductile_gateway.outbound.service import serve_outbound
@@ -109,7 +109,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     standstill = Standstill()
     await halts.look_at_last(link, standstill)
     tools = await tools_at_last(settings)
-    offers.replace(tools.catalog, tools.problems)
+    offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
     ledger, ownership, company = stands_on.stores.ledger, stands_on.ownership, stands_on.company
     lanes = _lanes(settings, offers, company)
     folder, stores = stands_on.ground.folder, stands_on.stores
@@ -136,9 +136,10 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             for work in _beside(stands_on, relay, lanes, standstill):
                 group.create_task(work)
             told.carrying(requests, ledger, relay.waiting, standstill)
-            if isinstance(runner, DuctileRunner):
+            if isinstance(runner, Ductiles):
                 told.status.also("ductile calls", runner.findings)
-                group.create_task(tend(settings, runner, offers, tell_late=answers.tell_late, as_one=company.as_one))
+                tending = partial(tend, tell_late=answers.tell_late, as_one=company.as_one)
+                group.create_task(tending(settings, tools, runner, offers))
             if isinstance(runner, LocalPlugins):
                 told.status.also("plugins", runner.findings)
                 for work in _of_plugins(settings, offers, runner, lanes, answers, stands_on):

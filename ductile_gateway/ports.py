@@ -187,6 +187,9 @@ class Offers(Protocol):
 
     def find(self, name: str) -> ToolOffer | None: ...
 
+    def awaited(self, name: str) -> str:
+        """Why it is not known yet whether there is such a tool; empty where it is."""
+
     def command(self, name: str, command: str) -> ToolCommand | None: ...
 
     def flaw(self, asked: Asked) -> str | None:

@@ -1,4 +1,4 @@
-"""Who carries out calls, as the settings say: our own plugin processes, a Ductile, or an echo inside this process."""
+"""Who carries out calls, as the settings say: our own plugin processes, Ductiles, or an echo inside this process."""
 
 import contextlib
 import logging
@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.runner import open_runner
 from ductile_gateway.ductile.sent import ToldOfSent, untold
+from ductile_gateway.ductile.several import open_ductiles
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
@@ -28,19 +27,15 @@ async def opened(
     settings: GatewaySettings, tools: Tools, *, stores: Stores, folder: Path, told: ToldOfSent = untold
 ) -> AsyncIterator[ToolRunner]:
     """A runner of these tools, which remembers in `stores` and in the folder what it has to. Raises Failure."""
-    if settings.ductile and settings.runner == "ductile":
-        async with (
-            open_api(settings.ductile) as api,
-            open_runner(
-                api,
-                tools.ductile,
-                settings.ductile,
-                receipts=stores.receipts,
-                overdue=stores.overdue,
-                clock=SystemClock(),
-                told=told,
-            ) as runner,
-        ):
+    if settings.runner == "ductile":
+        async with open_ductiles(
+            settings.every_ductile(),
+            tools.ductiles,
+            receipts=stores.receipts,
+            overdue=stores.overdue,
+            clock=SystemClock(),
+            told=told,
+        ) as runner:
             yield runner
     elif settings.runner == "in_process":
         yield InProcessTools()

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import (
     GatewayMetrics,
     observe_calls,
-    observe_ductile,
+    observe_ductiles,
     observe_outbox,
     observe_readiness,
 )
@@ -63,11 +63,12 @@ class Seen:
                 settings.http, self.readiness, metrics=metrics, head_start=head_start, within_s=within_s
             )
             group.create_task(answering)
-            if settings.ductile and settings.runner == "ductile":
-                health = DuctileHealth(settings.ductile)
-                self.readiness.needs("ductile", lambda: health.trouble)
-                observe_ductile(instruments, health)
-                group.create_task(health.follow(head_start=head_start))
+            if settings.runner == "ductile":
+                healths = {name: DuctileHealth(each) for name, each in settings.every_ductile().items()}
+                self.readiness.needs("ductile", partial(_trouble, healths.values()))
+                observe_ductiles(instruments, healths)
+                for health in healths.values():
+                    group.create_task(health.follow(head_start=head_start))
             if receiver := settings.telemetry.receiver("metrics"):
                 await head_start()
                 group.create_task(push(instruments, receiver, subjects.SERVICE_GATEWAY))
@@ -102,14 +103,14 @@ async def seen(
 ) -> AsyncIterator[Seen]:
     """What is told inside the context; on leaving, the spans that are left are sent."""
     metrics.listen_to(stands_on.ground.link)
-    ductile = settings.ductile.url if settings.ductile else ""
+    urls = {name: each.url for name, each in settings.every_ductile().items()}
     async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:
         yield Seen(
             stands_on=stands_on,
             status=_status(settings, offers, stands_on.company),
             readiness=_readiness(offers, stands_on),
             metrics=metrics,
-            calls=CallsTold(metrics, ended, ductile=ductile, clock=SystemClock()),
+            calls=CallsTold(metrics, ended, urls=urls, clock=SystemClock()),
         )
 
 
@@ -123,6 +124,12 @@ def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
     return readiness
 
 
+def _trouble(healths: Iterable[DuctileHealth]) -> str:
+    """Why no Ductile is to be reached: while one is, calls can be made."""
+    troubles = [health.trouble for health in healths]
+    return "; ".join(troubles) if all(troubles) else ""
+
+
 def _status(settings: GatewaySettings, offers: Offers, company: Company) -> Status:
     version = installed_version()
 
@@ -131,5 +138,5 @@ def _status(settings: GatewaySettings, offers: Offers, company: Company) -> Stat
 
     looks: dict[str, Look] = {"gateway": look_at_tools}
     if settings.runner == "ductile":
-        looks["ductile"] = partial(look_at_ductile, settings.ductile, offers)
+        looks |= {each.label: partial(look_at_ductile, each, offers) for each in settings.every_ductile().values()}
     return Status(looks, version=version, executor=settings.name, names=company.names)

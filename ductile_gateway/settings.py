@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.names import full_name, own_name, owner
+from ductile_gateway.ductile.settings import DuctileName, DuctileSettings
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.plugins.belongings import beside
@@ -18,6 +19,7 @@ from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
 from groundwork.telemetry.settings import TelemetrySettings
+from schemas import subjects
 from schemas.fields import ToolName
 
 SECTION = "gateway"
@@ -121,6 +123,9 @@ class GatewaySettings(_Section):
     plugins: PluginSettings = PluginSettings()
     ductile: DuctileSettings | None = None
     """The Ductile that carries out the calls."""
+    ductiles: dict[DuctileName, DuctileSettings] = Field(default_factory=dict)
+    """Further Ductiles by name, beside that one or in its place: `gateway.tools` calls plugin `echo` of Ductile `home`
+    `home_echo`."""
     ingress: IngressSettings = IngressSettings()
     """Events from outside: of a Ductile, and of webhooks."""
     outbound: OutboundSettings = OutboundSettings()
@@ -152,10 +157,22 @@ class GatewaySettings(_Section):
 
     @model_validator(mode="after")
     def _who_runs(self) -> Self:
-        if self.runner == "ductile" and self.ductile is None:
+        if self.runner == "ductile" and not self.every_ductile():
             raise ValueError("runner `ductile` needs the section `ductile`, with its url and a token")
         if self.plugins.reload and self.shared:
             raise ValueError("plugins.reload is for one gateway: several with `store: jetstream` are started anew")
+        return self
+
+    @model_validator(mode="after")
+    def _whose_tools(self) -> Self:
+        if self.runner != "ductile" or not self.ductiles:
+            return self
+        for tool, choice in (self.choices() or {}).items():
+            if (name := owner(tool, self.ductiles)) == "" and self.ductile is None:
+                names = ", ".join(f"{name}_" for name in sorted(self.ductiles))
+                raise ValueError(f"tool {tool} has to begin with the name of its Ductile: {names}")
+            if choice.plugin and not subjects.NAME.fullmatch(full_name(choice.plugin, of=name)):
+                raise ValueError(f"tool {tool}: the names of its Ductile and of its plugin are too long together")
         return self
 
     @property
@@ -170,6 +187,19 @@ class GatewaySettings(_Section):
         """Where the gateway keeps what it has on this machine."""
         return self.cache if self.shared else self.store
 
+    def every_ductile(self) -> Mapping[str, DuctileSettings]:
+        """Those that carry out calls, by name; the one that needs none has the empty one."""
+        alone = {"": self.ductile} if self.ductile else {}
+        return alone | {name: settings.named(name) for name, settings in self.ductiles.items()}
+
+    def choices_in(self, ductile: str) -> Mapping[str, ToolChoice]:
+        """The tools that the Ductile of that name is to have, with their plugins as it calls them."""
+        return {
+            tool: choice.model_copy(update={"plugin": choice.plugin or own_name(tool, of=ductile)})
+            for tool, choice in (self.choices() or {}).items()
+            if owner(tool, self.ductiles) == ductile
+        }
+
     def choices(self) -> Mapping[str, ToolChoice] | None:
         """The tools by name; None for all plugins."""
         if isinstance(self.tools, dict):
@@ -179,7 +209,7 @@ class GatewaySettings(_Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show: any text that a plugin is configured with may be one."""
         configured = (value for config in self.plugins.config.values() for value in config.values())
-        ductile = self.ductile.secrets() if self.ductile else ()
+        ductile = (secret for each in self.every_ductile().values() for secret in each.secrets())
         ours = (*self.nats.secrets(), *ductile, *self.ingress.secrets(), *self.outbound.secrets())
         return (*ours, *self.telemetry.secrets(), *(value for value in configured if isinstance(value, str)))
 

@@ -21,6 +21,8 @@ from ductile_gateway.settings import GatewaySettings
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "CONFIGURATION.md").read_text(encoding="utf-8")
 SAMPLE = ROOT / "deploy" / "agentic.yaml"
+OF_SEVERAL = ("ductiles", "relays")
+"""Each of these has the settings of one, which are documented there."""
 SECTIONS: dict[str, type[BaseModel]] = {"agent": AgentSettings, "gateway": GatewaySettings}
 
 
@@ -31,7 +33,7 @@ def settings_of(model: type[BaseModel], place: str) -> Iterator[tuple[str, Field
         inner = list(models_in(info.annotation))
         if not isinstance(info.default, BaseModel):
             yield here, info
-        for item, mark in inner:
+        for item, mark in inner if name not in OF_SEVERAL else ():
             yield from settings_of(item, f"{here}{mark}")
 
 

@@ -103,6 +103,7 @@ class NatsRequests:
                 raise
             return
         if self._offers.is_ours(asked):
+            self._relay.put_off(asked)  # before the check, which has to know whether it writes
             await self._check(asked, delivery)
             if self._heard:
                 self._heard(asked.key, delivery.delivered, delivery.at)

@@ -100,6 +100,19 @@ class Relay:
                 raise
             self.waiting.over(asked.key)
 
+    def put_off(self, asked: Asked) -> None:
+        """Raises TryAgain for a request of a tool of which it is not known yet whether there is such a one."""
+        try:
+            self._check_awaited(asked)
+        except TryAgain as error:
+            self.waiting.note(asked, str(error))
+            self._observer.put_off(asked)
+            raise
+
+    def _check_awaited(self, asked: Asked) -> None:
+        if why := self._offers.awaited(asked.request.tool):
+            raise TryAgain(why)
+
     def begin_no_more(self) -> None:
         """Give back to the bus what waits for its turn, and what comes."""
         self._standstill.close()
@@ -166,6 +179,7 @@ class Relay:
         asked = self._standstill.without_it(asked)
         async with self._its_turn(asked):
             self._standstill.check()
+            self._check_awaited(asked)
             offer, flaw = self._offers.find(asked.request.tool), self._offers.flaw(asked)
             match policy.admit(asked, offer, flaw=flaw, now=self._clock.now()):
                 case policy.Run() as run:

@@ -39,8 +39,10 @@ def check(settings: GatewaySettings) -> int:
         sys.stdout.write(f"problem: {problem}\n")
     for hint in advice(tools.plugins, settings.plugins.folders if settings.runner == "plugins" else ()):
         sys.stdout.write(f"advice: {hint}\n")
-    is_usable = tools.catalog.tools and not _left_out(settings, tools)
-    return MISCONFIGURED if not is_usable or any(finding.mark == "wrong" for finding in findings) else 0
+    is_usable = (tools.catalog.tools or tools.unheard) and not _left_out(settings, tools)
+    if not is_usable or any(finding.mark == "wrong" for finding in findings):
+        return UNREACHABLE if is_usable and _are_away(tools) else MISCONFIGURED
+    return 0
 
 
 def _kind(command: ToolCommand) -> str:
@@ -55,8 +57,13 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
     if settings.runner == "plugins" and settings.choices() is None:
         return bool(tools.problems)
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
-    chosen = (settings.choices() or {}).items()
+    chosen = [(name, choice) for name, choice in (settings.choices() or {}).items() if name not in tools.awaited]
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)
+
+
+def _are_away(tools: Tools) -> bool:
+    """Whether all that is wrong is that Ductiles do not answer."""
+    return bool(tools.unheard) and all(isinstance(why, TryAgain) for why in tools.unheard.values())
 
 
 async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
@@ -66,4 +73,5 @@ async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Findin
         return ()
     offers = Offers()
     offers.replace(tools.catalog)
-    return await discovery.look(settings.ductile, offers)
+    looks = (discovery.look(ductile, offers) for ductile in settings.every_ductile().values())
+    return [finding for found in await asyncio.gather(*looks) for finding in found]

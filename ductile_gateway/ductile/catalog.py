@@ -10,9 +10,11 @@ manifest says of effect and output, Ductile keeps to itself: it is read where an
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import JsonValue, ValidationError
 
+from ductile_gateway.ductile.names import full_name
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.tools.catalog import ToolChoice
@@ -39,6 +41,20 @@ class DuctileTools:
     closed: frozenset[tuple[str, str]] = frozenset()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def of(self, ductile: str) -> "DuctileTools":
+        """As we call them, where that is the name of the Ductile which has them."""
+        if not ductile:
+            return self
+        called = partial(full_name, of=ductile)
+        manifests = ((called(name), manifest) for name, manifest in self.manifests.items())
+        return DuctileTools(
+            {name: manifest.model_copy(update={"name": name}) for name, manifest in manifests},
+            frozenset(map(called, self.pipelines)),
+            frozenset((called(route), command) for route, command in self.closed),
+            tuple(f"Ductile {ductile}: {problem}" for problem in self.problems),
+            self.warnings,
+        )
 
 
 def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
@@ -77,7 +93,7 @@ def read_tools(
     manifests = called | {name: _pipeline(name, settings) for name in flows} | listening
     taken = (pipelines & plugins.keys()) - relayed
     problems += [f"pipeline {name}: a plugin has the same name and is taken" for name in sorted(taken)]
-    told = (*_undeclared(settings, manifests), *_unused(relayed - wanted_names))
+    told = (*_undeclared(settings, manifests), *_unused(settings, relayed - wanted_names))
     return DuctileTools(manifests, flows, _closed(called), (*problems, *told))
 
 
@@ -188,9 +204,9 @@ def _manifest(name: str, document: Document, commands: list[Command]) -> Manifes
 def _undeclared(settings: DuctileSettings, manifests: Mapping[str, Manifest]) -> Iterable[str]:
     there = {f"{name}/{command.name}" for name, manifest in manifests.items() for command in manifest.commands}
     for name in sorted(settings.idempotent - there):
-        yield f"gateway.ductile.idempotent names {name}, which is no command of a tool on offer"
+        yield f"{settings.place}.idempotent names {name}, which is no command of a tool on offer"
 
 
-def _unused(routes: frozenset[str]) -> Iterable[str]:
+def _unused(settings: DuctileSettings, routes: frozenset[str]) -> Iterable[str]:
     for name in sorted(routes):
-        yield f"gateway.ductile.relay.routes names {name}, which no tool of gateway.tools is called by"
+        yield f"{settings.place}.relay.routes names {name}, which no tool of gateway.tools is called by"

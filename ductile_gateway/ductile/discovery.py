@@ -60,21 +60,20 @@ async def discover_tools(
         if _writes(found, choices or {}, settings.relayed()):
             warned = await _look(api, settings, writes=True)
     except DuctileRefused as refusal:
-        raise Misconfigured(f"gateway.ductile: {refusal}") from refusal
+        raise Misconfigured(f"{settings.place}: {refusal}") from refusal
     except (Away, Unreadable) as error:
-        raise TryAgain(f"gateway.ductile: {error}") from error
+        raise TryAgain(f"{settings.place}: {error}") from error
     return replace(found, warnings=warned)
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
     """What was found of Ductile and of the token. `writes`: there are tools that do. Raises Away."""
-    return _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
+    found, token = _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
+    return found, token.model_copy(update={"name": f"{settings.label} token"})
 
 
-async def look(settings: DuctileSettings | None, offers: Offers) -> Sequence[Finding]:
+async def look(settings: DuctileSettings, offers: Offers) -> Sequence[Finding]:
     """What is found of the Ductile that carries out the calls."""
-    if settings is None:
-        return ()
     called = (offer for offer in offers.catalog.tools if offer.route not in settings.relayed())
     writes = any(command.tier == "write" for offer in called for command in offer.commands)
     async with open_api(settings) as api:
@@ -86,8 +85,8 @@ async def look(settings: DuctileSettings | None, offers: Offers) -> Sequence[Fin
 
 def _away(settings: DuctileSettings, error: Away) -> Finding:
     """What there is to say of a Ductile that does not answer."""
-    remedy = f"start it, or correct gateway.ductile.url ({settings.url}): requests wait on the bus until then"
-    return Finding(name="ductile", mark="wrong", text=str(error), remedy=remedy)
+    remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
+    return Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)
 
 
 async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
@@ -95,8 +94,8 @@ async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> 
     findings = await look_at(api, settings, writes=writes)
     for finding in findings:
         if finding.mark == "wrong":
-            raise Misconfigured(f"gateway.ductile: {finding.text}: {finding.remedy}")
-    return tuple(f"gateway.ductile: {found.text}: {found.remedy}" for found in findings if found.mark == "warning")
+            raise Misconfigured(f"{settings.place}: {finding.text}: {finding.remedy}")
+    return tuple(f"{settings.place}: {found.text}: {found.remedy}" for found in findings if found.mark == "warning")
 
 
 async def _read(api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings) -> DuctileTools:
@@ -114,7 +113,7 @@ async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:
         if refusal.status != NOT_FOUND:
             raise
         text = f"the Ductile at {settings.url} is too old: it has no /skills, so that it cannot tell its pipelines"
-        raise Misconfigured(f"gateway.ductile: {text}: install a newer one ({NEEDED})") from refusal
+        raise Misconfigured(f"{settings.place}: {text}: install a newer one ({NEEDED})") from refusal
 
 
 def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: frozenset[str]) -> bool:
@@ -134,11 +133,11 @@ def _of_ductile(health: Document, settings: DuctileSettings) -> Finding:
     text = f"Ductile {what} at {at}, {printable(plugins, 20)} plugins, {printable(waiting, 20)} jobs waiting or running"
     if posture == "management-only":
         remedy = "give it a vault, so that it does more than manage itself"
-        return Finding(name="ductile", mark="wrong", text=f"{text}, does no work ({posture})", remedy=remedy)
+        return Finding(name=settings.label, mark="wrong", text=f"{text}, does no work ({posture})", remedy=remedy)
     if isinstance(waiting, int) and settings.queue_most is not None and waiting > settings.queue_most:
         remedy = f"find out who fills its queue: beyond {settings.queue_most} jobs new calls wait on the bus"
-        return Finding(name="ductile", mark="warning", text=text, remedy=remedy)
-    return Finding(name="ductile", mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
+        return Finding(name=settings.label, mark="warning", text=text, remedy=remedy)
+    return Finding(name=settings.label, mark="ok", text=f"{text}, {printable(posture, 80)}" if posture else text)
 
 
 async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> Finding:
@@ -146,7 +145,7 @@ async def _of_token(api: DuctileApi, settings: DuctileSettings, *, writes: bool)
         answers = await asyncio.gather(*(api.permits(door.method, door.path) for door in _ALL))
         follows, sees_all = settings.events and await api.may_follow_events(), await api.shows("/config/view")
     except DuctileRefused as refusal:
-        return _token("wrong", f"is not known: {refusal}", "correct gateway.ductile.token")
+        return _token("wrong", f"is not known: {refusal}", f"correct {settings.place}.token")
     opens = dict(zip(_ALL, answers, strict=True))
     if sees_all:
         text = "may see Ductile's configuration, so it has the scope * or system:…, which opens far more than tools"

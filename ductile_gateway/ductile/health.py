@@ -24,7 +24,7 @@ class DuctileHealth:
 
     def __init__(self, settings: DuctileSettings) -> None:
         self._settings = settings
-        self._outage = Outage("Ductile", log)
+        self._outage = Outage(settings.label.capitalize(), log)
         self._seen = False
         self.queue: int | None = None
         """Jobs waiting or running there; None while that is not known."""

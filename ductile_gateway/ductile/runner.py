@@ -1,4 +1,4 @@
-"""Tools in a Ductile. Fills the port ToolRunner.
+"""Tools in one Ductile. Fills the port ToolRunner.
 
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
@@ -11,10 +11,9 @@ of a second, and a write that something on the way answers in its place has to b
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 
 import httpx2
 
@@ -24,16 +23,13 @@ from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent
 from ductile_gateway.ductile.api import DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
-from ductile_gateway.ductile.late import LateJobs, Tell
+from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.relay_client import open_relay_starts
 from ductile_gateway.ductile.sent import ToldOfSent, start_told, untold
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
-from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Offers
-from ductile_gateway.tools.toolbox import keep_fresh
 from groundwork.service.errors import TryAgain
 from schemas.gateway_status import Finding
 
@@ -41,9 +37,6 @@ COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0
 PLACE_WITHIN_S = 5.0
 """How long a call waits here for a place before it is given back to the bus: the wait is not the tool's time."""
-
-AsOne = Callable[[str, Callable[[], Awaitable[object]]], Coroutine[None, None, None]]
-"""Takes the name of what only one of several gateways does, and does it while that is this one."""
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +69,7 @@ class DuctileRunner:
         self.late = late
         self._in_flight = InFlight(settings.in_flight)
         self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
+        self._label = f"{settings.label} calls"
         self._clock = clock
 
     def now_has(self, tools: DuctileTools) -> None:
@@ -86,7 +80,7 @@ class DuctileRunner:
         """What is unusual about the calls that Ductile carries out. Raises TryAgain."""
         alone = [
             Finding(
-                name="ductile calls",
+                name=self._label,
                 mark="warning",
                 text=f"{plugin} could not be reached several times and is left alone for {wait_s:.0f} s more",
                 remedy="see whether Ductile answers; its calls wait on the bus",
@@ -95,7 +89,7 @@ class DuctileRunner:
         ]
         if late := self.late.waiting():
             text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
-            return [*alone, Finding(name="ductile calls", mark="warning", text=text, remedy=remedy)]
+            return [*alone, Finding(name=self._label, mark="warning", text=text, remedy=remedy)]
         return alone
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
@@ -208,18 +202,6 @@ class DuctileRunner:
 
 def _job(job_id: str, way: Way) -> Job:
     return Job(job_id, pipeline=way != "plugin")
-
-
-async def tend(
-    settings: GatewaySettings, runner: DuctileRunner, offers: Offers, *, tell_late: Tell, as_one: AsOne
-) -> None:
-    """Beside the calls, until cancelled: discover tools again, follow late jobs, which one of several gateways does.
-    Raises Broken or Misconfigured."""
-    if settings.ductile is None:
-        return
-    async with asyncio.TaskGroup() as group:
-        group.create_task(as_one("late jobs", partial(runner.late.follow, tell_late)))
-        group.create_task(keep_fresh(settings, offers, runner.now_has, every_s=settings.ductile.refresh_s))
 
 
 @contextlib.asynccontextmanager

@@ -1,11 +1,14 @@
-"""Settings of the way to a Ductile: the section `gateway.ductile`. Every field says its unit and its default."""
+"""Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
+
+Every field says its unit and its default.
+"""
 
 import re
 from collections.abc import Mapping
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, StringConstraints, model_validator
 
 from groundwork.service.address import keeps_secrets
 from groundwork.service.secret import SigningSecret
@@ -15,6 +18,8 @@ EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Types of events that Ductile takes; to be matched in full."""
 _Command = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}/[a-z0-9][a-z0-9_-]{0,63}$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+DuctileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=32)]
+"""As its `service.name`, which a Ductile with a relay has in this form."""
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
 
 
@@ -108,6 +113,23 @@ class DuctileSettings(BaseModel):
     """Pipelines that change nothing, so that they may be repeated; also routes of `relay`."""
     relay: RelayRouteSettings | None = None
     """Tools that are called by events with a dedupe key."""
+    _name: str = PrivateAttr("")
+
+    def named(self, name: str) -> "DuctileSettings":
+        """The same, as that one of several."""
+        copy = self.model_copy()
+        copy._name = name
+        return copy
+
+    @property
+    def place(self) -> str:
+        """Where these settings stand."""
+        return f"gateway.ductiles.{self._name}" if self._name else "gateway.ductile"
+
+    @property
+    def label(self) -> str:
+        """Which Ductile it is, for people."""
+        return f"ductile {self._name}".rstrip()
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:

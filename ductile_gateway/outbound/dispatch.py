@@ -12,14 +12,13 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from ductile_gateway.outbound.lifecycle import LifecycleEvent
 from ductile_gateway.outbound.notifications import (
-    RELAY,
     Arrived,
     Gone,
     Never,
@@ -27,6 +26,7 @@ from ductile_gateway.outbound.notifications import (
     NotYet,
     SendResult,
     callback_of,
+    is_relay,
     next_try,
     notifications_of,
 )
@@ -95,14 +95,14 @@ class DeadLetters(Protocol):
 
 
 class Outbound:
-    """Puts events into the outbox and sends them, with retries. `relay` is None where no Ductile is to be told."""
+    """Puts events into the outbox and sends them, with retries. `relays`: to the Ductiles that are told, by target."""
 
     def __init__(
         self,
         settings: OutboundSettings,
         outbox: Outbox,
         *,
-        relay: Sender | None,
+        relays: Mapping[str, Sender],
         callbacks: Sender,
         addresses: Callbacks,
         dead_letters: DeadLetters,
@@ -111,11 +111,11 @@ class Outbound:
         look_s: float = LOOK_S,
     ) -> None:
         self._told = told
-        self.unheard: Counter[str] = Counter()
-        """How many relayed events nobody listened to in Ductile, by type."""
+        self.unheard: Counter[tuple[str, str]] = Counter()
+        """How many relayed events nobody listened to in a Ductile, by target and type."""
         self._settings = settings
         self._outbox = outbox
-        self._relay = relay
+        self._relays = relays
         self._callbacks = callbacks
         self._addresses = addresses
         self._dead_letters = dead_letters
@@ -187,9 +187,10 @@ class Outbound:
             await asyncio.sleep(error.delay_s)
 
     async def _tried(self, notification: Notification) -> SendResult:
-        sender = self._relay if notification.target == RELAY else self._callbacks
+        target = notification.target
+        sender = self._relays.get(target) if is_relay(target) else self._callbacks
         if sender is None:
-            return Never("there is no gateway.outbound.relay in the configuration any more")
+            return Never(f"the configuration has no {target} of gateway.outbound any more")
         try:
             return await sender.send(notification)
         except Exception as error:
@@ -217,9 +218,12 @@ class Outbound:
         self._told(notification.target, "arrived" if heard else "unheard")
         self._reached(notification.lane)
         if not heard:
-            if not self.unheard[notification.type]:
-                log.warning("nobody in Ductile listens to %s: add a pipeline `on:` it", notification.type)
-            self.unheard[notification.type] += 1
+            which = notification.target, notification.type
+            if not self.unheard[which]:
+                log.warning(
+                    "nobody in Ductile listens to %s: add a pipeline `on:` it", which[1], extra={"to": which[0]}
+                )
+            self.unheard[which] += 1
 
     def _reached(self, lane: str) -> None:
         if outage := self._away.pop(lane, None):

@@ -27,7 +27,7 @@ LONGEST_WISH_S = 3600.0
 class Notification:
     """`target` and `key` name it. `lane`: the receiving server; what has the same lane shares its limit of requests.
 
-    `url` is empty for the relay, whose address is a setting. `tries` counts those that were made. `body` is what is
+    `url` is empty for a relay, whose address is a setting. `tries` counts those that were made. `body` is what is
     sent, the same on each try.
     """
 
@@ -75,8 +75,10 @@ SendResult = Arrived | NotYet | Never | Gone
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
     """Everybody who is to be told of the event, as of `at`."""
     found = []
-    if (relay := settings.relay) and event.type in relay.types:
-        found.append(_notification(event, RELAY, RELAY, "", body=body_of(of_lifecycle(event), relay.peer), at=at))
+    for name, relay in settings.every_relay().items():
+        if event.type in relay.types:
+            target = relay_of(name)
+            found.append(_notification(event, target, target, "", body=body_of(of_lifecycle(event), relay.peer), at=at))
     body = callback_body(event)
     for name, subscriber in settings.subscriptions.items():
         if event.type in subscriber.types:
@@ -85,6 +87,16 @@ def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: d
     if event.callback:
         found.append(callback_of(event, event.callback, at=at))
     return found
+
+
+def relay_of(ductile: str) -> str:
+    """The target that the relay ingress of this Ductile is."""
+    return f"{RELAY}:{ductile}" if ductile else RELAY
+
+
+def is_relay(target: str) -> bool:
+    """Whether the target is a Ductile."""
+    return target.partition(":")[0] == RELAY
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
@@ -128,7 +140,7 @@ def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) 
 
     `wish_s`: how long the receiver asked not to be asked again, in seconds.
     """
-    schedule = RELAYED if notification.target == RELAY else CALLBACKS
+    schedule = RELAYED if is_relay(notification.target) else CALLBACKS
     if now - notification.accepted_at >= schedule.lifetime:
         return None
     delay_s = schedule.delays_s[min(notification.tries, len(schedule.delays_s)) - 1]

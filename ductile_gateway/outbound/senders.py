@@ -211,14 +211,14 @@ class RelaySender:
         try:
             answer = await self._ingress.post(notification.body)
         except httpx2.HTTPError as error:
-            return NotYet(f"Ductile's relay ingress: {type(error).__name__}")
+            return NotYet(f"{type(error).__name__} at Ductile's relay ingress ({notification.lane})")
         if answer.is_accepted:
             return Arrived(heard=bool(answer.job_id))
         why = f"Ductile's relay ingress answered {answer.status} {answer.error!a}"
         if answer.is_unsigned:
             return NotYet(f"{why}: {SECRETS_DIFFER}")
         if answer.own and answer.status == _NOT_ALLOWED:
-            why += f": add {notification.type} to `accept` there, or take it out of gateway.outbound.relay.types"
+            why += f": add {notification.type} to `accept` there, or take it out of `types` in gateway.outbound"
         return Never(why) if answer.own else NotYet(why)
 
 

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
 from ductile_gateway.company import Company
 from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.dispatch import Outbound, Told
+from ductile_gateway.outbound.notifications import relay_of
 from ductile_gateway.outbound.senders import RelaySender, open_callback_sender, open_relay_sender
-from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
+from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.status import Status
 from ductile_gateway.store.outbox import SqliteOutbox
@@ -43,14 +44,14 @@ async def serve_outbound(
     """
     outbox = stores.outbox
     async with (
-        _relay(settings.relay, clock) as relay,
+        relays_of(settings, clock) as relays,
         open_callback_sender(settings, clock=clock) as callbacks,
         asyncio.TaskGroup() as group,
     ):
         outbound = Outbound(
             settings,
             outbox,
-            relay=relay,
+            relays=relays,
             callbacks=callbacks,
             addresses=NatsCallbacks(link),
             dead_letters=NatsDeadLetters(link),
@@ -69,12 +70,13 @@ async def serve_outbound(
 
 
 @contextlib.asynccontextmanager
-async def _relay(settings: RelaySettings | None, clock: Clock) -> AsyncIterator[RelaySender | None]:
-    if settings is None:
-        yield None
-        return
-    async with open_relay_sender(settings, clock=clock) as sender:
-        yield sender
+async def relays_of(settings: OutboundSettings, clock: Clock) -> AsyncIterator[Mapping[str, RelaySender]]:
+    """Senders to the Ductiles that are told, by their targets."""
+    async with contextlib.AsyncExitStack() as stack:
+        opening = {
+            relay_of(name): open_relay_sender(relay, clock=clock) for name, relay in settings.every_relay().items()
+        }
+        yield {target: await stack.enter_async_context(sender) for target, sender in opening.items()}
 
 
 async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
@@ -88,8 +90,8 @@ async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Seque
     if backlog.dead:
         text = f"{backlog.dead} deliveries were given up in the last {KEPT.days} days"
         found.append(Finding(name="outbound", mark="warning", text=text, remedy="see them with `agentic dlq ls`"))
-    for event, count in sorted(outbound.unheard.items()):
-        text = f"{count} times {event} was told to Ductile, and no pipeline there listens to it"
-        remedy = "add a pipeline on it, or take it out of gateway.outbound.relay.types"
+    for (target, event), count in sorted(outbound.unheard.items()):
+        text = f"{count} times {event} was told to Ductile ({target}), and no pipeline there listens to it"
+        remedy = f"add a pipeline on it, or take it out of `types` of that {target} in gateway.outbound"
         found.append(Finding(name="outbound", mark="warning", text=text, remedy=remedy))
     return found

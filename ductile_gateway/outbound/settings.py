@@ -3,11 +3,12 @@
 Every field says its unit and its default.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
-from ductile_gateway.ductile.settings import RelayPeerSettings
+from ductile_gateway.ductile.settings import DuctileName, RelayPeerSettings
 from ductile_gateway.signatures import standard_key
 from groundwork.service.secret import unfit
 from schemas.fields import ToolName
@@ -96,6 +97,8 @@ class OutboundSettings(_Section):
     """The public keys of the agent whose word is passed on, as `agentic keys list` shows them. Without any, the gateway
     trusts those that the agent told when it was first asked, and pins them."""
     relay: RelaySettings | None = None
+    relays: dict[DuctileName, RelaySettings] = Field(default_factory=dict)
+    """The relay ingress of further Ductiles, by their names."""
     callbacks: CallbackSettings = CallbackSettings()
     subscriptions: dict[ToolName, SubscriptionSettings] = Field(default_factory=dict)
     """Receivers by a name for the log and the dead letters."""
@@ -106,12 +109,16 @@ class OutboundSettings(_Section):
 
     def wants_progress(self) -> bool:
         """Whether anybody is to be told of progress."""
-        chosen = [self.relay.types] if self.relay else []
-        return any("agent.progress" in types for types in (*chosen, *(s.types for s in self.subscriptions.values())))
+        relayed = (relay.types for relay in self.every_relay().values())
+        return any("agent.progress" in types for types in (*relayed, *(s.types for s in self.subscriptions.values())))
+
+    def every_relay(self) -> Mapping[str, RelaySettings]:
+        """By the name of the Ductile; the one that needs none has the empty one."""
+        return ({"": self.relay} if self.relay else {}) | self.relays
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
-        keys = [self.relay.secret] if self.relay else []
+        keys = [relay.secret for relay in self.every_relay().values()]
         pairs: list[CallbackSettings | SubscriptionSettings] = [self.callbacks, *self.subscriptions.values()]
         kept = (*keys, *(key for pair in pairs for key in (pair.secret, pair.previous_secret)))
         return tuple(key.get_secret_value() for key in kept if key is not None)

@@ -4,10 +4,12 @@ The fields of a line are those of the external sibling card (105). `latency_ms` 
 """
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 
 from ductile_gateway.bus.requests import Handled
 from ductile_gateway.calls.call import Answer, Asked, ToolCall, ToolOutcome
+from ductile_gateway.ductile.names import owner
 from ductile_gateway.ductile.sent import Sent
 from ductile_gateway.ports import Clock
 from ductile_gateway.telling import spans
@@ -20,12 +22,12 @@ log = logging.getLogger(__name__)
 class CallsTold:
     """Fills the port Observer, and hears of deliveries and of requests to a Ductile besides.
 
-    `ended` takes spans, None for nobody; `ductile`: the address of the Ductile."""
+    `ended` takes spans, None for nobody; `urls`: of each Ductile, by its name."""
 
-    def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, ductile: str, clock: Clock) -> None:
+    def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, urls: Mapping[str, str], clock: Clock) -> None:
         self._metrics = metrics
         self._ended = ended
-        self._ductile = ductile
+        self._urls = urls
         self._clock = clock
         self._began: dict[str, datetime] = {}
 
@@ -65,7 +67,8 @@ class CallsTold:
         """A Ductile was asked to start the call."""
         self._metrics.sent(sent)
         if self._ended and call.asked.trace.sampled:
-            self._ended(spans.sent_span(call.asked, sent, url=self._ductile))
+            url = self._urls[owner(call.asked.route, self._urls)]
+            self._ended(spans.sent_span(call.asked, sent, url=url))
 
     def _line(self, asked: Asked, event: str, transition: str) -> dict[str, object]:
         took = (self._clock.now() - asked.request.requested_at).total_seconds()

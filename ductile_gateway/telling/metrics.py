@@ -142,15 +142,17 @@ def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str,
     instruments.observe(read, ready)
 
 
-def observe_ductile(instruments: Instruments, health: Health) -> None:
-    up = instruments.gauge("agentic.ductile.up", "1 while Ductile answers, else 0")
-    queue = instruments.gauge(
-        "agentic.ductile.queue", "Jobs waiting or running in Ductile, whoever made them", unit="{job}"
-    )
+def observe_ductiles(instruments: Instruments, healths: Mapping[str, Health]) -> None:
+    """By their names, where they have some."""
+    which = ("agentic.ductile.name",) if any(healths) else ()
+    up = instruments.gauge("agentic.ductile.up", "1 while Ductile answers, else 0", attributes=which)
+    text = "Jobs waiting or running in Ductile, whoever made them"
+    queue = instruments.gauge("agentic.ductile.queue", text, unit="{job}", attributes=which)
 
     async def read() -> None:
-        up.show({(): float(not health.trouble)})
-        queue.show({} if health.queue is None else {(): health.queue})
+        known = {(name,) if which else (): health for name, health in healths.items()}
+        up.show({name: float(not health.trouble) for name, health in known.items()})
+        queue.show({name: health.queue for name, health in known.items() if health.queue is not None})
 
     instruments.observe(read, up, queue)
 

@@ -142,6 +142,17 @@ def _revision(offers: list[ToolOffer]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A tool whose Ductile has not said yet what it has."""
+
+    route: str
+    why: str
+
+
+NOBODY: Mapping[str, Awaited] = {}
+
+
 class Offers:
     """The catalog of the moment, which may be replaced; nothing until then. Fills the port Offers.
 
@@ -151,9 +162,11 @@ class Offers:
         self._executor = executor
         self.replace(Catalog(revision="", tools=()))
 
-    def replace(self, catalog: Catalog, problems: tuple[str, ...] = ()) -> None:
+    def replace(
+        self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NOBODY
+    ) -> None:
         """From now on this is on offer, in which `schema_flaw` found nothing wrong. A call that was admitted before
-        goes on as it was."""
+        goes on as it was. `awaited`: tools of which it is not known yet whether they can be offered."""
         self._validators = {
             (offer.name, command.name): validator_of(command.input_schema)
             for offer in catalog.tools
@@ -161,12 +174,24 @@ class Offers:
             if command.input_schema
         }
         self._by_name = {offer.name: offer for offer in catalog.tools}
-        self._routes = frozenset(offer.route for offer in catalog.tools)
+        self._awaited = awaited
+        there = frozenset(offer.route for offer in catalog.tools)
+        self._routes = there | {one.route for one in awaited.values()}
         self.catalog = catalog.model_copy(update={"executor": self._executor})
         self.problems = problems
 
+    @property
+    def are_awaited(self) -> bool:
+        """Whether it is not known of all tools yet whether they can be offered."""
+        return bool(self._awaited)
+
+    def awaited(self, name: str) -> str:
+        """Why it is not known yet whether there is such a tool; empty where it is."""
+        found = self._awaited.get(name)
+        return found.why if found else ""
+
     def serves(self, route: str) -> bool:
-        """Whether a tool of that route is on offer."""
+        """Whether a tool of that route is on offer, or may be soon."""
         return route in self._routes
 
     def is_ours(self, asked: Asked) -> bool:

@@ -5,47 +5,53 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
+from ductile_gateway.ductile.names import full_name
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginsMisconfigured, discover_plugins
 from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Offers, difference, draw_catalog
-from groundwork.service.errors import Misconfigured, TryAgain
+from ductile_gateway.tools.catalog import Awaited, Offers, ToolChoice, difference, draw_catalog
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from schemas.catalog import Catalog
 
 LOOK_FOR_TOOLS_S = 5.0
+UNKNOWN: Mapping[str, DuctileTools] = {}
+_NOT_YET = "its tools are on offer once it does, and requests for them wait"
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What is on offer. `plugins` by name, where they are ours; `ductile`, where one has them.
+    """What is on offer. `plugins` by name, where they are ours; `ductiles`: what each has, by its name.
 
-    `problems`: what is left out, and why.
+    `problems`: what is left out, and why. `unheard`: the Ductiles that did not say what they have, and why. `awaited`:
+    their tools.
     """
 
     catalog: Catalog
     problems: tuple[str, ...]
     plugins: Mapping[str, InstalledPlugin] = field(default_factory=dict)
-    ductile: DuctileTools = field(default_factory=DuctileTools)
+    ductiles: Mapping[str, DuctileTools] = field(default_factory=dict)
+    unheard: Mapping[str, Failure] = field(default_factory=dict)
+    awaited: Mapping[str, Awaited] = field(default_factory=dict)
 
 
-async def find_tools(settings: GatewaySettings) -> Tools:
-    """Look what is there, and start nothing. Raises Misconfigured; TryAgain while Ductile is away."""
-    if settings.ductile and settings.runner == "ductile":
-        async with open_api(settings.ductile) as api:
-            found = await discover_tools(api, settings.choices() or {}, settings.ductile)
-        tools = _drawn(settings, found.manifests, ductile=found, problems=found.problems)
-        return replace(tools, problems=(*tools.problems, *without_call_id(tools.catalog, found)))
+async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> Tools:
+    """Look what is there, and start nothing. Raises Misconfigured; TryAgain while no Ductile says what it has.
+
+    `known`: what Ductiles have said before, which holds for one of several that does not say it now.
+    """
+    if settings.runner == "ductile":
+        return await _of_ductiles(settings, known)
     if settings.runner == "in_process":
         return _drawn(settings, in_process_manifests())
     here = _discover(settings)
@@ -53,37 +59,91 @@ async def find_tools(settings: GatewaySettings) -> Tools:
     return _drawn(settings, manifests, plugins=here.plugins, problems=here.left_out)
 
 
+async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:
+    names = list(settings.every_ductile())
+    answers = await asyncio.gather(*(_asked(settings, name) for name in names))
+    said = dict(zip(names, answers, strict=True))
+    silent = {name: answer for name, answer in said.items() if isinstance(answer, Failure)}
+    if len(silent) == len(said):
+        raise next((why for why in silent.values() if isinstance(why, TryAgain)), next(iter(silent.values())))
+    unheard = {name: why for name, why in silent.items() if name not in known}
+    found = {name: answer for name, answer in said.items() if isinstance(answer, DuctileTools)}
+    found |= {name: known[name] for name in silent.keys() - unheard.keys()}
+    return _drawn_of(settings, found, unheard)
+
+
+async def _asked(settings: GatewaySettings, ductile: str) -> DuctileTools | Failure:
+    """What the Ductile of that name has, or why it does not say."""
+    its = settings.every_ductile()[ductile]
+    async with open_api(its) as api:
+        try:
+            return await discover_tools(api, settings.choices_in(ductile), its)
+        except (TryAgain, Misconfigured) as error:
+            return error
+
+
+def _drawn_of(settings: GatewaySettings, found: Mapping[str, DuctileTools], unheard: Mapping[str, Failure]) -> Tools:
+    choices, awaited = dict[str, ToolChoice](), dict[str, Awaited]()
+    for name in settings.every_ductile():
+        for tool, choice in settings.choices_in(name).items():
+            route = full_name(choice.plugin or tool, of=name)
+            if name in unheard:
+                awaited[tool] = Awaited(route, str(unheard[name]))
+            else:
+                choices[tool] = choice.model_copy(update={"plugin": route})
+    called = [tools.of(name) for name, tools in found.items()]
+    manifests = {name: manifest for tools in called for name, manifest in tools.manifests.items()}
+    catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
+    told = (problem for tools in called for problem in (*tools.problems, *without_call_id(catalog, tools)))
+    left = (f"{why}: {_NOT_YET}" for why in unheard.values())
+    return Tools(catalog, (*told, *flaws, *left), ductiles=found, unheard=unheard, awaited=awaited)
+
+
 async def tools_at_last(settings: GatewaySettings) -> Tools:
-    """The tools, once Ductile answers: until then requests wait on the bus. Raises Misconfigured."""
+    """The tools, once a Ductile says what it has: until then requests wait on the bus. Raises Misconfigured."""
     told = ""
     while True:
         try:
-            tools = await find_tools(settings)
+            tools = await _some_tools(settings)
         except TryAgain as error:
             if str(error) != told:
                 told = str(error)
                 log.warning("no tools yet", extra={"why": told})
             await asyncio.sleep(LOOK_FOR_TOOLS_S)
             continue
-        _warn((*tools.ductile.warnings, *tools.problems))
+        _warn(warning for ductile in tools.ductiles.values() for warning in ductile.warnings)
+        _warn(tools.problems)
         if not tools.catalog.tools:
             raise Misconfigured("there is no tool to offer: see the warnings above, and `ductile-gateway check`")
         return tools
 
 
-async def keep_fresh(
-    settings: GatewaySettings, offers: Offers, tell: Callable[[DuctileTools], None], *, every_s: float
-) -> NoReturn:
-    """Offer what Ductile has by now, until cancelled. A run keeps the tools with which it began.
+async def _some_tools(settings: GatewaySettings) -> Tools:
+    """As `find_tools`. Raises TryAgain also where those that answer have none, and others may."""
+    tools = await find_tools(settings)
+    if tools.unheard and not tools.catalog.tools:
+        raise TryAgain("; ".join(tools.problems))
+    return tools
 
-    Where Ductile does not say, what was on offer stays so; and also where a tool is gone for the first time, because a
-    Ductile that has just begun may not have found all of its plugins."""
+
+async def keep_fresh(
+    settings: GatewaySettings,
+    offers: Offers,
+    tell: Callable[[Mapping[str, DuctileTools]], None],
+    *,
+    every_s: float,
+    known: Mapping[str, DuctileTools] = UNKNOWN,
+) -> NoReturn:
+    """Offer what Ductiles have by now, until cancelled. A run keeps the tools with which it began.
+
+    Where a Ductile does not say, what was on offer stays so; and also where a tool is gone for the first time, because
+    a Ductile that has just begun may not have found all of its plugins. `known`: what they have said before."""
     gone_before: list[str] = []
     told = ""
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(min(every_s, LOOK_FOR_TOOLS_S) if offers.are_awaited else every_s)
         try:
-            tools = await find_tools(settings)
+            tools = await find_tools(settings, known)
         except (TryAgain, Misconfigured) as error:
             if str(error) != told:
                 told = str(error)
@@ -99,7 +159,8 @@ async def keep_fresh(
             gone_before = gone
             continue
         gone_before = []
-        tell(tools.ductile)
+        known = tools.ductiles
+        tell(known)
         offer(tools, offers)
 
 
@@ -109,7 +170,7 @@ def offer(tools: Tools, offers: Offers) -> None:
     changes = difference(offers.catalog, tools.catalog)
     if any(changes.values()):
         log.info("other tools are on offer", extra=changes)
-    offers.replace(tools.catalog, tools.problems)
+    offers.replace(tools.catalog, tools.problems, awaited=tools.awaited)
 
 
 def _warn(problems: Iterable[str]) -> None:
@@ -120,10 +181,7 @@ def _warn(problems: Iterable[str]) -> None:
 def _drawn(
     settings: GatewaySettings, manifests: Mapping[str, Manifest], *, problems: tuple[str, ...] = (), **found: Any
 ) -> Tools:
-    choices = settings.choices()
-    if settings.runner == "ductile":  # nothing of a Ductile is on offer that was not asked for
-        choices = choices or {}
-    catalog, flaws = draw_catalog(manifests, choices, timeout_s=settings.timeout_s)
+    catalog, flaws = draw_catalog(manifests, settings.choices(), timeout_s=settings.timeout_s)
     return Tools(catalog, (*problems, *flaws), **found)
 
 

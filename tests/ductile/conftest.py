@@ -45,6 +45,13 @@ def measured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ductile
         yield made
 
 
+@pytest.fixture(params=["fake", REAL])
+def work(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
+    """Another Ductile, beside a fake."""
+    with _made(request.param, tmp_path) as made:
+        yield made
+
+
 @contextmanager
 def _made(kind: str, folder: Path) -> Iterator[DuctileUnderTest]:
     if kind == "real":

@@ -3,7 +3,7 @@
 import contextlib
 import sqlite3
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.kit.cut_wire import Rules, wire
 from tests.kit.waiting import until
 
 AT_ONCE = 32
+NONE: Mapping[str, DuctileUnderTest] = {}
 BRISK = {"poll_first_s": 0.02, "poll_most_s": 0.2, "breaker_failures": 1000}
 ACK_WAIT_S = 1.0
 """How soon the bus gives the requests of a gateway that was killed to the next one."""
@@ -86,12 +87,14 @@ class House:
             assert process.poll() is None, self.gateway.log.read_text()[-2000:]
             yield process
 
-    async def ask(self, command: str, payload: dict[str, Any], *, step: int, attempt: int = 1) -> str:
+    async def ask(
+        self, command: str, payload: dict[str, Any], *, step: int, attempt: int = 1, tool: str = "probe"
+    ) -> str:
         """The key of the call."""
-        request = a_request(command, payload, tool="probe", step=step, attempt=attempt)
+        request = a_request(command, payload, tool=tool, step=step, attempt=attempt)
         key = keys.call(request.run_id, request.step, request.tool, request.attempt)
         self.asked[key] = request
-        await send(self.link, request, "probe")
+        await send(self.link, request, tool)
         return key
 
     async def results(self) -> list[ToolResult]:
@@ -140,6 +143,7 @@ async def house(
     folder: Path,
     ductile: DuctileUnderTest,
     *,
+    beside: Mapping[str, DuctileUnderTest] = NONE,
     on_the_way_to_the_bus: Rules | None = None,
     on_the_way_to_ductile: Rules | None = None,
     telemetry: str | None = None,
@@ -147,7 +151,8 @@ async def house(
 ) -> AsyncIterator[House]:
     """A bus, and a gateway that is not started yet. Where there are rules, it hangs on a wire that has them.
 
-    telemetry: the address of a receiver. settings: those of the section `ductile` of the gateway that are not as below.
+    beside: further Ductiles, by name. telemetry: the address of a receiver. settings: those of the section `ductile` of
+    the gateway that are not as below.
     """
     async with AsyncExitStack() as held:
         nats = await held.enter_async_context(EmbeddedNats(folder / "nats", sync_interval="1s"))
@@ -162,7 +167,8 @@ async def house(
             nats.url_at(bus_port),
             runner="ductile",
             ductile=talk | settings,
-            tools={"probe": {"concurrency": AT_ONCE}},
+            ductiles={name: BRISK | {"url": one.url, "token": one.token} for name, one in beside.items()},
+            tools={"probe": {"concurrency": AT_ONCE}} | {f"{name}_probe": {} for name in beside},
             slots=2 * AT_ONCE,
             telemetry={"endpoint": telemetry},
         )

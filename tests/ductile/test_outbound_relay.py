@@ -1,5 +1,6 @@
 """Endings of runs arrive in Ductile's pipelines through its relay ingress, on the fake and on a real Ductile."""
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -9,17 +10,21 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.clock import SystemClock
+from ductile_gateway.outbound.dispatch import Outbound
 from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
 from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
+from ductile_gateway.outbound.service import relays_of
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
+from ductile_gateway.store.outbox import SqliteOutbox
 from tests.ductile.calling import finished
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.real import RealDuctile
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.outbound_parts import an_event, read
+from tests.gateway.outbound_parts import Town, an_event, read
 from tests.gateway.parts import RUN
+from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
 LISTENING = {"pipelines": [{"name": "endings", "on": "agent.completed", "steps": [{"id": "p", "uses": "probe"}]}]}
@@ -135,3 +140,30 @@ async def test_a_timestamp_that_is_too_far_off_is_renewed_once(hearing: DuctileU
         verdict = await sender.send(a_delivery(hearing, run_id="run_2"))
     assert isinstance(verdict, Never)
     assert "clock skew" in verdict.why
+
+
+async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(
+    hearing: DuctileUnderTest, newer: FakeDuctile, tmp_path: Path
+) -> None:
+    newer.pipeline("endings", on="agent.completed", plugin="probe")
+    newer.kill()
+    told = OutboundSettings(relay=settings(hearing), relays={"work": settings(newer)})
+    town = Town(tmp_path)
+    async with opened(tmp_path, SqliteOutbox) as outbox, relays_of(told, SystemClock()) as relays:
+        outbound = Outbound(
+            told,
+            outbox,
+            relays=relays,
+            callbacks=town.sender,
+            addresses=town,
+            dead_letters=town.grave,
+            clock=SystemClock(),
+            look_s=0.05,
+        )
+        running = asyncio.create_task(outbound.run())
+        await outbound.take(read(an_event("completed")))
+        await until(lambda: len(hearing.executions) == 1)
+        newer.start()
+        await until(lambda: len(newer.executions) == 1)
+        running.cancel()
+    assert [one.payload["run_id"] for one in (*hearing.executions, *newer.executions)] == [RUN, RUN]

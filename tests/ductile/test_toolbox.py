@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ def settings_for(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:
 
 
 @asynccontextmanager
-async def fresh(ductile: FakeDuctile, *tools: str) -> AsyncIterator[tuple[Offers, list[DuctileTools]]]:
+async def fresh(ductile: FakeDuctile, *tools: str) -> AsyncIterator[tuple[Offers, list[Mapping[str, DuctileTools]]]]:
     """What is on offer, kept so; and what the runner is told."""
-    settings, told = settings_for(ductile, *tools), list[DuctileTools]()
+    settings, told = settings_for(ductile, *tools), list[Mapping[str, DuctileTools]]()
     offers, found = Offers(), await tools_at_last(settings)
     offers.replace(found.catalog, found.problems)
     task = asyncio.create_task(keep_fresh(settings, offers, told.append, every_s=0.02))
@@ -75,7 +75,7 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon(fake: FakeDuctile) -> 
         assert names(offers) == ["probe"]
         fake.plugin(NEWS)
         await until(lambda: names(offers) == ["news", "probe"])
-        assert "news" in told[-1].manifests
+        assert "news" in told[-1][""].manifests
         assert not offers.problems
 
 

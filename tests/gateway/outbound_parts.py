@@ -14,7 +14,7 @@ from typing import Any
 
 from ductile_gateway.outbound.dispatch import Outbound, Outbox
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
-from ductile_gateway.outbound.notifications import Arrived, Notification, NotYet, SendResult
+from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, NotYet, SendResult
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.service.errors import TryAgain
@@ -130,7 +130,7 @@ class Town:
         return Outbound(
             self.settings,
             outbox,
-            relay=self.sender if relay else None,
+            relays={RELAY: self.sender} if relay else {},
             callbacks=self.sender,
             addresses=self,
             dead_letters=self.grave,

@@ -280,7 +280,7 @@ class World:
         self.runs = MemoryRuns()
         self.ownership: Any = SoleOwner()
         self.clock = StoppedClock()
-        self.observer: Observer = CallsTold(GatewayMetrics(), None, ductile="", clock=self.clock)
+        self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""}, clock=self.clock)
 
     def relay(
         self, catalog: Catalog = CATALOG, *, offers: Offers | None = None, width: int = 4, room: int = 16

@@ -25,7 +25,7 @@ class Watched(World):
         super().__init__(runner=FakeRunner(outcome))
         self.spans: list[Span] = []
         self.metrics = GatewayMetrics()
-        self.observer = CallsTold(self.metrics, self.spans.append, ductile="", clock=self.clock)
+        self.observer = CallsTold(self.metrics, self.spans.append, urls={"": ""}, clock=self.clock)
 
 
 def asked_with(traceparent: str | None) -> Asked:

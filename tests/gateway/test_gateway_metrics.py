@@ -38,7 +38,7 @@ class Counted(World):
     def __init__(self, runner: Any = None) -> None:
         super().__init__(runner=runner)
         self.metrics = GatewayMetrics()
-        self.observer = CallsTold(self.metrics, None, ductile="", clock=self.clock)
+        self.observer = CallsTold(self.metrics, None, urls={"": ""}, clock=self.clock)
 
     async def read(self) -> dict[str, float]:
         text = (await exposition(self.metrics.instruments, subjects.SERVICE_GATEWAY)).decode()

@@ -193,7 +193,7 @@ async def test_events_that_nobody_in_ductile_listens_to_are_counted_and_logged_o
         for number in range(5):
             await outbound.take(read(an_event(run_id=f"run_{number}")))
         await town.settled()
-        await until(lambda: outbound.unheard == {"agent.completed": 5})
+        await until(lambda: outbound.unheard == {("relay", "agent.completed"): 5})
     said = [record.getMessage() for record in caplog.records if "listens" in record.getMessage()]
     assert said == ["nobody in Ductile listens to agent.completed: add a pipeline `on:` it"]
 

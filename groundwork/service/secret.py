@@ -1,5 +1,6 @@
 """Secrets in settings: none is empty, and none so short that it is soon guessed. What is said shows nothing of them."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -32,10 +33,22 @@ def equal_ones(secrets: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{one} and {other} are the same secret" for one, other in pairs if _open_two_doors(one, other))
 
 
+_RELAYED = (
+    re.compile(r"gateway\.ingress\.peers\.(?P<name>[^.]+)\.keys\.\d+\.secret"),
+    re.compile(r"gateway\.(outbound|ductile)\.relay(?P<name>)\.secret"),
+    re.compile(r"gateway\.(outbound\.relays|ductiles)\.(?P<name>[^.]+)(\.relay)?\.secret"),
+)
+"""What a Ductile relays is signed with, and what is relayed to it: to one without a name, or with one."""
+
+
 def _open_two_doors(one: str, other: str) -> bool:
-    """A peer of a Ductile has one secret for all that it relays there."""
-    of_relay = ".relay.secret"
-    return one != other and not (one.endswith(of_relay) and other.endswith(of_relay))
+    """A Ductile has one secret for all that is relayed, both ways."""
+    ends = [(form, found["name"]) for place in (one, other) for form in _RELAYED if (found := form.fullmatch(place))]
+    if one == other or len(ends) < 2:
+        return one != other
+    (its_form, its_name), (form, name) = ends
+    by_peer_alone = {its_form, form} == set(_RELAYED[:2])  # its name stands only among the peers
+    return not (by_peer_alone or its_name == name)
 
 
 def unfit(fault: str) -> PydanticCustomError:

@@ -206,6 +206,7 @@ def test_an_agent_whose_token_is_a_variable_without_a_token_does_not_start(tmp_p
 
 SHARED = "one-secret-for-two-doors"
 HOOK = {"scheme": "ductile", "keys": [{"secret": SHARED}], "events": {"*": {"to": "agentic.start", "goal": "x"}}}
+PEER = {"keys": [{"id": "v1", "secret": SHARED}]}
 OPS = {"http": {"tokens": [{"name": "ops", "token": SHARED}]}}
 
 
@@ -220,6 +221,12 @@ OPS = {"http": {"tokens": [{"name": "ops", "token": SHARED}]}}
         ({"agent": OPS, "nats": {"password": SHARED}}, "agent.http.tokens.ops.token and nats.password"),
         ({"agent": OPS, "gateway": {"plugins": {"config": {"agentic-wake": {"token": SHARED}}}}}, ""),
         ({"gateway": {"ductile": {"relay": {"secret": SHARED}}, "outbound": {"relay": {"secret": SHARED}}}}, ""),
+        ({"gateway": {"ingress": {"peers": {"home": PEER}}, "outbound": {"relay": {"secret": SHARED}}}}, ""),
+        ({"gateway": {"ingress": {"peers": {"home": PEER}}, "outbound": {"relays": {"home": {"secret": SHARED}}}}}, ""),
+        (
+            {"gateway": {"ingress": {"peers": {"home": PEER}}, "outbound": {"relays": {"work": {"secret": SHARED}}}}},
+            "gateway.ingress.peers.home.keys.0.secret and gateway.outbound.relays.work.secret",
+        ),
     ],
 )
 def test_secrets_that_open_two_doors_are_told_and_not_shown(

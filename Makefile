@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 SUPPLY := $(VENV)/supply
+PEERS := $(VENV)/peers
 RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 # Much of what the tests take is waiting for processes and deadlines: three of them to two processors.
@@ -14,7 +15,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes test-systemd check bench bench-cluster bench-ductile bench-prompts bench-entries eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes test-systemd check bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -104,6 +105,11 @@ bench-prompts: $(READY)
 bench-entries: $(READY)
 	@$(RUN) -m tests.ports.entry_costs
 
+# The same job on LangGraph, DBOS and Restate, in turns: six minutes. What they need is put apart (Restate's server by npm).
+# A shorter one: make bench-peers AGAINST="--rounds 1 --only agentic dbos"
+bench-peers: $(PEERS)/ready
+	@$(RUN) -m tests.peers.compare $(AGAINST)
+
 # A source distribution, a wheel, and what they are made of.
 build: sbom
 	$(RUN) -m hatchling build
@@ -137,6 +143,15 @@ $(SUPPLY)/ready: requirements-supply.lock | $(READY)
 	test -x $(SUPPLY)/bin/python || $(RUN) -m venv $(SUPPLY)
 	$(SUPPLY)/bin/python $(LOCKED) -r requirements-supply.lock
 	touch $(SUPPLY)/ready
+
+# Nor are those that are compared with it.
+$(PEERS)/ready: requirements-peers.lock tests/peers/package-lock.json | $(READY)
+	test -x $(PEERS)/bin/python || $(RUN) -m venv $(PEERS)
+	$(PEERS)/bin/python $(LOCKED) -r requirements-peers.lock
+	cp tests/peers/package.json tests/peers/package-lock.json $(PEERS)
+	@if command -v npm >/dev/null; then npm ci --silent --ignore-scripts --prefix $(PEERS); \
+	  else echo "No npm: the comparison leaves Restate out." >&2; fi
+	touch $(PEERS)/ready
 
 clean:
 	rm -rf $(VENV) dist .agentic .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -43,9 +43,9 @@ echo '{{"status": "ok", "result": "noted"}}'
 """
 
 
-def script(wait_s: float = 0.0) -> dict[str, Any]:
+def script(wait_s: float = 0.0, *, tool: str = "ledger", command: str = "note") -> dict[str, Any]:
     """Five calls, each of which names its run and step, then done; each decision takes `wait_s`."""
-    plan = {"action": {"tool": "ledger", "command": "note", "arguments": {"call": "$goal after step $step"}}}
+    plan = {"action": {"tool": tool, "command": command, "arguments": {"call": "$goal after step $step"}}}
     met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
     frame = {"goal_statement": "Note.", "definition_of_done": ["one", "two", "three"]}
     rules: list[dict[str, Any]] = [

@@ -57,6 +57,7 @@ class UnknownRun(Unreadable):
     """It is about a run that is not in this store. It may be too early, or meant for an agent with another store."""
 
     def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
         super().__init__(
             f"there is no run {run_id} here: if another store has it, serve the agent with that one and send this again"
         )
@@ -125,6 +126,10 @@ class Intake:
                 by = _sender(arrival, self._control.signer(arrival))
                 await self._on_signal(signal, by=by, said_at=arrival.at)
         return str(envelope.payload.run_id)
+
+    async def is_gone(self, run_id: str) -> bool:
+        """Whether the run was here, and is kept no longer."""
+        return await self._turns.tombstone(run_id) is not None
 
     async def wake(
         self,

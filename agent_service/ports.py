@@ -15,7 +15,7 @@ from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import Damaged
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
-from agent_service.tombstones import Tombstone
+from agent_service.tombstones import ArtifactsGone, Tombstone
 from schemas.catalog import Catalog
 from schemas.halt import Halt
 
@@ -63,6 +63,9 @@ class RunStore(Protocol):
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         """What is left of a run that is kept no longer."""
+
+    async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
+        """Whether the artifacts of a run went that is here, and why."""
 
     async def commit(self, commit: Commit) -> None:
         """Append the entry, durably. Raises VersionMoved when another entry has its place, TryAgain as above, Damaged

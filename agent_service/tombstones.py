@@ -42,5 +42,20 @@ class Tombstone:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactsGone:
+    """Of a run that is here: when its artifacts went, and by which setting."""
+
+    run_id: str
+    gone_at: datetime
+    rule: str
+
+    def __str__(self) -> str:
+        return (
+            f"artifacts of run {self.run_id} are kept no longer: they went at {_told(self.gone_at)} by {self.rule}; "
+            "its journal and its pages stayed"
+        )
+
+
 def _told(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"

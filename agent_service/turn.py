@@ -37,6 +37,7 @@ from agent_service.moments import Moment
 from agent_service.ports import Clock, RunStore, Wake
 from agent_service.publisher import Publisher, Undone
 from agent_service.thinker import Reply, Thinker
+from agent_service.tombstones import Tombstone
 from groundwork.service.errors import Fatal, TryAgain
 
 REMEMBERED_RUNS = 4096
@@ -94,6 +95,10 @@ class Turns:
         """The run as it stands; None where there is none. Raises Damaged."""
         run = await self._load(run_id)
         return run.state if run else None
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        """What is left of a run that is kept no longer."""
+        return await self._store.tombstone(run_id)
 
     async def current(self, run_id: str) -> RunState | None:
         """The same, wherever it was moved on last. Raises Damaged, TryAgain."""

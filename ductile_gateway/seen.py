@@ -80,7 +80,7 @@ class Seen:
         store = self.stands_on.store
 
         async def look_at() -> Sequence[Finding]:
-            return look_at_store(store.trouble)
+            return look_at_store(store.trouble, store.path.parent)
 
         async def look_whether_stopped() -> Sequence[Finding]:
             return look_at_standstill(standstill)

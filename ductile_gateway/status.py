@@ -5,7 +5,9 @@ Every part looks after itself, at the same time and within a bound; what takes t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.calls.waiting import look_at_waiting
@@ -16,6 +18,8 @@ from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0
 FRESH_S = 1.0
+NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
+"""The share of a disk that is taken, and how much free room is enough whatever that share is."""
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +92,19 @@ class Status:
         return [Finding(name=name, mark="warning", text=why, remedy="ask again; see the gateway's log")]
 
 
-def look_at_store(trouble: str) -> Sequence[Finding]:
-    """The ledger's file, without which no call is begun."""
+def look_at_store(trouble: str, folder: Path) -> Sequence[Finding]:
+    """The ledger's file, without which no call is begun, and its disk."""
     if not trouble:
-        return ()
+        return tuple(_look_at_disk(folder))
     text = f"nothing could be stored at the last try: {printable(trouble)}"
     return [Finding(name="gateway store", mark="wrong", text=text, remedy="make room: requests wait on the bus")]
+
+
+def _look_at_disk(folder: Path) -> Iterator[Finding]:
+    size, _, free = shutil.disk_usage(folder)
+    if free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM:
+        text = f"the disk of {folder} is {1 - free / size:.0%} full"
+        yield Finding(name="gateway store", mark="warning", text=text, remedy="free space soon; see `agentic du`")
 
 
 def look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:

@@ -12,6 +12,10 @@ async def absent(store: RunStore, run_id: str) -> Refusal:
     return gone(tombstone) if tombstone else Refusal(404, "unknown_run", "there is no run of this id")
 
 
+def no_such_file() -> Refusal:
+    return Refusal(404, "no_such_file", "the run has no such file: its workspace lists those it has")
+
+
 def gone(tombstone: Tombstone) -> Refusal:
     told = Gone(
         wake_id=tombstone.wake_id,

@@ -91,7 +91,7 @@ def _endpoints(desk: Desk, files: RunFiles, fresh: Fresh, most_bytes: int) -> It
     async def file(request: Request) -> FilePiece:
         call = requests.read(FileCall, request.data)
         await fresh()
-        return await _piece(files, call, most_bytes)
+        return await _piece(files, desk, call, most_bytes)
 
     yield Endpoint(name="runs", asked=RunsCall, answered=RunPage, handler=answering(runs))
     yield Endpoint(name="entries", asked=EntriesCall, answered=EntriesAnswer, handler=answering(entries))
@@ -110,8 +110,8 @@ async def _entries(desk: Desk, call: EntriesCall, most_bytes: int) -> EntriesAns
     return EntriesAnswer(entries=kept, next_after=kept[-1].seq, status=status)
 
 
-async def _piece(files: RunFiles, call: FileCall, most_bytes: int) -> FilePiece:
-    content = await file_of(files, call.run_id, call.path)
+async def _piece(files: RunFiles, desk: Desk, call: FileCall, most_bytes: int) -> FilePiece:
+    content = await file_of(files, desk, call.run_id, call.path)
     if len(content) > LARGEST_FILE:
         raise Refusal(409, "too_large_to_send", "the file is too large for the bus: take it over HTTP")
     piece = content[call.offset : call.offset + most_bytes]

@@ -15,6 +15,7 @@ MEDIA_TYPE = "application/problem+json"
 
 Code = Literal[
     "artifact_changed",
+    "artifacts_gone",
     "broken",
     "callback_refused",
     "cut_off",
@@ -55,6 +56,7 @@ Code = Literal[
 
 TITLES: Mapping[Code, str] = {
     "artifact_changed": "The artifact is not the one that the journal recorded",
+    "artifacts_gone": "The artifacts of the run are kept no longer",
     "broken": "The agent failed at this request",
     "callback_refused": "Nothing would ever be sent to this callback",
     "cut_off": "The connection ended within the body",

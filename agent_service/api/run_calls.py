@@ -14,6 +14,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent_service.api.absent import no_such_file
 from agent_service.api.access import Caller, Payer
 from agent_service.api.awaiting import Awaiting, Wait
 from agent_service.api.body import body_of
@@ -185,7 +186,7 @@ class RunCalls:
         `artifact_changed`).
         """
         await self._desk.check_kept(run_id)
-        return await download(self._files, run_id, path)
+        return await download(self._files, self._desk, run_id, path)
 
     async def cancel_run(
         self, caller: Caller, run_id: str, request: Annotated[CancelRequest, Depends(body_of(CancelRequest))]
@@ -245,19 +246,20 @@ async def listed(files: RunFiles, run_id: str) -> FileList:
     return FileList(run_id=run_id, files=lines, foreign=found.foreign)
 
 
-async def download(files: RunFiles, run_id: str, path: str) -> Response:
+async def download(files: RunFiles, desk: Desk, run_id: str, path: str) -> Response:
     """One file, as `file_of` finds it."""
-    content = await file_of(files, run_id, path)
+    content = await file_of(files, desk, run_id, path)
     name = PurePosixPath(path)
     headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}
     return Response(content, headers=headers, media_type=TYPES.get(name.suffix, BYTES))
 
 
-async def file_of(files: RunFiles, run_id: str, path: str) -> bytes:
-    """One file. Refuses with 404, and with 409 for what is too large to be sent or not what the journal recorded."""
+async def file_of(files: RunFiles, desk: Desk, run_id: str, path: str) -> bytes:
+    """One file. Refuses with 404, 410 for an artifact that is kept no longer, and 409 for what is too large to be sent
+    or not what the journal recorded."""
     content = await _of_disk(files.read(run_id, path))
     if content is None:
-        raise _no_file()
+        raise await desk.missing(run_id, path)
     return content
 
 
@@ -265,14 +267,10 @@ async def _of_disk(reading: Awaitable[T]) -> T:
     try:
         return await reading
     except (IllegalName, Unsafe) as error:
-        raise _no_file() from error
+        raise no_such_file() from error
     except TooLarge as error:
         raise Refusal(409, "too_large_to_send", "the file is too large to be sent: take it from the disk") from error
     except ArtifactChanged as error:
         raise Refusal(
             409, "artifact_changed", f"{error}: somebody has replaced it, and it is not handed out"
         ) from error
-
-
-def _no_file() -> Refusal:
-    return Refusal(404, "no_such_file", "the run has no such file: its workspace lists those it has")

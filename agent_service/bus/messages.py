@@ -204,6 +204,9 @@ class NatsIntake:
         try:
             return await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
+            if await self._intake.is_gone(error.run_id):
+                log.info("a message is dropped: its run is kept no longer", extra=_about(delivery, error.run_id))
+                return error.run_id
             raise self._later_or_never(source, delivery, error) from error
         except (Unreadable, Damaged) as error:
             raise GiveUp(str(error)) from error
@@ -234,6 +237,10 @@ class NatsIntake:
         run_id = event.payload.run_id
         about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
+
+
+def _about(delivery: Delivery, run_id: str) -> dict[str, object]:
+    return {"run_id": run_id, "subject": delivery.subject}
 
 
 class _Patience:

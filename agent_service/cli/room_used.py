@@ -19,9 +19,11 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, bus_at_hand, records
 from agent_service.settings import AgentSettings
 from agent_service.telling.folder.staging import ARTIFACTS
+from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.topology import found_stream
 from groundwork.service.errors import Failure
 from groundwork.service.strict_yaml import NotYaml, parse
+from schemas import subjects
 
 BLOCK = 512
 """Bytes of what a file system calls a block, whatever its own are."""
@@ -80,7 +82,19 @@ async def _of_run(kept: Records, run_id: str) -> list[Used]:
         Used(kind="journal", bytes=rows, where=str(kept.settings.store), note="its rows"),
         Used(kind="pages", bytes=_on_disk(folder) - artifacts, where=str(folder)),
         Used(kind="copies", bytes=artifacts, where=str(folder / ARTIFACTS), note="artifacts, as files"),
+        await _in_the_bucket(kept.settings, run_id),
     ]
+
+
+async def _in_the_bucket(settings: AgentSettings, run_id: str) -> Used:
+    """The run's artifacts on the bus."""
+    where = f"bucket {subjects.ARTIFACT_BUCKET}"
+    try:
+        async with bus_at_hand(settings) as link:
+            stored = await ArtifactBucket(link, subjects.ARTIFACT_BUCKET).list(f"{run_id}/")
+    except Failure:
+        return Used(kind="artifacts", bytes=0, where=where, note="not counted: no answer; see `agentic doctor`")
+    return Used(kind="artifacts", bytes=sum(one.size for one in stored), where=where, note="on the bus")
 
 
 async def _streams(settings: AgentSettings) -> list[Used]:

@@ -1,13 +1,12 @@
 """Tombstones on SQLite: what is known of runs that are kept no longer."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from agent_service.core.waiting import Status
 from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
-from agent_service.tombstones import Tombstone
+from agent_service.tombstones import ArtifactsGone, Tombstone
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AT_ONCE = 500
@@ -25,10 +24,10 @@ class SqliteGraves:
         rows = self._database.look_up(self._sql["tombstone"], (run_id,))
         return tombstone_of(rows[0]) if rows else None
 
-    def artifacts_of(self, run_id: str) -> tuple[datetime, str] | None:
+    def artifacts_of(self, run_id: str) -> ArtifactsGone | None:
         """When the artifacts of a run went that is there, and by which rule."""
         for at, rule in self._database.look_up(self._sql["artifacts_gone"], (run_id,)):
-            return instant(at), rule
+            return ArtifactsGone(run_id=run_id, gone_at=instant(at), rule=rule)
         return None
 
     def spanning(self, position: int, seals: Seals) -> Iterator[Tombstone]:

@@ -34,7 +34,7 @@ from agent_service.store.sql.queries import load_queries
 from agent_service.store.standing import SqliteStanding
 from agent_service.store.taken import SqliteTaken
 from agent_service.store.writing import Mark, Writing
-from agent_service.tombstones import Tombstone
+from agent_service.tombstones import ArtifactsGone, Tombstone
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from groundwork.sqlite.group_commit import OnCommit, nobody
@@ -127,6 +127,9 @@ class SqliteStore(Alone):
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         return self.graves.of(run_id)
+
+    async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
+        return self.graves.artifacts_of(run_id)
 
     def quarantine(self, found: Damaged) -> None:
         self._quarantine.add(found)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,18 @@ from agent_service.cli.exits import Exit
 from agent_service.control import Control
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
+from agent_service.core.waiting import Status
 from agent_service.intake import Intake
 from agent_service.metrics.incoming import IncomingMetrics
+from agent_service.tombstones import Tombstone
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import StreamSpec, Topology, create_missing
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from tests.cli.calling import Called, agentic_here
-from tests.kit.runs import NOON
+from tests.kit.fakes import MemoryStore
+from tests.kit.runs import NOON, run_id
 from tests.kit.waiting import until
 from tests.shell.world import Offer, World
 
@@ -316,6 +320,31 @@ async def test_what_was_refused_is_had_for_a_letter_that_was_listed_and_for_one_
         again = await letters.refused(letter)
         assert again is not None
         assert again.body == message.body
+
+
+async def test_what_comes_late_for_a_run_that_is_kept_no_longer_is_dropped_with_a_word(
+    bus: NatsLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    at = NOON
+    gone = Tombstone(
+        run_id=run_id(1), wake_id="w", wake_digest="d", status=Status.DONE, version=9, head="", first=1, last=9,
+        ended_at=at, gone_at=at, rule="agent.keep_runs.done_days: 1",
+    )  # fmt: skip
+    async with an_agent(bus) as world:
+        assert isinstance(world.store, MemoryStore)
+        world.store.tombstones[gone.run_id] = gone
+        for number, subject in enumerate((subjects.TOOL_RESULT, subjects.CANCEL)):
+            told = {"run_id": gone.run_id, "step": 1, "tool": "search", "status": "ok", "result": {}, "error": None}
+            payload = told | {"completed_at": "2026-11-21T12:00:00Z"} if number == 0 else {"run_id": gone.run_id}
+            body = {"type": subject, "payload": payload}
+            await bus.publish(subject, json.dumps(body).encode(), msg_id=f"late-{number}", headers={})
+        await until(lambda: _words(caplog, "its run is kept no longer") == 2)
+    assert await NatsDeadLetters(bus).all() == []
+
+
+def _words(caplog: pytest.LogCaptureFixture, said: str) -> int:
+    return sum(said in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("stream", ["NOPE", "A.B", "A B", ">", "", "x" * 5000])

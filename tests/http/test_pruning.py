@@ -5,6 +5,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from agent_service.core.waiting import FINAL
+from agent_service.retention import Over
 from tests.http.house import House
 from tests.kit.runs import accepted, run_id, started, whole_run
 
@@ -80,6 +82,22 @@ async def test_every_path_of_a_run_that_is_gone_says_so_with_the_rule_and_when(
     assert (told["gone"]["rule"], told["gone"]["status"], told["gone"]["wake_id"]) == (RULE, "done", "wake-8")
     assert RULE in told["detail"]
     assert told["gone"]["gone_at"][:19] in told["detail"].replace("Z", "")
+
+
+async def test_an_artifact_that_is_kept_no_longer_says_so_and_the_rest_of_its_run_is_there(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    (run,) = await house.store.forgetting.ended(
+        Over(statuses=FINAL, before=house.clock.now(), escalated_before=house.clock.now()), None, 1
+    )
+    artifact = f"/v1/runs/{RUN}/workspace/artifacts/report.md"
+    assert (await client.get(artifact)).json()["code"] == "no_such_file"
+    await house.store.forgetting.forget_artifacts([run], "agent.keep_runs.artifacts_days: 1", house.clock.now())
+    told = (await client.get(artifact)).json()
+    assert (told["status"], told["code"], told["run_id"]) == (410, "artifacts_gone", RUN)
+    assert "agent.keep_runs.artifacts_days: 1" in told["detail"]
+    assert (await client.get(f"/v1/runs/{RUN}/workspace/plan.md")).status_code == 200
+    assert (await client.get(f"/v1/runs/{RUN}/workspace/nothing.md")).json()["code"] == "no_such_file"
 
 
 async def test_a_wake_of_a_run_that_is_gone_is_answered_with_its_id_however_long_is_waited(

@@ -11,7 +11,7 @@ from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
 from agent_service.ports import Place, Untold, Wake
 from agent_service.store.alone import Alone
-from agent_service.tombstones import Tombstone
+from agent_service.tombstones import ArtifactsGone, Tombstone
 from groundwork.service.errors import TryAgain
 from schemas.halt import Halt
 from tests.kit.runs import NOON, run_id
@@ -94,6 +94,7 @@ class MemoryStore(Alone):
     def __init__(self, of: "MemoryStore | None" = None) -> None:
         """`of`: another, whose runs this one has too."""
         self._commits: dict[str, list[Commit]] = of._commits if of else {}
+        self.tombstones: dict[str, Tombstone] = {}
         self._wakes: dict[str, tuple[str, str]] = of._wakes if of else {}
         self._told: dict[str, int] = {}
         self._stored: list[Entry] = of._stored if of else []
@@ -113,6 +114,9 @@ class MemoryStore(Alone):
         return Run(state=commits[-1].state, head=commits[-1].entry.hash) if commits else None
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
+        return self.tombstones.get(run_id)
+
+    async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
         del run_id
         return None
 

@@ -9,7 +9,7 @@ from agent_service.errors import Damaged
 from agent_service.journal import Commit, Run
 from agent_service.ports import Untold, Wake
 from agent_service.store.sqlite import SqliteStore
-from agent_service.tombstones import Tombstone
+from agent_service.tombstones import ArtifactsGone, Tombstone
 from groundwork.service.errors import TryAgain
 from tests.kit.crashes import Points
 from tests.kit.fakes import MemoryStore
@@ -41,6 +41,9 @@ class FaultyStore:
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
         return await self._store.tombstone(run_id)
+
+    async def artifacts_gone(self, run_id: str) -> ArtifactsGone | None:
+        return await self._store.artifacts_gone(run_id)
 
     async def commit(self, commit: Commit) -> None:
         if self.refusals and commit.entry.kind == "ModelReplied":

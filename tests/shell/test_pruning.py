@@ -1,7 +1,7 @@
 """What goes by which rule, and what of it is removed beside the store, also where the bus is away meanwhile."""
 
-from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import pytest
 from agent_service.belongings import RunBelongings
 from agent_service.core.waiting import Status
 from agent_service.pruning import Pruning
-from agent_service.retention import Rules
+from agent_service.retention import Behind, Ended, Forgetting, Rules
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
+from tests.kit.crashes import Crash, Mortal, Points
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.runs import FRAMING, NOON, _reflection, accepted, plan, replied, returned, run_id, started, whole_run
 from tests.ports.stores import stored
@@ -98,6 +99,47 @@ async def test_a_bus_that_is_away_holds_up_no_run_and_its_artifacts_go_with_the_
     bucket.away = False
     assert (await prunes.prune(rest=0)).trouble == ""
     assert bucket.contents == {}
+
+
+async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one_ends_what_it_began(
+    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
+) -> None:
+    await stored(store, whole_run(9)[:4])
+    runs = [await done(store, bucket, workspace, number) for number in range(1, 4)]
+    points, died = Points(), 0
+    belongings = Mortal(RunBelongings(tmp_path / "workspaces", Mortal(bucket, points)), points)
+    rules = Rules(days={Status.DONE: DAY}, most={"artifacts": 1})
+    while True:
+        points.strike_at(died + 1)
+        forgetting = Mortal(OneAtATime(store.forgetting), points)
+        try:
+            await Pruning(forgetting, belongings, rules, FakeClock(NOON + 2 * DAY)).prune(rest=0)
+        except Crash:
+            died += 1
+        else:
+            break
+        for run in runs:
+            is_there, tombstone = await store.load(run), await store.tombstone(run)
+            assert (is_there is None) == (tombstone is not None)
+            whole = is_there and (workspace.files(run), await store.entries(run), bucket.contents.get((run, REPORT)))
+            assert is_there is None or (whole and all(whole))
+    assert died > 10
+    assert (await left(store), bucket.contents) == ([run_id(9)], {})
+    assert not any(workspace.files(run) for run in runs)
+    assert not await store.forgetting.behind(10)
+
+
+class OneAtATime:
+    """Forgets one run of each step, so that a pass has more of them."""
+
+    def __init__(self, forgetting: Forgetting) -> None:
+        self._forgetting = forgetting
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._forgetting, method)
+
+    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        return [gone for run in runs for gone in await self._forgetting.forget([run], rule, now)]
 
 
 async def test_artifacts_may_go_before_their_run_does(

@@ -19,7 +19,7 @@ from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.key_ring import KeyRing
-from groundwork.sqlite.file import SqliteFile
+from groundwork.sqlite.file import SqliteFile, can_shrink
 from schemas.gateway_status import Finding
 
 OLDEST_SQLITE = (3, 37, 0)
@@ -27,6 +27,8 @@ OLDEST_SQLITE = (3, 37, 0)
 LITTLE_ROOM, NO_ROOM = 1 << 30, 64 << 20
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
+MUCH_FREE, FREE = 64 << 20, 0.2
+"""Room in a file that nothing needs: in bytes, and as its share."""
 SKEW = timedelta(seconds=5)
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_NAMED = 5
@@ -81,10 +83,14 @@ async def _contents(opened: SqliteFile) -> Finding:
     counts = await store.counts()
     newest = await store.runs(limit=1)
     ahead = newest[0].updated_at - datetime.now(UTC) if newest else timedelta()
-    text = f"{opened.path}, {sum(counts.values())} runs, {_size(opened.path.stat().st_size)}"
+    size, free = opened.path.stat().st_size, opened.path.stat().st_size - await opened.used()
+    text = f"{opened.path}, {sum(counts.values())} runs, {_size(size)}"
     if ahead > SKEW:
         remedy = "set the clock right: deadlines and timers follow it"
         return warning("database", f"{text}; its newest entry is {duration(ahead)} in the future", remedy=remedy)
+    if free > max(MUCH_FREE, size * FREE) and not can_shrink(opened.path):
+        text += f", {_size(free)} of it free and kept, as an earlier version made it"
+        return warning("database", text, remedy="stop the agent, run `agentic prune --compact`, and start it again")
     return ok("database", text)
 
 

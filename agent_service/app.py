@@ -33,7 +33,6 @@ from agent_service.metrics.levels import (
 )
 from agent_service.models.opening import open_model
 from agent_service.opening import open_store
-from agent_service.readiness import wrong_with
 from agent_service.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
 from agent_service.store.shared import SharedStore
@@ -139,7 +138,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
     left = await agent.recovery.resume_all()
     for work in (
-        wrong_with(agent.skills.catalog()),  # asked for at once: runs that are to begin wait for it
+        agent.skills.refuse_misspelt(),  # and asked for at once: runs that are to begin wait for them
         agent.intake.run(),
         agent.starter.run(),
         _keep_time(agent),

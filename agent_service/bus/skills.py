@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 
 from nats.aio.msg import Msg
 
@@ -16,7 +17,7 @@ from agent_service.bus import offers
 from agent_service.bus.offers import NoCatalog, SchemaCheck, Told
 from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
 from schemas.catalog import Catalog, ToolOffer
 
@@ -26,10 +27,14 @@ NEW_WITHIN_S = 0.1
 """How long the first answer waits for those of executors that nobody knows of yet."""
 KNOWN_WITHIN_S = 0.25
 """How long it waits while one that is known has not answered, or none is known yet."""
+BEGUN_WITHIN_S, LOOK_S = 10.0, 0.5
+"""How long after the start an executor is waited for that is started with the agent, and how often it is looked for."""
 NOBODY = "no executor tells its tools: is ductile-gateway running?"
 UNPROVEN = (
     "is left out: its results would not bring back what each request is proved with (agent.tools.require_capability)"
 )
+ALIKE = 0.75
+"""How much of two names has to be the same for one to be meant by the other, as difflib has it."""
 UNRULED = Oversight()
 
 log = logging.getLogger(__name__)
@@ -60,6 +65,7 @@ class NatsSkills:
         self._proven = proven
         self._own = {offer.name: offer for offer in own}
         self._told: dict[str, Told] = {}
+        self._named: dict[str, frozenset[str]] = {}
         self._answered_in: dict[str, int] = {}
         self._unreadable: tuple[str, ...] = ()
         self._offers: Mapping[str, ToolOffer] = {}
@@ -91,6 +97,24 @@ class NatsSkills:
     def complaints(self) -> tuple[str, ...]:
         """What is left out of the offers, and why; and which settings name what nobody offers."""
         return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(self._unknown)))
+
+    async def refuse_misspelt(self, *, within_s: float = BEGUN_WITHIN_S) -> None:
+        """Ask until somebody answers, for so long. Raises Misconfigured where `allow` has a name that nobody offers,
+        and somebody one like it. Where nobody answers nothing is known; and a name unlike all others may be of one that
+        is away."""
+        until = time.monotonic() + within_s
+        while True:
+            with suppress(TryAgain):
+                await self.catalog()
+            if self._told or time.monotonic() >= until:
+                break
+            await asyncio.sleep(LOOK_S)
+        if near := misspelt(self._allow, self._offered()):
+            raise Misconfigured(f"{told_misspelt(near)}: correct agent.tools, then start again")
+
+    def _offered(self) -> frozenset[str]:
+        """The names of all that is offered, also of what is not allowed."""
+        return frozenset().union(self._own, *self._named.values())
 
     def _stale(self) -> bool:
         return time.monotonic() - self._asked_at > self._fresh_s
@@ -141,13 +165,16 @@ class NatsSkills:
             allowed = tuple(filter(self._allows, told.offers))
             open_to_all = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
             flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in open_to_all))
-            self._remember(Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws))
+            usable = Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws)
+            self._remember(usable, frozenset(offer.name for offer in told.offers))
         if self._gathered == self._round:
             self._merge()
 
-    def _remember(self, told: Told) -> None:
+    def _remember(self, told: Told, named: frozenset[str]) -> None:
+        """`named`: also what is not allowed."""
         name = told.executor
         has_answered = self._answered_in.get(name) == self._round
+        self._named[name] = self._named[name] | named if has_answered else named
         self._told[name] = self._told[name].and_also(told) if has_answered else told
         self._answered_in[name] = self._round
 
@@ -166,7 +193,7 @@ class NatsSkills:
 
     def _tell_unknown(self) -> None:
         """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so."""
-        unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight))
+        unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight, self._offered()))
         if unknown - self._unknown:
             log.warning("the settings name what nobody offers", extra={"what": "; ".join(sorted(unknown))})
         self._unknown = unknown
@@ -178,12 +205,28 @@ class NatsSkills:
 
 
 def unknown_names(
-    offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight
+    offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight, offered: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Which settings name what nobody offers, each with the names."""
-    offered = {offer.name for offer in offers}
+    """Which settings name what nobody offers, each with the names, and those that may be meant. `offered`: the names of
+    what is offered and not allowed."""
+    known = {*offered, *(offer.name for offer in offers)}
+    near = misspelt(allow, known)
+    told = {name: f"{name} (did you mean {near[name]}?)" if name in near else name for name in allow or ()}
     missing = {
-        "agent.tools": sorted(set(allow or ()) - offered),
+        "agent.tools": sorted(told[name] for name in set(allow or ()) - {offer.name for offer in offers}),
         "agent.approve or agent.untrusted": oversight.unknown(offers),
     }
     return tuple(f"{setting} names {', '.join(names)}" for setting, names in missing.items() if names)
+
+
+def misspelt(allow: Collection[str] | None, offered: Collection[str]) -> dict[str, str]:
+    """By each allowed name that nobody offers, the one like it that is offered and not allowed: which is meant."""
+    allowed = set(allow or ())
+    left = sorted(set(offered) - allowed)
+    near = {name: get_close_matches(name, left, n=1, cutoff=ALIKE) for name in sorted(allowed - set(offered))}
+    return {name: found[0] for name, found in near.items() if found}
+
+
+def told_misspelt(near: Mapping[str, str]) -> str:
+    """For people."""
+    return "; ".join(f"agent.tools names {name}, which nobody offers: did you mean {near[name]}?" for name in near)

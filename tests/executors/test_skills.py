@@ -1,6 +1,8 @@
 """The agent hears every executor that answers on the bus, and knows which of them are there."""
 
 import json
+import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from nats.micro import add_service
 from agent_service.bus.skills import NatsSkills
 from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import agent_tool, subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import ToolOffer
@@ -66,6 +68,31 @@ async def test_a_name_in_agent_tools_that_nobody_offers_is_told_once(
     assert [vars(record)["what"] for record in caplog.records if "nobody offers" in record.message] == [
         "agent.approve or agent.untrusted names walk.rnu, wlak; agent.tools names wlak"
     ]
+
+
+@pytest.mark.parametrize(
+    ("allow", "why"),
+    [
+        (("wlak",), "agent.tools names wlak, which nobody offers: did you mean walk?"),
+        (("talk", "wlak"), "did you mean walk"),
+        (("walk", "wlak"), ""),
+        (("swim",), ""),
+        (("walk",), ""),
+        (None, ""),
+    ],
+    ids=["misspelt", "one of two", "a name like one that is meant itself", "a name of its own", "offered", "all"],
+)
+async def test_a_misspelt_name_is_refused_and_one_of_its_own_may_be_that_of_an_executor_that_is_away(
+    link: NatsLink, allow: tuple[str, ...] | None, why: str
+) -> None:
+    await Executor(catalog_of("hands", "walk", "talk")).begin(link)
+    skills = NatsSkills(link, allow=allow, schema_flaw=schema_flaw)
+    with pytest.raises(Misconfigured, match=re.escape(why)) if why else nullcontext():
+        await skills.refuse_misspelt()
+
+
+async def test_nobody_who_answers_refuses_nothing(link: NatsLink) -> None:
+    await NatsSkills(link, allow=("wlak",), schema_flaw=schema_flaw).refuse_misspelt(within_s=0.0)
 
 
 async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_away(

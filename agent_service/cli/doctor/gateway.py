@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agent_service.bus.gateway import statuses
-from agent_service.bus.skills import NatsSkills, unknown_names
+from agent_service.bus.skills import NatsSkills, misspelt, told_misspelt, unknown_names
 from agent_service.cli.doctor.retrieval import retrieval
 from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, warning, wrong
@@ -75,7 +75,10 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Asy
     allowed = settings.tool_rules.only
     offered = [tool for tool in catalog.tools if allowed is None or tool.name in {*allowed, *own}]
     unknown = unknown_names(catalog.tools, allowed, settings.oversight())
-    yield _listed(offered, skills.problems, unknown)
+    if near := misspelt(allowed, {tool.name for tool in catalog.tools}):
+        yield wrong("tools", told_misspelt(near), remedy="correct agent.tools: the agent does not start like this")
+    else:
+        yield _listed(offered, skills.problems, unknown)
     if offered:
         yield _proofs(offered)
         yield retrieval(settings.continuations, offered)

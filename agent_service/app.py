@@ -36,7 +36,7 @@ from agent_service.opening import open_store
 from agent_service.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
 from agent_service.store.shared import SharedStore
-from agent_service.store.sql.database import FILE
+from agent_service.store.sql.database import FILE, ahead
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.members import may_join_anew
@@ -75,6 +75,8 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
 
 async def _serve(settings: AgentSettings, *, take_over: bool) -> None:
     """As one agent on the bus, or one of several. Raises Taken, in an ExceptionGroup, when the others go on without."""
+    if not settings.shared:
+        await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
         lay = shared if settings.shared else laid
         ground = await ours.enter_async_context(lay(_claim(settings, take_over=take_over)))

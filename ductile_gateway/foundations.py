@@ -1,5 +1,6 @@
 """What the gateway stands on: the bus, its own; and its database, for this process alone."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import open_store
+from ductile_gateway.store import ahead, open_store
 from ductile_gateway.store.restored import AfterRestore
 from ductile_gateway.store.restored import read as read_restored
 from ductile_gateway.store.seals import Seals, seal_once
@@ -50,6 +51,7 @@ async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommi
 
 @asynccontextmanager
 async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: bool) -> AsyncIterator[Foundations]:
+    await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
         ring, ours = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)

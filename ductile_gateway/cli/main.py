@@ -64,7 +64,11 @@ def check(
 ) -> None:
     """List the tools that there would be, and say what is wrong. Exit code 78 where something is, or is left out."""
     if settings_only:
-        exits.settings_of(config)
+        from ductile_gateway.store import ahead
+
+        settings = exits.settings_of(config)
+        if coming := "" if settings.shared else ahead(settings.store):
+            sys.stdout.write(f"{coming}\n")
         return
     from ductile_gateway.cli.checking import check as look
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ductile_gateway.store.carrying_over import carry_over
 from groundwork.service.errors import Misconfigured
+from groundwork.sqlite import migrations
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 
@@ -15,6 +16,13 @@ FILE = "ledger.db"
 beginning anew without a memory."""
 MOVED = "moved"
 """A file beside it, once what it holds has moved into the stream of several gateways."""
+MIGRATIONS = files(__package__) / "sql"
+
+
+def ahead(folder: Path) -> str:
+    """What the next start will do to a ledger of an older version; empty where nothing. Raises Misconfigured, also for
+    one of a newer version, and TryAgain."""
+    return migrations.ahead(folder / FILE, MIGRATIONS)
 
 
 @asynccontextmanager
@@ -26,6 +34,6 @@ async def open_store(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterato
             f"the ledger of {folder} is in the stream that several gateways share: set `gateway.store: jetstream`, or "
             "move it back with `ductile-gateway migrate --to sqlite`"
         )
-    async with open_file(folder / FILE, files(__package__) / "sql", on_commit) as file:
+    async with open_file(folder / FILE, MIGRATIONS, on_commit) as file:
         await carry_over(file)
         yield file

@@ -6,15 +6,20 @@ the file; it does not guard against a second process doing the same.
 """
 
 import contextlib
+import logging
+import os
 import re
 import sqlite3
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from urllib.parse import quote
 
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import concerns_the_file, storage_error
 
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+
+log = logging.getLogger(__name__)
 
 
 def migrate(path: Path, scripts: Traversable) -> int:
@@ -28,18 +33,44 @@ def migrate(path: Path, scripts: Traversable) -> int:
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            if found > len(ordered):
-                raise Misconfigured(
-                    f"{path} has schema version {found}, and this program knows versions up to {len(ordered)}: "
-                    "start the newer program that wrote it, or restore a backup from before that upgrade"
-                )
+            _refuse(path, found, known=len(ordered))
             if found == 0:  # said before there is a table: room that is free can be given back, page by page
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             for version, script in enumerate(ordered[found:], start=found + 1):
                 _run(connection, script, version=version, path=path)
+            if 0 < found < len(ordered):
+                facts = {"file": str(path), "before": found, "now": len(ordered)}
+                log.warning("a database was brought up to date: older programs refuse it from now on", extra=facts)
     except sqlite3.Error as error:
         raise storage_error(error, path) from error
     return len(ordered)
+
+
+def ahead(path: Path, scripts: Traversable) -> str:
+    """What `migrate` will do to a file that an older program wrote; empty where nothing, and for one that is not there
+    or cannot be read, which is told by who opens it. Changes nothing. Raises Misconfigured for a file of a newer
+    program."""
+    if not os.access(path, os.R_OK):
+        return ""
+    known = newest(scripts)
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+            found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error:
+        return ""
+    _refuse(path, found, known=known)
+    if found in (0, known):
+        return ""
+    return f"{path} has schema version {found}: the next start makes {known} of it, which older programs refuse"
+
+
+def _refuse(path: Path, found: int, *, known: int) -> None:
+    """Raises Misconfigured for a file of a newer program."""
+    if found > known:
+        raise Misconfigured(
+            f"{path} has schema version {found}, and this program knows versions up to {known}: "
+            "start the newer program that wrote it, or restore a backup from before that upgrade"
+        )
 
 
 def newest(scripts: Traversable) -> int:

@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from agent_service.store.sql import database
+from ductile_gateway import store
 from tests.cli.calling import agentic
 from tests.e2e.bodies import written
 from tests.e2e.machine import Machine, machine
@@ -37,6 +39,7 @@ ENDS = {
     "w-saves": "escalated",
 }
 """By wake id. The last three were under way, and their hour has passed since: they are handed to a person."""
+OLDEST = "3a9ed97"
 ECHO = Path(__file__).parent.parent.parent / "deploy" / "ductile" / "plugins" / "echo"
 
 
@@ -71,6 +74,13 @@ async def test_what_an_earlier_version_left_is_opened_and_a_run_of_it_goes_on_to
     script = written(SCRIPT, tmp_path)
     async with machine(folder, script, plugins=(plugins(tmp_path / "plugins"),)) as here:
         unpacked(sample, folder)
+        told = await asyncio.to_thread(here.call, "doctor")
+        checks = {check["name"]: check for check in told.document["checks"]}
+        coming = {"database": database.ahead(folder / "agent"), "ledger": store.ahead(folder / "gateway")}
+        for name in (name for name, text in coming.items() if text):
+            assert (checks[name]["mark"], checks[name]["text"]) == ("warning", coming[name])
+            assert "a backup that is made before" in checks[name]["remedy"]
+        assert sample.name != OLDEST or all("the next start makes" in text for text in coming.values())
         await here.begin()
         runs = await by_wake(here)
         assert set(runs) == set(ENDS)

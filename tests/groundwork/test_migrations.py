@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, Misconfigured
-from groundwork.sqlite.migrations import migrate
+from groundwork.sqlite.migrations import ahead, migrate
 
 
 @pytest.fixture
@@ -45,6 +45,26 @@ def test_only_what_is_missing_runs(path: Path, scripts: Path) -> None:
     (scripts / "0003_more.sql").write_text("INSERT INTO run VALUES ('third', 'new');")
     assert migrate(path, scripts) == 3
     assert answer(path, "SELECT id FROM run") == ["a;b", "third"]
+
+
+def test_what_an_older_program_wrote_is_said_beforehand_and_when_it_is_done(
+    path: Path, scripts: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert ahead(path, scripts) == ""
+    assert not path.exists()
+    migrate(path, scripts)
+    assert (ahead(path, scripts), caplog.messages) == ("", [])
+    (scripts / "0003_more.sql").write_text("INSERT INTO run VALUES ('third', 'new');")
+    assert (
+        ahead(path, scripts)
+        == f"{path} has schema version 2: the next start makes 3 of it, which older programs refuse"
+    )
+    assert answer(path, "PRAGMA user_version") == [2]
+    migrate(path, scripts)
+    assert "brought up to date" in caplog.text
+    (scripts / "0003_more.sql").unlink()
+    with pytest.raises(Misconfigured, match="start the newer program that wrote it"):
+        ahead(path, scripts)
 
 
 def test_a_failing_script_leaves_nothing_behind_and_keeps_those_before_it(path: Path, scripts: Path) -> None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills, misspelt, told_misspelt, unknown_names
+from agent_service.cli.doctor.places import BEFORE
 from agent_service.cli.doctor.retrieval import retrieval
 from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, warning, wrong
@@ -117,15 +118,17 @@ async def of_the_gateway(config: Path | None) -> AsyncIterator[Finding]:
     """Whether a gateway on this machine could start with its section; nothing for a configuration that has none."""
     if config is None or not _has_section(config):
         return
-    asked = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    asked = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
-        _, said = await asyncio.wait_for(asked.communicate(), READS_WITHIN_S)
+        coming, said = await asyncio.wait_for(asked.communicate(), READS_WITHIN_S)
     except TimeoutError:
         asked.kill()
         yield warning(NAME, f"it was not read within {READS_WITHIN_S:g} s", remedy="run `ductile-gateway check`")
         return
     if asked.returncode == 0:
         yield ok(NAME, "can be used")
+        if coming:
+            yield warning("ledger", coming.decode("utf-8", "replace").strip(), remedy=BEFORE)
     else:
         problem = said.decode("utf-8", "replace").strip().removeprefix("ductile-gateway: ")
         yield wrong(NAME, problem, remedy="docs/CONFIGURATION.md lists every setting")

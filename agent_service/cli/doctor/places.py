@@ -13,7 +13,7 @@ from urllib.parse import quote
 from agent_service.errors import Damaged
 from agent_service.settings import AgentSettings
 from agent_service.store.seals import Seals
-from agent_service.store.sql.database import FILE, open_for_reading
+from agent_service.store.sql.database import FILE, ahead, open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
@@ -32,6 +32,10 @@ MUCH_FREE, FREE = 64 << 20, 0.2
 SKEW = timedelta(seconds=5)
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_NAMED = 5
+BEFORE = (
+    "the way back is a backup that is made before, with the version that wrote it (`agentic backup FILE`), or a copy "
+    "of both stores while nothing runs; then start the services"
+)
 
 
 def sqlite() -> Finding:
@@ -64,6 +68,9 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
         yield ok("database", "none yet: the agent makes it when it starts")
         return
     try:
+        if coming := ahead(settings.store):
+            yield warning("database", coming, remedy=BEFORE)
+            return
         async with open_for_reading(settings.store) as opened:
             yield await _contents(opened)
             yield await damage(SqliteStore(opened, seals=_seals(settings)), all_runs=deep)

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite import file
+from groundwork.sqlite import file, migrations
 from groundwork.sqlite.errors import storage_error
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
@@ -43,6 +43,12 @@ async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
         raise Misconfigured(f"there is no database {path}: name the configuration of the agent that wrote it")
     async with file.open_for_reading(path, MIGRATIONS) as database:
         yield database
+
+
+def ahead(folder: Path) -> str:
+    """What the next start will do to a database of an older version; empty where nothing. Raises Misconfigured
+    for one of a newer version."""
+    return migrations.ahead(folder / FILE, MIGRATIONS)
 
 
 def _check(path: Path) -> None:

@@ -125,7 +125,7 @@ def _ring(loaded: AgentSettings) -> KeyRing:
 
 def _back_up_runs(file: Path, name: str, loaded: AgentSettings, ring: KeyRing, *, with_keys: bool) -> tuple[Part, int]:
     at = datetime.now(UTC).isoformat()
-    with Archive.to_write(file) as archive, snapshot(loaded.store / FILE, file) as copy:
+    with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(loaded.store / FILE, file) as copy:
         kept = [archive.keep(FILE, pieces(copy))]
         kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := loaded.store / part).exists()]
         if with_keys:

@@ -71,7 +71,7 @@ def _nothing_here(settings: GatewaySettings) -> str:
 
 def _backed_up(settings: GatewaySettings, file: Path, name: str, *, whole: bool, with_keys: bool) -> BackedUp:
     at, ring = datetime.now(UTC).isoformat(), KeyRing.open(settings.keys_path())
-    with Archive.to_write(file) as archive, snapshot(settings.store / FILE, file) as copy:
+    with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(settings.store / FILE, file) as copy:
         kept = [archive.keep(FILE, pieces(copy))]
         kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := settings.store / part).exists()]
         if with_keys:

@@ -8,12 +8,16 @@ said what is told: it is sealed, and holds the hash of every block.
 import contextlib
 import hashlib
 import os
+import shlex
 import sqlite3
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
+
+from pydantic import ValidationError
 
 from groundwork.backup.told import KeptFile, Part, Whole
 from groundwork.service.errors import Misconfigured
@@ -69,9 +73,15 @@ class Archive:
 
     @classmethod
     @contextlib.contextmanager
-    def to_write(cls, path: Path) -> Iterator["Archive"]:
-        """Made if absent, for this user alone. Raises Misconfigured also while another process writes there."""
+    def to_write(cls, path: Path, *, with_keys: bool = False) -> Iterator["Archive"]:
+        """Made if absent, for this user alone. Raises Misconfigured also while another process writes there, and where
+        others may read it and keys are to go into it."""
         with _explained(path), contextlib.closing(_made(path)) as connection:
+            if with_keys and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise Misconfigured(
+                    f"{path} is not yours alone, and keys are to go into it: chmod 600 {shlex.quote(str(path))}, or "
+                    "leave out --with-keys"
+                )
             _begin(connection, path)
             yield cls(path, connection)
             connection.execute("COMMIT")
@@ -136,7 +146,7 @@ class Archive:
     def unproved(self, backup: str, part: str) -> Part | None:
         """What is told of a part, whoever said so."""
         found = self._told(backup, part)
-        return Part.model_validate_json(found[0]) if found else None
+        return self._read(Part, found[0]) if found else None
 
     def part(self, backup: str, part: str, ring: KeyRing | None) -> Part | None:
         """The same, as the holder of the keys has said; without a ring as it is. Raises Misconfigured."""
@@ -160,7 +170,7 @@ class Archive:
         self._connection.execute("DELETE FROM told WHERE backup < ?", (kept[-1],))
         needed = set[bytes]()
         for (text,) in self._connection.execute("SELECT text FROM told WHERE part <> ?", (WHOLE,)):
-            files = Part.model_validate_json(_inflated(text)).files
+            files = self._read(Part, _inflated(text)).files
             needed.update(bytes.fromhex(block) for file in files for block in file.blocks)
         held = [digest for (digest,) in self._connection.execute("SELECT hash FROM blocks")]
         unneeded = [(digest,) for digest in held if digest not in needed]
@@ -206,7 +216,13 @@ class Archive:
                 f"what {self.path} tells of {part} in the backup {backup} was not said with these keys: it was changed "
                 "by other hands, or is of another installation. Restore the keys file that it was made with"
             )
-        return kind.model_validate_json(text)
+        return self._read(kind, text)
+
+    def _read(self, kind: type[T], text: bytes) -> T:
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            raise Misconfigured(f"{self.path} is damaged: use another copy of it") from error
 
 
 def _made(path: Path) -> sqlite3.Connection:
@@ -242,14 +258,16 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # What it cannot make out of a damaged file has no code, or is no text.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code == sqlite3.SQLITE_NOTADB:
             raise Misconfigured(f"{path} is no backup: name another file") from error
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
+        if code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
             raise Misconfigured(f"{path} is damaged ({error}): use another copy of it") from error
         raise storage_error(error, path) from error
     except OSError as error:
-        raise Misconfigured(f"{path} cannot be used: {error.strerror}") from error
+        raise Misconfigured(f"{error.filename or path} cannot be used: {error.strerror}") from error
 
 
 def _inflated(content: bytes) -> bytes:

@@ -26,7 +26,7 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
     copy = beside.with_name(f"{beside.name}.snapshot")
     try:
         _remove(copy)
-        copy.touch(mode=0o600)
+        copy.touch(mode=0o600, exist_ok=False)  # nobody else's, where others may write
         _copy(database, copy)
         yield copy
     finally:

@@ -1,15 +1,16 @@
 """A backup file keeps each block once, tells what is damaged, and gives up what nothing needs."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import pieces_of, write_out
 from groundwork.backup.told import Part, Whole
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.key_ring import KeyRing
 
 RING = KeyRing.fresh()
@@ -108,3 +109,25 @@ def test_in_a_folder_the_file_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert place_of(str(tmp_path)) == tmp_path / "agentic.backup"
     assert place_of(f"{tmp_path}/new/") == tmp_path / "new" / "agentic.backup"
     assert place_of(f"{tmp_path}/mine") == tmp_path / "mine"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_file_is_told_wherever_the_damage_is(tmp_path: Path, seed: int) -> None:
+    place, chance = tmp_path / "b", Random(seed)  # noqa: S311 - damage that is the same each time
+    back_up(place, "1", b"small")
+    damaged = bytearray(place.read_bytes())
+    for _ in range(50):
+        damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    place.write_bytes(damaged)
+    with suppress(Failure), Archive.to_write(place) as archive:  # nothing else may come of it
+        for backup in archive.backups():
+            archive.unproved(backup, "agent")
+            archive.whole(backup, RING)
+        archive.forget_all_but(1)
+
+
+def test_keys_go_into_no_file_that_others_may_read(tmp_path: Path) -> None:
+    back_up(tmp_path / "b", "1")
+    (tmp_path / "b").chmod(0o640)
+    with pytest.raises(Misconfigured, match="chmod 600"), Archive.to_write(tmp_path / "b", with_keys=True):
+        pytest.fail("it was opened")

@@ -24,6 +24,7 @@ import httpx2
 
 from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
+from agent_service.cli.exits import Exit
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
 from groundwork.nats.embedded import EmbeddedNats
@@ -33,7 +34,11 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.shipped import shipped
 from groundwork.service.tied_child import tied_to_us
 
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 120.0
+"""A small or busy machine takes a minute; what cannot start at all is told earlier."""
+REFUSALS = 3
+"""Starts in a row that ended with 78, after which a service is known to need a mend. One may be over a lock that an
+earlier one still holds."""
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
@@ -69,6 +74,8 @@ class Service:
     def __init__(self, name: str, command: tuple[str, ...], log_file: Path) -> None:
         self.name = name
         self.starts = 0
+        self.refusals = 0
+        """How often in a row it ended because something has to be mended first."""
         self.started_at = 0.0
         """By the wall clock, in seconds: when the newest process was asked for."""
         self.log_file = log_file
@@ -86,6 +93,15 @@ class Service:
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+
+    def complaint(self) -> str:
+        """Why it ended last, as its log has it."""
+        critical = ""
+        for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError):  # what a library or the system wrote there
+                told = json.loads(line)
+                critical = told["msg"] if told["level"] == "CRITICAL" else critical
+        return f"{critical} ({self.log_file})" if critical else f"see {self.log_file}"
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
@@ -109,6 +125,7 @@ class Service:
             )
         self.starts += 1
         code = await self._process.wait()
+        self.refusals = self.refusals + 1 if code == Exit.MISCONFIGURED else 0
         log.warning("%s ended (%d) and is started again; its log is %s", self.name, code, self.log_file)
 
     async def _stop(self) -> None:
@@ -201,10 +218,18 @@ async def until_ready(made: DevStack) -> None:
                             return
                     except httpx2.TransportError as error:
                         reason = str(error) or reason
+                    _check_that_both_can_start(made)
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
             logs = made.options.folder / "logs"
             raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason[:500]}); see {logs}") from error
+
+
+def _check_that_both_can_start(made: DevStack) -> None:
+    """Raises Misconfigured."""
+    for service in (made.gateway, made.agent):
+        if service.refusals >= REFUSALS:
+            raise Misconfigured(f"the {service.name} cannot start: {service.complaint()}")
 
 
 def _only_stopped(answer: httpx2.Response) -> bool:

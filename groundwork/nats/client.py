@@ -5,6 +5,8 @@
   first line, which anybody on the way can write.
 - An answer goes to whoever asked, so a reply subject has to be one where clients listen for answers. With any other
   the asker would have us say things where it may not: cancel a run, or purge a stream.
+- Whoever is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11), and a
+  task that is to end would go on for ever.
 - A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
 
 It overrides what nats-py keeps for itself, and tests on real servers notice when that is called otherwise.
@@ -61,6 +63,15 @@ class BusClient(Client):
         if self._encrypted and not self._speaks_tls():
             info = {name: told for name, told in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
+
+    async def request(self, *args: Any, **options: Any) -> Msg:
+        asking = asyncio.ensure_future(super().request(*args, **options))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({asking})
+        finally:
+            asking.cancel()
+        return asking.result()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

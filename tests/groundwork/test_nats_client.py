@@ -140,3 +140,16 @@ async def _nothing(_: object) -> None:
 
 async def _keep(kept: list[bytes], message: Msg) -> None:
     kept.append(message.data)
+
+
+async def test_whoever_is_cancelled_as_its_answer_comes_ends(link: NatsLink) -> None:
+    async def says_nothing(_: Msg) -> None:
+        return
+
+    await link.subscribe("silent", says_nothing)
+    asking = asyncio.create_task(link.client.request("silent", timeout=60))
+    await until(lambda: getattr(link.client, "_resp_map", None))
+    next(iter(getattr(link.client, "_resp_map").values())).set_result(Msg(link.client))  # noqa: B009 # nats-py's own
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking

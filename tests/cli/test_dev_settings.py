@@ -107,6 +107,12 @@ def test_a_file_that_cannot_be_used_is_refused_at_once_with_the_reason(tmp_path:
     assert (called.code, why in called.err) == (78, True), called
 
 
+def test_what_a_service_cannot_start_with_is_told(tmp_path: Path) -> None:
+    (tmp_path / "agentic.yaml").write_text("gateway: {plugins: {folders: [nowhere]}}")
+    called = agentic("dev", "--http-port", "0", cwd=tmp_path)
+    assert (called.code, "the gateway cannot start: plugin folder nowhere is not there" in called.err) == (78, True)
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="nowhere"):
         taken_from(tmp_path / "nowhere.yaml")

@@ -16,6 +16,7 @@ import { RunsView } from "./views/runs.js";
 const TITLE = "Agentic Loop";
 const COUNTED_MS = 15_000;
 const TOKEN_NEEDED = "This agent answers only to those who have a token.";
+const TITLES = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found", 410: "Kept no longer" };
 const LIVE = { live: "", away: "Reconnecting…", over: "" };
 const main = document.getElementById("main");
 const strip = healthStrip();
@@ -71,9 +72,10 @@ const page = {
 
 function trouble(error) {
   const text = error.status === 401 ? TOKEN_NEEDED : error instanceof Refused ? capital(error.message) : String(error);
-  const title = { 0: "No answer", 401: "A token is needed", 403: "Not allowed", 404: "Not found" }[error.status] ?? "This did not work";
-  const retry = h("button", { type: "button", on: { click: () => show(true) } }, "Try again");
-  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, text), h("p", null, retry));
+  const title = TITLES[error.status] ?? "This did not work";
+  const again = () => h("button", { type: "button", on: { click: () => show(true) } }, "Try again");
+  const what = error.status === 410 ? h("a", { href: hashOf(["runs"]) }, "To the runs that are kept") : again();
+  return h("div.empty", { role: "alert" }, h("h2", null, title), h("p", null, text), h("p", null, what));
 }
 
 function viewOf([place = "runs", id]) {

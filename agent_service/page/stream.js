@@ -9,7 +9,7 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 const STEADY_MS = 5_000;
 const LONGEST_EVENT = 16 * 1024 * 1024;
-const GIVES_UP = new Set([401, 403, 404, 405, 422]);
+const GIVES_UP = new Set([401, 403, 404, 405, 410, 422]);
 
 /**
  * Follow `path` until `close()` is called or the stream is over. `opened` is called at each opening, `told` with each

@@ -11,7 +11,7 @@ from tests.browser.home import at_home
 from tests.core.script import Script
 from tests.http.house import House
 from tests.kit.browser import MISSING, needs_browser, serious_flaws
-from tests.kit.runs import run_id
+from tests.kit.runs import run_id, whole_run
 from tests.kit.waiting import until
 from tests.projections.journals import commits_of
 from tests.projections.people import (
@@ -27,6 +27,22 @@ pytestmark = [pytest.mark.browser, needs_browser]
 
 ACTING = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 LONG = "All of it is read. " * 400 + "The last words."
+
+
+async def test_a_run_that_is_kept_no_longer_says_so_and_by_which_rule(tmp_path: Path) -> None:
+    async with at_home(tmp_path) as (house, seen):
+        run = await house.play(whole_run())
+        house.store.told(run, house.store.version(run))
+        house.store._write_told()
+        await house.store._database.write(lambda _: None)
+        house.clock.advance(2 * 86400)
+        async with house.client() as client:
+            assert (await client.post("/v1/prune", json={})).json()["runs"]
+        await seen.page.goto(f"/#/runs/{run}")
+        await expect(seen.page.get_by_role("heading", name="Kept no longer")).to_be_visible()
+        await expect(seen.page.get_by_role("alert")).to_contain_text("went at")
+        await expect(seen.page.get_by_role("alert")).to_contain_text("agent.keep_runs.done_days: 1")
+        await expect(seen.page.get_by_role("link", name="To the runs that are kept")).to_be_visible()
 
 
 async def shown(house: House, page: Any, script: Script) -> str:

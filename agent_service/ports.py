@@ -108,6 +108,9 @@ class Archive(Protocol):
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         """The run's entries with `seq` > `after`, in order."""
 
+    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
+        """The run's entries of signals of that id, in order, without a look at the rest of its journal."""
+
     def version(self, run_id: str) -> int:
         """The `seq` of the run's newest entry, right now; 0 where there is no such run. Raises TryAgain."""
 

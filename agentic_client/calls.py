@@ -97,7 +97,7 @@ def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Filters:
     wished = cast("dict[str, Any]", dict(wishes))
     status = wished.pop("status", ())
     statuses = (status,) if isinstance(status, str) else tuple(status)
-    given = {"limit": limit, "cursor": cursor, "state": statuses, **wished}
+    given = {"limit": limit, "cursor": cursor, "status": statuses, **wished}
     return {name: _plain(value) for name, value in given.items() if value not in (None, (), "")}
 
 

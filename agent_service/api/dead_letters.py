@@ -1,7 +1,7 @@
 """The HTTP calls on dead letters: messages of both services that could not be handled."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Protocol
 
@@ -109,8 +109,9 @@ class DeadLetterCalls:
     async def list_letters(self, query: Annotated[LetterQuery, Query()]) -> LetterPage:
         """List dead letters, oldest first, each with the message that was refused."""
         async with in_time():
-            found = [letter for letter in await self._letters.all() if letter.id > query.cursor]
-            wanted = [letter for letter in found if not (query.open and letter.settled)]
+            found = await self._letters.all()
+            _check_cursor(query.cursor, [letter.id for letter in found])
+            wanted = [one for one in found if one.id > query.cursor and not (query.open and one.settled)]
             shown = wanted[: query.limit]
             views = tuple(await asyncio.gather(*map(self._view, shown)))
         return LetterPage(letters=views, next_cursor=views[-1].seq if len(wanted) > len(views) else None)
@@ -157,6 +158,12 @@ def letter_view(letter: DeadLetter, refused: Stored | None) -> LetterView:
         body=_shown(refused.body) if refused else None,
         settled=SettledView(what=settled.deed, by=settled.by, at=settled.at) if settled else None,
     )
+
+
+def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:
+    """Refuses (422) what is the number of no letter. Those older than all that are kept may have been of one."""
+    if cursor and cursor not in numbers and cursor >= min(numbers, default=0):
+        raise Refusal(422, "invalid", "cursor: is no `next_cursor` of this list: begin it again", field="cursor")
 
 
 async def _done(deed: Awaitable[object]) -> None:

@@ -185,9 +185,14 @@ class Desk:
         run = await self._store.load(run_id)
         return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
-    async def page(self, wanted: Wanted, *, limit: int, cursor: str | None) -> RunPage:
-        """At most `limit` runs, from after the run that `cursor` names."""
-        lines = await self._archive.runs(wanted, limit=limit + 1, before=cursor)
+    async def page(
+        self, wanted: Wanted, *, limit: int, cursor: str | None = None, before: str | None = None
+    ) -> RunPage:
+        """At most `limit` runs, from after the run that `cursor` names: `before` is any id, below which they are."""
+        if cursor and not (self._archive.version(cursor) or await self.is_gone(cursor)):
+            raise Refusal(422, "invalid", "cursor: is no `next_cursor` of this list: begin it again", field="cursor")
+        below = min((bound for bound in (cursor, before) if bound), default=None)
+        lines = await self._archive.runs(wanted, limit=limit + 1, before=below)
         shown = tuple(map(line_view, lines[:limit]))
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
 
@@ -261,9 +266,9 @@ class Desk:
 
     async def _check_said_before(self, signal: Signal) -> None:
         """Refuses (409) one whose id has named another signal, which was heard in its place."""
-        events = [entry.decoded() for entry in await self._archive.entries(signal.run_id)]
+        events = [entry.decoded() for entry in await self._archive.signals(signal.run_id, signal.signal_id)]
         said = [event.signal for event in events if isinstance(event, SignalReceived)]
-        if all(one.model_copy(update={"by": signal.by}) != signal for one in said if one.signal_id == signal.signal_id):
+        if all(one.model_copy(update={"by": signal.by}) != signal for one in said):
             why = "this signal_id has named another signal to this run: use a new signal_id"
             raise Refusal(409, "signal_id_taken", why, field="signal_id", run_id=signal.run_id)
 

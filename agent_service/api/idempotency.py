@@ -2,7 +2,8 @@
 
 After draft-ietf-httpapi-idempotency-key-header: a key is a quoted string, which is taken without its quotes too. It
 becomes the name that the body may have given itself (`wake_id`, `signal_id`), so it holds as long as the run is known,
-and no window of time closes on it. Another request under the same key is refused with 422.
+and no window of time closes on it. Another request under the same key is refused with 422. Where the API has tokens, a
+key is its caller's own: what others sent under it, or named so, is another request.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Annotated, TypeVar
 from fastapi import Depends, Header
 from pydantic import BaseModel
 
+from agent_service.api.access import Payer
 from agent_service.api.refusals import REFUSED, Refusal, refusal_of
 from agent_service.core.children import WAKE_PREFIX
 from agent_service.intake import id_of
@@ -28,6 +30,7 @@ _PLAIN = re.compile(r"[!#-\[\]-~]+")
 
 
 def idempotency_key(
+    payer: Payer,
     sent: Annotated[
         str | None,
         Header(
@@ -46,7 +49,7 @@ def idempotency_key(
         message = f'{HEADER}: must be a quoted string of visible ASCII, of {LONGEST} characters at most, such as "a-1"'
         raise Refusal(422, "invalid", message, field=HEADER)
     key = quoted[1] if quoted else sent
-    return id_of(key) if not key.startswith(WAKE_PREFIX) else id_of(f"{HEADER} {key}")
+    return id_of(f"{HEADER} {payer} {key}") if payer or key.startswith(WAKE_PREFIX) else id_of(key)
 
 
 Key = Annotated[str | None, Depends(idempotency_key)]

@@ -75,7 +75,7 @@ def _endpoints(desk: Desk, files: RunFiles, fresh: Fresh, most_bytes: int) -> It
     async def runs(request: Request) -> RunPage:
         call = requests.read(RunsCall, request.data)
         await fresh()
-        return await desk.page(call.wanted(), limit=call.limit, cursor=call.cursor)
+        return await desk.page(call.wanted(), limit=call.limit, cursor=call.cursor, before=call.before)
 
     async def entries(request: Request) -> EntriesAnswer:
         call = requests.read(EntriesCall, request.data)

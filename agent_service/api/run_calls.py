@@ -85,11 +85,6 @@ class PageQuery(BaseModel):
     before: Annotated[str | None, Field(pattern=CURSOR)] = None
     """Any id, of a run or not: those below it."""
 
-    @property
-    def below(self) -> str | None:
-        """The id below which runs are listed."""
-        return min((bound for bound in (self.cursor, self.before) if bound), default=None)
-
     def wanted(self) -> Wanted:
         asked = self.model_dump(include={"text", "tool", "since", "until", "wake_id", "caller"})
         return Wanted(statuses=frozenset(self.status + self.state), **asked)
@@ -159,7 +154,7 @@ class RunCalls:
 
     async def list_runs(self, query: Annotated[PageQuery, Query()]) -> RunPage:
         """List runs, newest first."""
-        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.below)
+        return await self._desk.page(query.wanted(), limit=query.limit, cursor=query.cursor, before=query.before)
 
     async def count_runs(self) -> RunCounts:
         """How many runs there are of each status, and what of them needs somebody."""

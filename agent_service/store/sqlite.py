@@ -181,6 +181,9 @@ class SqliteStore(Alone):
             raise Changed(run_id, flaw)
         return entries
 
+    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
+        return [entry_of(run_id, row) for row in await self._database.read(self._sql["signals"], (run_id, signal_id))]
+
     def version(self, run_id: str) -> int:
         return sum(version for (version,) in self._database.look_up(self._sql["version"], (run_id,)))
 

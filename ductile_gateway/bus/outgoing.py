@@ -23,7 +23,7 @@ ASK_AGAIN_S = 2.0
 ANSWER_WITHIN_S = 1.0
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
-"""States in which a run has ended, as the agent tells them."""
+"""Statuses of a run that has ended, as the agent tells them; one of before 0.1.0 calls a status `state`."""
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class NatsRuns:
             return False
         if told.get("stopped"):  # which the record on the bus tells a moment later
             raise TryAgain(str(told["stopped"]), STOPPED_S)
-        return told.get("state") in ENDED
+        return told.get("status", told.get("state")) in ENDED
 
 
 class NatsAgentKeys:

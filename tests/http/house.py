@@ -148,6 +148,9 @@ class MoodyArchive:
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         return await self._there.entries(run_id, after, limit)
 
+    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
+        return await self._there.signals(run_id, signal_id)
+
     async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
         return await self._there.runs(wanted, limit=limit, before=before)
 

@@ -168,6 +168,8 @@ async def test_letters_are_listed_page_by_page_with_what_was_refused(client: htt
     rest = await letters(client, limit=2, cursor=first["next_cursor"])
     assert [letter["seq"] for page in (first, rest) for letter in page["letters"]] == [1, 2, 3]
     assert rest["next_cursor"] is None
+    answer = await client.get("/v1/dead-letters", params={"cursor": 4})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
     shown = rest["letters"][0]
     assert (shown["subject"], shown["stream"], shown["original_seq"], shown["reason"], shown["settled"]) == (
         subjects.START,

@@ -41,6 +41,12 @@ async def prune(client: httpx2.AsyncClient, **asked: bool) -> dict[str, Any]:
     return told
 
 
+async def test_a_list_goes_on_after_a_run_that_went_meanwhile(client: httpx2.AsyncClient) -> None:
+    await prune(client)
+    answer = await client.get("/v1/runs", params={"cursor": RUN})
+    assert (answer.status_code, answer.json()["runs"]) == (200, [])
+
+
 async def test_a_dry_run_tells_what_would_go_and_nothing_does(client: httpx2.AsyncClient) -> None:
     told = await prune(client, dry_run=True)
     assert (told["runs"], told["dry_run"], told["rules"]) == ({RULE: 1}, True, True)

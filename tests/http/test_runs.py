@@ -196,6 +196,7 @@ async def test_runs_are_counted_by_status(client: httpx2.AsyncClient, house: Hou
         ({"order_by": "goal"}, "order_by"),
         ({"cursor": "run_8ZZZZZZZZZZZZZZZZZZZZZZZZZ"}, "cursor"),
         ({"cursor": "run_01M808MS3MJ9K8CQKG3J135SFI"}, "cursor"),
+        ({"cursor": run_id(9)}, "cursor"),
         ({"before": "run_"}, "before"),
         ({"until": "tomorrow"}, "until"),
         ({"stat": "done"}, "stat"),

@@ -1,5 +1,6 @@
 """Fakes of the ports, for tests of what stands on them. Each passes the conformance suite of its port."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -144,6 +145,10 @@ class MemoryStore(Alone):
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         entries = [commit.entry for commit in self._commits.get(run_id, []) if commit.entry.seq > after]
         return entries[:limit]
+
+    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
+        said = [entry for entry in await self.entries(run_id) if entry.kind == "SignalReceived"]
+        return [entry for entry in said if json.loads(entry.event)["signal"]["signal_id"] == signal_id]
 
     def version(self, run_id: str) -> int:
         return len(self._commits.get(run_id, ()))

@@ -9,7 +9,7 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
 from agent_service.lines import WaitsFor, Wanted, line_of
 from agent_service.ports import Archive, RunStore
-from tests.core.cues import RUN_ID, errs
+from tests.core.cues import RUN_ID, errs, signal
 from tests.core.read_cues import a_run_that_may_read, plans_several
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.ports.stores import stored
@@ -24,6 +24,17 @@ async def test_entries_are_read_in_order_from_any_place_on(store: RunStore, arch
     assert [entry.seq for entry in await archive.entries(run_id(1), 3)] == [4, 5]
     assert [entry.seq for entry in await archive.entries(run_id(1), 1, 2)] == [2, 3]
     assert list(await archive.entries(run_id(1), 5)) == []
+
+
+async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, archive: Archive) -> None:
+    script = a_run_that_may_read() >> signal("message", signal_id="s-1", message="look there")
+    script = script >> signal("message", signal_id="s-2", message="and here")
+    commits = commits_of(script)
+    await stored(store, commits)
+    (said,) = await archive.signals(RUN_ID, "s-1")
+    assert said == next(commit.entry for commit in commits if commit.entry.kind == "SignalReceived")
+    assert not await archive.signals(RUN_ID, "s-3")
+    assert not await archive.signals(run_id(7), "s-1")
 
 
 async def test_runs_are_listed_newest_first_and_page_by_page(store: RunStore, archive: Archive) -> None:

@@ -113,6 +113,11 @@ SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 SELECT seq, at, kind, event, effects_digest, previous, hash
 FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: signals
+-- Of the other entries of the run no more than the kind is looked at.
+SELECT seq, at, kind, event, effects_digest, previous, hash
+FROM entries WHERE run_id = ? AND kind = 'SignalReceived' AND event ->> '$.signal.signal_id' = ? ORDER BY seq;
+
 -- name: entries_by
 SELECT seq FROM journal WHERE run_id = ? AND by = ?;
 

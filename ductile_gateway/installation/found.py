@@ -138,7 +138,7 @@ class Found:
         return merged
 
     def _last(self, *keys: str) -> Any:
-        values = [value for said in self.files.values() if (value := _at(said, *keys))]
+        values = [value for said in self.files.values() if (value := at(said, *keys))]
         return values[-1] if values else None
 
     def _all(self, *keys: str) -> Iterator[Mapping[str, Any]]:
@@ -200,12 +200,13 @@ def _manifest(file: Path) -> Manifest | None:
         return None
 
 
-def _at(said: Mapping[str, Any], *keys: str) -> Any:
+def at(said: Any, *keys: str) -> Any:
+    """What stands there; None where nothing does."""
     for key in keys:
-        said = said.get(key) if isinstance(said, dict) else None  # type: ignore[assignment]
+        said = said.get(key) if isinstance(said, dict) else None
     return said
 
 
 def _list(said: Mapping[str, Any], *keys: str) -> list[Any]:
-    found = _at(said, *keys)
+    found = at(said, *keys)
     return found if isinstance(found, list) else []

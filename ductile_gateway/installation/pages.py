@@ -52,18 +52,19 @@ def outcomes_page(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentsPage:
-    """agentic.yaml of the agent and its gateway."""
+    """agentic.yaml of the agent and its gateway. `beside_another`: what is to be added, where they have a Ductile."""
 
     found: Found
     wishes: Wishes
     generation: Generation
     secrets: Mapping[str, Path]
+    beside_another: bool = False
 
     def text(self) -> str:
         wishes = self.wishes
         reading, writing = self._commands("read"), self._commands("write")
         return _rendered(
-            "for-the-agent.yaml",
+            "beside-another.yaml" if self.beside_another else "for-the-agent.yaml",
             generation=self.generation,
             ductile=str(self.found.folder),
             name=self.found.name,

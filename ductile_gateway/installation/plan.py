@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ductile_gateway.installation.found import NAME, OURS, Found, Generation
+from ductile_gateway.installation.found import NAME, OURS, Found, Generation, at, read_yaml
 from ductile_gateway.installation.pages import AgentsPage, DuctilesPage, outcomes_page
 from ductile_gateway.installation.wishes import Wishes
 from ductile_gateway.installation.yaml_lists import Item
@@ -77,17 +77,18 @@ def plan(found: Found, wishes: Wishes, *, ours: Callable[[Path], bool] | None = 
     wishes.check()
     generation = _generation(found, wishes)
     _check(found, wishes, again=ours is not None)
-    kept = _Secrets(found, wishes, generation)
-    page = DuctilesPage(found, wishes, generation).text()
-    settings = AgentsPage(found, wishes, generation, kept.places).text()
     place = wishes.settings.absolute()
     taken = place.exists() and not (ours and ours(place))
+    beside_another = taken and _is_another(found, place)
+    kept = _Secrets(found, wishes, generation)
+    page = DuctilesPage(found, wishes, generation).text()
+    settings = AgentsPage(found, wishes, generation, kept.places, beside_another=beside_another).text()
     outcomes = outcomes_page(wishes.outcomes) if wishes.outcomes else None
     files = [
         NewFile(found.folder / INCLUDED, page.encode(), whole=True),
         *([NewFile(found.folder / OURS / "outcomes.yaml", outcomes.encode(), whole=True)] if outcomes else []),
         *_plugin_files(found.folder / OURS / "plugins"),
-        *kept.files(),
+        *kept.files(ours=ours or (lambda _: False)),
         *(() if taken else [NewFile(place, settings.encode(), at_agent=True, whole=True)]),
     ]
     added = tuple(_added(found, wishes, generation))
@@ -106,8 +107,11 @@ class _Secrets:
         self.places["people"] = folder / "people"
         self._values = {name: self._value(place) for name, place in self.places.items()}
 
-    def files(self) -> Iterator[NewFile]:
+    def files(self, *, ours: Callable[[Path], bool]) -> Iterator[NewFile]:
+        """That of people is of all Ductiles: it is not ours where it was there."""
         for name, place in self.places.items():
+            if name == "people" and place.exists() and not ours(place):
+                continue
             yield NewFile(place, f"{self._values[name]}\n".encode(), secret=True, at_agent=True)
         if self._generation == "m":
             lines = [f"{_VARIABLES[name]}={value}\n" for name, value in self._values.items() if name in _VARIABLES]
@@ -118,6 +122,23 @@ class _Secrets:
             return place.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return randomness.token_hex(SECRET_BYTES)
+
+
+def _is_another(found: Found, settings: Path) -> bool:
+    """Whether settings that are there have a Ductile, and not this one as the first. Raises Misconfigured where another
+    has its name."""
+    gateway = at(read_yaml(settings), "gateway")
+    first, further = at(gateway, "ductile", "url"), at(gateway, "ductiles")
+    urls = {name: at(each, "url") for name, each in further.items()} if isinstance(further, dict) else {}
+    if first == found.url or not (first or urls):
+        return False
+    peers = at(gateway, "ingress", "peers") if found.url not in urls.values() else None
+    if urls.get(found.name, found.url) != found.url or (isinstance(peers, dict) and found.name in peers):
+        raise Misconfigured(
+            f"`service.name` is {found.name!a}, and so is that of another Ductile in {settings}: change it first; the "
+            "tools of this one will begin with it"
+        )
+    return True
 
 
 def _generation(found: Found, wishes: Wishes) -> Generation:

@@ -16,14 +16,30 @@ from agent_service.cli.options import AsJson, ConfigNearby, Run, examples, named
 
 commands = typer.Typer()
 
+FILE_SUFFIX = ".zip"
+
+
+def _is_file(text: str | None) -> bool:
+    return bool(text) and (str(text).endswith(FILE_SUFFIX) or "/" in str(text))
+
+
+def _run_or_file(text: str | None) -> str | None:
+    return text if _is_file(text) else named(text)
+
+
 RunToVerify = Annotated[
-    str | None, typer.Argument(help="The run's id, the beginning of it, or `last`.", callback=named, metavar="RUN")
+    str | None,
+    typer.Argument(
+        help="The run's id, the beginning of it, or `last`; or a file that `agentic export` has made.",
+        callback=_run_or_file,
+        metavar="RUN|FILE",
+    ),
 ]
 
 
 @commands.command(
     rich_help_panel=PANEL_FILES,
-    epilog=examples("agentic verify RUN", "agentic verify --all --against-bus", "agentic verify --json RUN"),
+    epilog=examples("agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip"),
 )
 def verify(
     run: RunToVerify = None,
@@ -31,13 +47,21 @@ def verify(
     against_bus: Annotated[
         bool, typer.Option("--against-bus", help="Compare also with what the bus was told; for all runs.")
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a file: the public key that it must be signed with (`agentic keys list`).", metavar="KEY"
+        ),
+    ] = None,
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
 
-    It reads only, while the agent runs or not. What was changed is named.
+    It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked anywhere:
+    it needs neither store nor bus.
     """
+    from agent_service.cli.exported_file import verify as verify_file
     from agent_service.cli.run_folder import verify as verify_one
     from agent_service.cli.whole_store import verify_all
 
@@ -45,6 +69,10 @@ def verify(
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
     log_only_what_is_not_said()
+    if run and _is_file(run):
+        of_file = verify_file(Path(run), key)
+        output.tell(of_file.for_programs(), str(of_file), as_json=as_json)
+        raise typer.Exit(Exit.OK if of_file.ok else Exit.FAILED)
     if run is None:
         of_all = awaited(verify_all(config, against_bus=against_bus))
         output.tell(of_all.for_programs(), str(of_all), as_json=as_json)

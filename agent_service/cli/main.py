@@ -11,6 +11,7 @@ from agent_service.cli import (
     backups,
     beside_ductile,
     dlq,
+    exports,
     init,
     integrity,
     keys,
@@ -41,6 +42,7 @@ app.add_typer(stopping.commands)
 app.add_typer(looking.commands)
 app.add_typer(integrity.commands)
 app.add_typer(backups.commands)
+app.add_typer(exports.commands)
 app.add_typer(trying.commands)
 app.add_typer(pruning.commands)
 app.add_typer(init.commands)

@@ -7,8 +7,7 @@ What was done after the backup nobody here knows: writes that may have been done
 ledger (`ductile_gateway.store.restored`).
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +18,9 @@ from agent_service.anchors import Anchor
 from agent_service.bus.anchors import NatsAnchors
 from agent_service.bus.artifacts import content_type_of
 from agent_service.bus.ends import told_ends
-from agent_service.bus.topology import check
 from agent_service.cli import configuration
-from agent_service.cli.at_work import nobody_at_work
+from agent_service.cli.alone import alone
 from agent_service.cli.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
-from agent_service.cli.records import bus_at_hand
 from agent_service.core.waiting import FINAL, Status
 from agent_service.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
@@ -38,10 +35,8 @@ from groundwork.backup.keys import ring_for
 from groundwork.backup.told import Part, Whole
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
-from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.service.store_id import store_id
 from schemas import subjects
 from schemas.halt import Halt
@@ -113,7 +108,7 @@ async def restore(config: Path | None, order: Order) -> Restored:
         newest = (name for name in archive.backups() if archive.unproved(name, AGENT))
         order = replace(order, backup=order.backup or next(newest, None))
         part, whole, ring = _proved(archive, loaded, order)
-        async with _alone(loaded) as link:
+        async with alone(loaded) as link:
             await _refuse_to_overwrite(loaded.store)
             calls = await _restore_ledger(path, order) if GATEWAY in whole.parts else None
             artifacts = await _restore_artifacts(archive, whole, ring, ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
@@ -141,21 +136,6 @@ def _proved(archive: Archive, loaded: AgentSettings, order: Order) -> tuple[Part
     ring = ring_for(loaded.keys_path(), archive, kept, new_keys=order.new_keys)
     whole = archive.whole(name, ring)
     return archive.part(name, AGENT, ring) or kept, whole, ring
-
-
-@asynccontextmanager
-async def _alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
-    """On a bus that has been set up, and with no agent at work. Raises Misconfigured."""
-    async with AsyncExitStack() as opened:
-        private_file.closed(loaded.store)
-        try:
-            opened.enter_context(ProcessLock(loaded.store))
-        except AlreadyRunning as error:
-            raise Misconfigured(f"{error}. Nothing was restored") from error
-        link = await opened.enter_async_context(bus_at_hand(loaded))
-        await check(link)
-        await nobody_at_work(link)
-        yield link
 
 
 async def _refuse_to_overwrite(folder: Path) -> None:

@@ -87,7 +87,7 @@ async def verified(kept: Records, run_id: str, bus: Artifacts, looks: int = LOOK
 
 
 async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verified:
-    row_flaws, entries = await _journal(kept, run_id)
+    row_flaws, entries = await journal_of(kept, run_id)
     flaws = await _flaws(kept, run_id, entries, {})
     if row_flaws and not _in_journal(flaws):
         flaws = row_flaws if _in_journal(row_flaws) else [*row_flaws, *flaws]
@@ -117,7 +117,7 @@ def _in_journal(flaws: Sequence[Flaw]) -> bool:
     return any(flaw.place == JOURNAL for flaw in flaws)
 
 
-async def _journal(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
+async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
     """The entries, and what is wrong with the run's row, by them and by itself. The row is read first, for the journal
     may grow."""
     loaded, goal = await kept.store.stored(run_id), await kept.store.goal(run_id)

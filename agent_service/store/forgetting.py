@@ -22,7 +22,7 @@ from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
-OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
+OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "imported", "journal", "runs")
 """The tables that hold something of a run, each before those that it refers to."""
 
 Intact = Callable[[str], Awaitable[bool]]

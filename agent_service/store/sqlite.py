@@ -23,6 +23,7 @@ from agent_service.store.alone import Alone
 from agent_service.store.forgetting import SqliteForgetting
 from agent_service.store.graves import SqliteGraves
 from agent_service.store.halts import SqliteHalts
+from agent_service.store.imports import SqliteImports
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
 from agent_service.store.members import SqliteMembers
@@ -71,6 +72,7 @@ class SqliteStore(Alone):
         self.members = SqliteMembers(database)
         self._quarantine = Quarantine()
         self.graves = SqliteGraves(database)
+        self.imports = SqliteImports(database)
         self.forgetting = SqliteForgetting(database, seals, self._intact)
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
@@ -148,6 +150,7 @@ class SqliteStore(Alone):
 
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
+        self.imports.check(commit.entry.run_id)
         try:
             with contextlib.suppress(TryAgain):
                 await self._held()

@@ -341,11 +341,12 @@ UPDATE gone SET seal = ?2 WHERE run_id = ?1;
 -- name: ended
 -- Of the statuses ?1, with a newest entry before ?2 (and before ?7 where it escalated), from after (?3, ?4) on, the oldest
 -- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be opened again: a step may still
--- read what its child has brought. The statuses are word for word those of the index.
+-- read what its child has brought. Of one that was imported the time begins then. The statuses are word for word those of the index.
 SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?3 AND touched_at < ?2
 AND (touched_at > ?3 OR run_id > ?4) AND status IN (SELECT value FROM json_each(?1)) AND told = version
 AND (status <> 'escalated' OR touched_at < ?7)
+AND NOT EXISTS (SELECT 1 FROM imported WHERE imported.run_id = runs.run_id AND imported.at >= ?2)
 AND (?5 = 0 OR EXISTS (
     SELECT 1 FROM items WHERE items.run_id = runs.run_id AND field = 'artifacts'
     AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
@@ -420,3 +421,12 @@ SELECT 1000 + length(CAST(state AS BLOB))
     + (SELECT sum(150 + length(CAST(event AS BLOB))) FROM journal WHERE journal.run_id = runs.run_id)
     + (SELECT coalesce(sum(150 + length(CAST(item AS BLOB))), 0) FROM items WHERE items.run_id = runs.run_id)
 FROM runs WHERE run_id = ?;
+
+-- name: import
+INSERT INTO imported (run_id, at) VALUES (?, ?);
+
+-- name: imported
+SELECT run_id FROM imported;
+
+-- name: wake_digest
+SELECT wake_digest FROM runs WHERE run_id = ?;

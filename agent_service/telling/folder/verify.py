@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, Protocol
 
 from agent_service.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
 from agent_service.moments import Moment, retell
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.workspace import Listing, Workspace
+from agent_service.telling.folder.workspace import Listing
 from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.trace import TRACE, broken_line
 from agent_service.telling.pages.trail import pages_of
@@ -41,11 +41,19 @@ class Flaw:
         return f"{where}: {self.text}"
 
 
+class Folder(Protocol):
+    """Where the files of runs are; they raise as those of a workspace."""
+
+    def files(self, run_id: str) -> Listing | None: ...
+
+    def read(self, run_id: str, path: str) -> bytes | None: ...
+
+
 _Judge = Callable[[bytes], Flaw | None]
 
 
 def verify(
-    entries: Sequence[Entry], workspace: Workspace, run_id: str, *, stored: Mapping[str, bytes] | None = None
+    entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, bytes] | None = None
 ) -> list[Flaw]:
     """The flaws of a run, at most one per place; none when all is as it was written.
 
@@ -53,7 +61,7 @@ def verify(
     know. A flawed journal is the only flaw told: by it, no file can be judged. Raises IllegalName for a run id that can
     have no folder.
     """
-    flaw = _flaw_in_journal(entries, run_id)
+    flaw = flaw_in_journal(entries, run_id)
     if flaw:
         return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
     listing, moments = workspace.files(run_id), tuple(retell(entries))
@@ -67,7 +75,8 @@ def verify(
     return [*filter(None, judged), *extra]
 
 
-def _flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
+def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
+    """What is wrong with the whole journal of a run; None where it is as it was written."""
     if not entries:
         return f"run {run_id} has no entries"
     if entries[0].run_id != run_id:
@@ -109,7 +118,7 @@ def _judges(
     return judges
 
 
-def _judged(workspace: Workspace, run_id: str, path: str, judge: _Judge) -> Flaw | None:
+def _judged(workspace: Folder, run_id: str, path: str, judge: _Judge) -> Flaw | None:
     try:
         content = workspace.read(run_id, path)
     except (Unsafe, TooLarge) as error:

@@ -1,0 +1,169 @@
+"""The file itself: a zip archive that any tool opens, one folder per run with its journal, its pages and its artifacts.
+
+    manifest.json  signature.json  RUN/journal.jsonl  RUN/plan.md …  RUN/artifacts/…
+
+What is read here may come from anybody: names are matched, nothing is unpacked to the disk, and no more is read of a
+file than it may have.
+"""
+
+import hashlib
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from agent_service.journal import Entry
+from agent_service.telling.export.manifest import (
+    FORMAT,
+    JOURNAL,
+    MANIFEST,
+    SIGNATURE,
+    Manifest,
+    Signature,
+    WrittenEntry,
+)
+from agent_service.telling.folder.disk import TooLarge
+from agent_service.telling.folder.staging import IllegalName, checked, place_of
+from agent_service.telling.folder.workspace import MAX_BYTES, Listed, Listing
+from groundwork.service.errors import Misconfigured
+
+LONGEST_JOURNAL = 1 << 30
+"""Bytes."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
+"""What reading an archive raises that was damaged, or made to do harm."""
+
+T = TypeVar("T", bound=BaseModel)
+
+
+def written(path: Path, manifest: bytes, signature: bytes | None, files: Mapping[str, bytes]) -> None:
+    """Make the file, for this user alone: whole, or not at all. Raises Misconfigured where there is one, or OSError."""
+    if path.exists():
+        raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            with zipfile.ZipFile(opened, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr(MANIFEST, manifest)
+                if signature:
+                    archive.writestr(SIGNATURE, signature)
+                for name, content in files.items():
+                    archive.writestr(name, content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        part.rename(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def journal_of(entries: Iterable[Entry]) -> bytes:
+    """A line for each."""
+    fields = WrittenEntry.model_fields
+    lines = (WrittenEntry(**{name: getattr(entry, name) for name in fields}).model_dump_json() for entry in entries)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+class ExportFile:
+    """An open file of exported runs. Each method raises Misconfigured where it cannot be read."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self.path = path
+        self._archive = archive
+        self.names = archive.namelist()
+        self.manifest_text = self.read(MANIFEST, MAX_BYTES)
+        self.manifest = self._decoded(Manifest, MANIFEST, self.manifest_text)
+        if self.manifest.format > FORMAT:
+            raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path) -> Iterator["ExportFile"]:
+        if not path.is_file():
+            raise Misconfigured(f"there is no file {path}: name one that `agentic export` has made")
+        try:
+            with zipfile.ZipFile(path) as archive:
+                yield cls(path, archive)
+        except zipfile.BadZipFile as error:
+            raise Misconfigured(f"{path} is no file of exported runs, or it is damaged: {error}") from error
+
+    def signature(self) -> Signature | None:
+        if SIGNATURE not in self.names:
+            return None
+        return self._decoded(Signature, SIGNATURE, self.read(SIGNATURE, MAX_BYTES))
+
+    def entries(self, run_id: str) -> list[Entry]:
+        """The journal of a run."""
+        name = f"{run_id}/{JOURNAL}"
+        lines = self.read(name, LONGEST_JOURNAL).splitlines()
+        decoded = (self._decoded(WrittenEntry, name, line) for line in lines)
+        return [Entry(run_id=run_id, **dict(entry)) for entry in decoded]
+
+    def folder(self, run_id: str) -> "FolderInFile":
+        return FolderInFile(self, run_id)
+
+    def hash_of(self, name: str) -> str:
+        """The SHA-256 of a file in it, in hex; empty where it cannot be read, which tells as much."""
+        whole = hashlib.sha256()
+        try:
+            with self._archive.open(name) as opened:
+                while piece := opened.read(1 << 20):
+                    whole.update(piece)
+        except (*_BROKEN, KeyError):
+            return ""
+        return whole.hexdigest()
+
+    def read(self, name: str, limit: int) -> bytes:
+        try:
+            with self._archive.open(name) as opened:
+                content = opened.read(limit + 1)
+        except KeyError as error:
+            raise Misconfigured(f"{self.path} is no file of exported runs: there is no {name} in it") from error
+        except _BROKEN as error:
+            raise Misconfigured(f"{self.path} is damaged: {name} cannot be read ({error}). Use another copy") from error
+        if len(content) > limit:
+            raise Misconfigured(f"{self.path}: {name} is larger than {limit} bytes, which no export makes")
+        return content
+
+    def _decoded(self, kind: type[T], name: str, text: bytes) -> T:
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise Misconfigured(f"{self.path}: {name} cannot be read: {where}: {first['msg']}") from error
+
+
+class FolderInFile:
+    """The pages and artifacts of one run of it, seen as a run's folder is."""
+
+    def __init__(self, file: ExportFile, run_id: str) -> None:
+        self._file = file
+        self._below = f"{checked(run_id)}/"
+
+    def files(self, run_id: str) -> Listing:
+        """As a workspace tells them; the journal is none of them."""
+        del run_id
+        names = [name.removeprefix(self._below) for name in self._file.names if name.startswith(self._below)]
+        listed, foreign = [], []
+        for name in sorted(set(names) - {JOURNAL}):
+            try:
+                place_of(name)
+                content = self._file.read(f"{self._below}{name}", MAX_BYTES)
+                listed.append(Listed(path=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()))
+            except IllegalName:
+                foreign.append(name)
+        return Listing(files=tuple(listed), foreign=tuple(foreign))
+
+    def read(self, run_id: str, path: str) -> bytes | None:
+        """As a workspace reads it."""
+        del run_id
+        if f"{self._below}{path}" not in self._file.names:
+            return None
+        try:
+            return self._file.read(f"{self._below}{path}", MAX_BYTES)
+        except Misconfigured as error:
+            raise TooLarge(0, str(error)) from error

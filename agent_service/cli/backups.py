@@ -3,7 +3,8 @@
 What they need is imported where they start, so that the commands on runs stay quick.
 """
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -52,10 +53,13 @@ def backup(
         "agentic restore /backups/agentic.backup",
         "agentic restore /backups/agentic.backup --stopped",
         "agentic restore /backups/agentic.backup --backup 20261123T030000Z",
+        "agentic restore --artifacts",
     ),
 )
 def restore(
-    place: Place,
+    place: Annotated[
+        str | None, typer.Argument(help="The backup file, or the folder that it is in.", metavar="FILE|FOLDER")
+    ] = None,
     backup: Annotated[
         str | None, typer.Option(help="Which backup of the file; the newest without it.", metavar="NAME")
     ] = None,
@@ -69,18 +73,36 @@ def restore(
     new_keys: Annotated[
         bool, typer.Option("--new-keys", help="Take it as it is, sealed anew: the keys are lost.")
     ] = False,
+    artifacts: Annotated[
+        bool,
+        typer.Option(
+            "--artifacts", help="Without a backup: what the bucket has lost, from the runs' folders, by its hash."
+        ),
+    ] = False,
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring back runs, ledger and artifacts, on a machine and a bus that have none.
 
     Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted, it
-    is finished by the same command.
+    is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost.
     """
     from agent_service.cli.restoring import Order
     from agent_service.cli.restoring import restore as bring_back
 
+    if artifacts == (place is not None):
+        raise typer.BadParameter("name a backup, or give --artifacts by itself")
     log_only_what_is_not_said()
+    if place is None:
+        _artifacts_from_folders(config, as_json=as_json)
     order = Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
     made = awaited(bring_back(config, order))
     output.tell(made.for_programs(), str(made), as_json=as_json)
+
+
+def _artifacts_from_folders(config: Path | None, *, as_json: bool) -> NoReturn:
+    from agent_service.cli.artifacts_back import bring_back
+
+    found = awaited(bring_back(config))
+    output.tell(found.for_programs(), str(found), as_json=as_json)
+    raise typer.Exit(Exit.OK if found.ok else Exit.FAILED)

@@ -6,6 +6,7 @@ looks before it writes: one that refuses after it wrote would have its whole gro
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -143,6 +144,11 @@ class SqliteStore(Alone):
     async def bytes_of(self, run_id: str) -> int:
         """What a run takes in the database, about; 0 for none."""
         return sum(size for (size,) in await self._database.read(self._sql["bytes_of"], (run_id,)))
+
+    async def artifacts(self) -> dict[str, list[str]]:
+        """The paths of those that are kept, of each run that has any."""
+        rows = await self._database.read(self._sql["artifacts"])
+        return {run_id: list(map(str, json.loads(paths))) for run_id, paths in rows}
 
     def standing(self, seals: Seals) -> SqliteStanding:
         """How far it has come."""

@@ -430,3 +430,9 @@ SELECT run_id FROM imported;
 
 -- name: wake_digest
 SELECT wake_digest FROM runs WHERE run_id = ?;
+
+-- name: artifacts
+-- Of the runs that have any that are kept.
+SELECT run_id, json_group_array(json(item)) FROM items
+WHERE field = 'artifacts' AND json_valid(item) AND run_id NOT IN (SELECT run_id FROM artifacts_gone)
+GROUP BY run_id;

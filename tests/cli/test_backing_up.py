@@ -1,0 +1,153 @@
+"""`agentic backup` and `restore` of a store with artifacts in a real bucket, and what the bucket alone has lost."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent_service.bus.topology import topology
+from agent_service.cli.artifacts_back import bring_back
+from agent_service.cli.backing_up import Order as BackUp
+from agent_service.cli.backing_up import backup
+from agent_service.cli.restoring import Order as BringBack
+from agent_service.cli.restoring import restore
+from agent_service.cli.run_folder import verify
+from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
+from groundwork.service.errors import Misconfigured, TryAgain
+from schemas import subjects
+from tests.cli.test_records import SHELF, name_bus, recorded
+from tests.core.cues import RUN_ID
+from tests.projections.conftest import small_disk
+from tests.projections.journals import worked_example
+
+__all__ = ["small_disk"]
+
+KEYS = [f"{RUN_ID}/{path.removeprefix('artifacts/')}" for path in SHELF]
+
+
+@pytest.fixture
+async def bucket(link: NatsLink) -> ArtifactBucket:
+    await create_missing(link, topology(max_gib=1))
+    return ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+
+
+@pytest.fixture
+async def config(tmp_path: Path, nats_server: EmbeddedNats, bucket: ArtifactBucket) -> Path:
+    """Of a store with a run whose artifacts are in the bucket, and in its folder."""
+    made = await recorded(tmp_path / "here", worked_example(), SHELF)
+    name_bus(made, nats_server.url)
+    for key, content in zip(KEYS, SHELF.values(), strict=True):
+        await bucket.put(key, content, "text/plain")
+    return made
+
+
+def lost(config: Path, *, but_keys: bool = True) -> None:
+    """All that an agent keeps is gone; the keys are in another place too."""
+    for name in ("agent", "workspaces"):
+        shutil.rmtree(config.parent / name)
+    if not but_keys:
+        (config.parent / "agent.keys").unlink()
+        (config.parent / "agent.keys.anchors").unlink(missing_ok=True)
+
+
+async def test_artifacts_are_backed_up_once_and_come_back_into_an_empty_bucket(
+    config: Path, bucket: ArtifactBucket, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "it.backup")
+    assert (await backup(config, BackUp(place=place))).about["artifacts"] == {"artifacts": len(KEYS)}
+    assert (await backup(config, BackUp(place=place))).written == 0
+    for key in KEYS:
+        await bucket.remove(key)
+    lost(config)
+    told = await restore(config, BringBack(place=place))
+    assert (told.runs, told.artifacts, told.flawed) == (1, len(KEYS), {})
+    assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
+
+
+async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "it.backup")
+    await backup(config, BackUp(place=place))
+    lost(config, but_keys=False)
+    with pytest.raises(Misconfigured, match="--new-keys"):
+        await restore(config, BringBack(place=place))
+    assert (await restore(config, BringBack(place=place, new_keys=True))).flawed == {}
+    found = await verify(RUN_ID, config)
+    assert {flaw.place for flaw in found.flaws} == {"."}, "only its folder is not there"
+
+
+async def test_a_backup_that_lost_its_end_restores_nothing_and_says_so(config: Path, tmp_path: Path) -> None:
+    place = tmp_path / "it.backup"
+    await backup(config, BackUp(place=str(place)))
+    cut(place)
+    lost(config)
+    with pytest.raises(Misconfigured, match="is damaged"):
+        await restore(config, BringBack(place=str(place)))
+    assert not is_there(config.parent / "agent" / "runs.db")
+
+
+def cut(place: Path) -> None:
+    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
+
+
+def is_there(place: Path) -> bool:
+    return place.exists()
+
+
+async def test_a_full_disk_costs_no_earlier_backup_and_with_room_the_next_is_made(
+    config: Path, small_disk: Path
+) -> None:
+    place = str(small_disk / "it.backup")
+    first = await backup(config, BackUp(place=place))
+    filler = filled(small_disk)
+    with pytest.raises(TryAgain, match="no room"):
+        await backup(config, BackUp(place=place))
+    assert names(small_disk) == ["filler", "it.backup"]
+    filler.unlink()
+    await backup(config, BackUp(place=place))
+    lost(config)
+    assert (await restore(config, BringBack(place=place, backup=first.backup))).runs == 1
+
+
+def filled(disk: Path) -> Path:
+    filler = disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as opened:
+        while opened.write(bytes(4096)) == 4096:
+            pass
+    return filler
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its_tool_made(
+    config: Path, bucket: ArtifactBucket
+) -> None:
+    page, critique = KEYS
+    await bucket.remove(page)
+    await bucket.put(critique, b"a better one", "text/plain")
+    found = await bring_back(config)
+    assert (sorted(found.back), found.lost, found.runs) == (sorted(KEYS), {}, 1)
+    assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
+    again = await bring_back(config)
+    assert (again.back, again.kept) == ([], len(KEYS))
+
+
+async def test_a_copy_that_was_changed_is_not_brought_back_and_what_is_nowhere_is_named(
+    config: Path, bucket: ArtifactBucket
+) -> None:
+    for key in KEYS:
+        await bucket.remove(key)
+    changed, gone = (config.parent / "workspaces" / RUN_ID / path for path in SHELF)
+    changed.write_text("another")
+    gone.unlink()
+    found = await bring_back(config)
+    assert (found.ok, found.back) == (False, [])
+    assert "is not what its tool made" in found.lost[KEYS[0]]
+    assert "neither the bucket" in found.lost[KEYS[1]]
+    with pytest.raises(NoSuchArtifact):
+        await bucket.get(KEYS[0])

@@ -18,8 +18,9 @@ from ductile_gateway import store
 from tests.cli.calling import agentic
 from tests.e2e.bodies import written
 from tests.e2e.machine import Machine, machine
+from tests.samples import samples
 
-SAMPLES = sorted((Path(__file__).parent.parent / "samples" / "stores").iterdir())
+SAMPLES = [runs.parent for runs in samples("runs.sql")]
 PLACES = {"runs": "agent", "ledger": "gateway", "outbox": "gateway"}
 MET = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
 SAID = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "hello"}}}

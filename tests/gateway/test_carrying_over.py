@@ -26,8 +26,9 @@ from ductile_gateway.store.receipts import SqliteOverdue
 from groundwork.service.errors import Misconfigured
 from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for
 from tests.gateway.stores import KeptReceipts, opened
+from tests.samples import samples
 
-VERSIONS = sorted((Path(__file__).parent / "earlier_stores").glob("*.sql"))
+VERSIONS = samples("gateway.sql")
 READS = (4, 7)
 TO_BE_KILLED = """
 import asyncio, os, signal, sys
@@ -52,7 +53,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=VERSIONS, ids=lambda path: path.stem)
+@pytest.fixture(params=VERSIONS, ids=lambda path: path.parent.name)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     write_store(request.param, tmp_path)
     return tmp_path
@@ -146,7 +147,7 @@ async def test_a_new_gateway_takes_over_what_an_earlier_one_has_left(folder: Pat
     assert set(left_in(folder)) == {FILE}
 
 
-@pytest.mark.parametrize("dump", VERSIONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("dump", VERSIONS, ids=lambda path: path.parent.name)
 async def test_kill_9_at_any_moment_of_it_loses_nothing_also_twice(dump: Path, tmp_path: Path) -> None:
     strike, ended = 0, False
     while not ended:

@@ -15,9 +15,10 @@ from agent_service.lines import line_of
 from agent_service.store.sqlite import SqliteStore
 from schemas import subjects
 from schemas.envelope import without_capability
+from tests.samples import samples
 from tests.shell.world import World
 
-DUMP = Path(__file__).parent / "outbox_of_b9b2a24.sql"
+(DUMP,) = samples("untold.sql")
 """One run that was told in full; one queued, one asking a tool, one cancelled and one thinking that were not."""
 SAID_IN_VAIN = ":run_00000000000000000000000004:step:1:request"
 """Of the run that was cancelled meanwhile."""

@@ -1,7 +1,7 @@
 """Stores that earlier versions left when they were killed: what stands in them is read, and goes on under this one.
 
-`earlier/` holds one for each version: runs in every status, in each kind of waiting, struck between commit and publish,
-in the middle of a model call, and before an acknowledgement.
+`samples/stores/` holds one for each version: runs in every status, in each kind of waiting, struck between commit and
+publish, in the middle of a model call, and before an acknowledgement.
 """
 
 import asyncio
@@ -26,13 +26,14 @@ from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from schemas import subjects
 from schemas.events import Constraints, Signal
+from tests.samples import samples
 from tests.shell.world import APPEND, World
 
-EARLIER = sorted((Path(__file__).parent / "earlier").glob("*.sql"))
+EARLIER = samples("every_state.sql")
 GOES_ON = Constraints(max_steps=20, max_tokens=100_000, max_cost_usd=100.0)
 
 
-@pytest.fixture(params=EARLIER, ids=lambda path: path.stem)
+@pytest.fixture(params=EARLIER, ids=lambda path: path.parent.name)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqliteStore]:
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
         connection.executescript(request.param.read_text())

@@ -1,6 +1,6 @@
 """An installation of an earlier version, killed with runs under way: this one opens it, and its runs can go on.
 
-`samples/stores/` holds one for each format, as SQL, made by the services of that commit.
+`samples/stores/` holds one for each format, as SQL, made by the services of that version (`samples/make.py`).
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from tests.samples import samples
 
 SAMPLES = [runs.parent for runs in samples("runs.sql")]
 PLACES = {"runs": "agent", "ledger": "gateway", "outbox": "gateway"}
+KEYS = ("agent.keys", "gateway.keys", "agent/store.id", "gateway/store.id")
+"""Files of an installation that prove whose its rows are; earlier ones have none."""
 MET = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
 SAID = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "hello"}}}
 SCRIPT = {
@@ -45,10 +47,16 @@ ECHO = Path(__file__).parent.parent.parent / "deploy" / "ductile" / "plugins" / 
 
 
 def unpacked(sample: Path, folder: Path) -> None:
-    for name, place in PLACES.items():
+    for place in set(PLACES.values()):
         (folder / place).mkdir(exist_ok=True)
-        with contextlib.closing(sqlite3.connect(folder / place / f"{name}.db")) as connection:
-            connection.executescript((sample / f"{name}.sql").read_text())
+    for name in KEYS:
+        if (kept := sample / name.replace("/", ".")).exists():
+            shutil.copyfile(kept, folder / name)
+            (folder / name).chmod(0o600)
+    for name, place in PLACES.items():
+        if (dump := sample / f"{name}.sql").exists():
+            with contextlib.closing(sqlite3.connect(folder / place / f"{name}.db")) as connection:
+                connection.executescript(dump.read_text())
 
 
 def plugins(folder: Path) -> Path:

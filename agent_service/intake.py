@@ -173,6 +173,10 @@ class Intake:
         """Perform what a wake, a cancel or a signal asks for, until the run rests."""
         await self._turns.follow(transition)
 
+    async def standing(self, run_id: str) -> RunState | None:
+        """The run as it stands now; None where there is none. Raises Damaged, TryAgain."""
+        return await self._turns.current(run_id)
+
     async def begin(self, run_id: str) -> Transition:
         """The first turn of a queued run, to where it rests. Raises TryAgain while no tool catalog is known."""
         skills = (await self._skills.catalog()).tools

@@ -19,6 +19,7 @@ from agent_service.api.requests import (
     CancelAnswer,
     CancelRequest,
     SignalAnswer,
+    StandingAnswer,
     WakeAnswer,
     WakeRequest,
 )
@@ -179,6 +180,13 @@ class Desk:
         tasks = await self._reader.tasks(run_id) if heard.gathered else None
         shown = run_view(state, heard, tasks, trace_url=self._trace_url, present=present, trouble=trouble)
         return shown if state.final else shown.model_copy(update={"stopped": self._brake.why})
+
+    async def brief(self, run_id: str) -> StandingAnswer:
+        """The status of the run, from memory while it goes on: every write is asked about before it begins."""
+        state = await self._intake.standing(run_id)
+        if state is None:
+            raise await absent(self._store, run_id)
+        return StandingAnswer(run_id=run_id, status=state.status, stopped="" if state.final else self._brake.why)
 
     async def callback(self, run_id: str) -> CallbackAnswer:
         """Where the run asked to have its ending sent."""

@@ -55,6 +55,12 @@ class StatusCall(BaseModel):
     run_id: Id
 
 
+class StandingCall(StatusCall):
+    """Where does the run stand? `brief`: its status is enough, which costs no look into its journal."""
+
+    brief: bool = False
+
+
 class CallbackCall(BaseModel):
     """Where did the run ask to have its ending sent? For the gateway alone."""
 
@@ -119,9 +125,9 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
         return await desk.wake(asked, by=who, payer=who, transport="nats", traceparent=traceparent)
 
     async def status(request: Request) -> BaseModel:
-        call = requests.read(StatusCall, request.data)
+        call = requests.read(StandingCall, request.data)
         await fresh()
-        return await desk.status(call.run_id)
+        return await (desk.brief if call.brief else desk.status)(call.run_id)
 
     async def callback(request: Request) -> BaseModel:
         return await desk.callback(requests.read(CallbackCall, request.data).run_id)
@@ -140,7 +146,7 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
 
     return (
         Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=answering(wake)),
-        Endpoint(name="status", asked=StatusCall, answered=RunView, handler=answering(status)),
+        Endpoint(name="status", asked=StandingCall, answered=RunView, handler=answering(status)),
         Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=answering(callback)),
         Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=answering(cancel)),
         Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=answering(approve)),

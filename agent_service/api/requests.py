@@ -234,6 +234,12 @@ class CallbackAnswer(BaseModel):
     callback: str | None
 
 
+class StandingAnswer(OfRun):
+    """Where the run stands, in brief. `stopped`: as in the whole view."""
+
+    stopped: str = ""
+
+
 class CancelAnswer(OfRun):
     """Where the run stands after a cancel."""
 

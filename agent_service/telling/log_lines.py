@@ -70,7 +70,7 @@ class LogLine:
 
 def write(moment: Moment) -> None:
     """Log an entry that was just committed."""
-    if log.isEnabledFor(logging.WARNING):
+    if log.isEnabledFor(logging.INFO) or (log.isEnabledFor(logging.WARNING) and _trouble(moment, act_of(moment))):
         line = log_line(moment)
         log.log(line.level, line.message, extra=line.fields)
 

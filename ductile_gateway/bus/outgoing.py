@@ -72,7 +72,7 @@ class NatsRuns:
         self._link = link
 
     async def has_ended(self, run_id: str) -> bool | None:
-        question = json.dumps({"run_id": run_id}).encode()
+        question = json.dumps({"run_id": run_id, "brief": True}).encode()  # an earlier agent tells all it knows
         try:
             told = json.loads(await self._link.request(subjects.RUN_STATUS, question, timeout_s=ANSWER_WITHIN_S))
         except Failure:  # no agent, or none that may be asked

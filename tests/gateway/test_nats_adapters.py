@@ -194,7 +194,7 @@ async def test_a_run_has_ended_when_the_agent_says_so(link: NatsLink, answer: by
     if answer is not None:
         await link.subscribe(subjects.RUN_STATUS, tell)
     assert await NatsRuns(link).has_ended(RUN) is ended
-    assert [json.loads(question) for question in asked] == [{"run_id": RUN}] * (answer is not None)
+    assert [json.loads(question) for question in asked] == [{"run_id": RUN, "brief": True}] * (answer is not None)
 
 
 async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsLink) -> None:

@@ -25,7 +25,9 @@ from tests.http.waiting_runs import with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 
 ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer", "keys", "stop-all", "go-on")
-WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, *_ = (f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS)
+WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, _, STOP_ALL, _ = (
+    f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS
+)
 
 
 @pytest.fixture
@@ -53,6 +55,17 @@ async def test_a_wake_over_the_bus_is_a_run(caller: Client, house: House) -> Non
     assert (first["accepted"], first["wake_id"]) == (True, "w-1")
     assert (await house.state(first["run_id"])).status == "queued"
     assert await house.how_many() == 1
+
+
+async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Client) -> None:
+    run = json.loads((await ask(caller, WAKE, {"goal": "x"})).data)["run_id"]
+    for change in (None, STOP_ALL, CANCEL):
+        if change:
+            await ask(caller, change, {"run_id": run} if change == CANCEL else {"reason": "a test"})
+        whole = json.loads((await ask(caller, STATUS, {"run_id": run})).data)
+        brief = json.loads((await ask(caller, STATUS, {"run_id": run, "brief": True})).data)
+        assert brief == {name: whole[name] for name in ("run_id", "status", "stopped", "state")}
+        assert bool(brief["stopped"]) is (change == STOP_ALL)
 
 
 async def test_a_wake_over_the_bus_and_over_http_are_the_same(caller: Client, house: House) -> None:
@@ -109,6 +122,7 @@ async def test_a_person_decides_and_answers_over_the_bus(caller: Client, house: 
         (WAKE, b" " * (MAX_BODY_BYTES + 1), "413", "bytes"),
         (WAKE, {"goal": "x", "a\r\nNats-Service-Error-Code: 200\r\n\r\n": 1}, "422", "not permitted"),
         (STATUS, {"run_id": run_id(9)}, "404", "no run"),
+        (STATUS, {"run_id": run_id(9), "brief": True}, "404", "no run"),
         (STATUS, {"run_id": "../x"}, "422", "run_id"),
         (STATUS, {}, "422", "run_id"),
         (CANCEL, {"run_id": run_id(9)}, "404", "no run"),

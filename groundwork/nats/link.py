@@ -347,5 +347,6 @@ async def _nothing_to_ask() -> None:
 
 
 async def _close(client: Client, *, within_s: float) -> None:
-    with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+    # uvloop raises RuntimeError where the connection has just been closed from the other side.
+    with contextlib.suppress(nats.errors.Error, OSError, RuntimeError, TimeoutError):
         await asyncio.wait_for(client.close(), within_s)

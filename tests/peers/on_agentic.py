@@ -52,10 +52,13 @@ class OnAgentic:
 
     async def _take(self, message: Msg) -> None:
         goal = json.loads(message.data)["payload"]["goal"]
-        if message.subject != subjects.COMPLETED:
-            raise RuntimeError(f"{goal} did not complete: {message.data[:500]!r}")
-        if waiting := self._ended.pop(goal, None):
+        waiting = self._ended.pop(goal, None)
+        if waiting is None:
+            return
+        if message.subject == subjects.COMPLETED:
             waiting.set_result(None)
+        else:
+            waiting.set_exception(RuntimeError(f"{goal} did not complete: {message.data[:500]!r}"))
 
 
 def options(folder: Path, tools: str) -> DevOptions:

@@ -84,7 +84,8 @@ class Load:
             raise RuntimeError(f"a run of the benchmark did not complete: {message.data[:500]!r}")
         run_id = json.loads(message.data)["payload"]["run_id"]
         self._requested.pop(run_id, None)
-        self._ended.pop(self._names.pop(run_id)).set()
+        if name := self._names.pop(run_id, None):  # an ending is said again where the bus may have forgotten it
+            self._ended.pop(name).set()
 
 
 def spread(seconds: list[float]) -> dict[str, float]:

@@ -35,7 +35,6 @@ from agent_service.models.opening import open_model
 from agent_service.opening import open_store
 from agent_service.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
-from agent_service.store.shared import SharedStore
 from agent_service.store.sql.database import FILE, ahead
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
@@ -171,11 +170,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
 
 
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
-    """What has runs go whose time is over, where there is a rule for that."""
-    rules = agent.settings.retention()
-    if isinstance(agent.store, SharedStore) and rules.days:
-        yield agent.store.keeping.keep(rules.days, agent.clock)
-    elif rules and not agent.settings.shared:
+    """What has runs go whose time is over, where there is a rule for that; each of several removes what it has."""
+    if agent.settings.shared or agent.settings.retention():
         yield agent.pruning.keep()
     if agent.settings.keep_runs.letters():
         yield agent.beside_runs.keep()

@@ -51,17 +51,18 @@ class Pruning:
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             try:
-                await self.prune()
+                await self.prune(due=self._store.is_ours())
             except TryAgain as error:
                 log.warning("runs whose time is over are still there", extra={"why": str(error)})
             await asyncio.sleep(LOOK_S)
 
-    async def prune(self, within_s: float | None = None, *, rest: float = REST_S) -> Pruned:
-        """Have go what is to go now, resting `rest` times as long as is worked; for `within_s` seconds at most."""
+    async def prune(self, within_s: float | None = None, *, rest: float = REST_S, due: bool = True) -> Pruned:
+        """Have go what is to go now, resting `rest` times as long as is worked; for `within_s` seconds at most.
+        Unless it is `due`, only what is left of runs that are gone goes."""
         pruned, loop = Pruned(), asyncio.get_running_loop()
         async with self._turn:
             began = stepped = loop.time()
-            async for going in self._steps(pruned):
+            async for going in self._steps(pruned, due=due):
                 if going.runs:
                     pruned.add(going)
                 if within_s is not None and loop.time() - began > within_s:
@@ -82,13 +83,15 @@ class Pruning:
             would.add(Going(rule=going.rule, runs=new, artifacts=going.artifacts))
         return would
 
-    async def _steps(self, pruned: Pruned) -> AsyncIterator[Going]:
+    async def _steps(self, pruned: Pruned, *, due: bool) -> AsyncIterator[Going]:
         """What was done, step by step."""
         nothing = Going(rule="", runs=())
         while not pruned.trouble and (behind := await self._store.behind(LOOKED_UP)):
             await self._clear(behind, pruned)
             yield nothing
         async for going in self._due(rounds=ROUNDS):
+            if not due:
+                break
             forget = self._store.forget_artifacts if going.artifacts else self._store.forget
             behind = await forget(going.runs, going.rule, self._clock.now())
             await self._clear(behind, pruned)

@@ -98,6 +98,9 @@ class BesideRuns(Protocol):
 class Forgetting(Protocol):
     """The store, as it lets runs go. All methods raise TryAgain."""
 
+    def is_ours(self) -> bool:
+        """Whether this process is the one that has runs go whose time is over."""
+
     async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
         """Runs of which all is done and that no open run needs, the oldest first."""
 

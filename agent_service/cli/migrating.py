@@ -110,7 +110,7 @@ async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
                 if not mark.store:
                     mark = await put_mark(log, Mark(state="coming", store=move.store), mark)
                     await nobody_at_work(move.link, but=move.store)
-                written = await IntoLog(log, there, there.database).move(source)
+                written = await IntoLog(log, there, there.database).move(source, Seals(move.ring))
                 runs = await _runs(source)
         marks.mark_moved_away(move.folder)
         await put_mark(log, Mark(state="here", store=move.store), mark)

@@ -4,7 +4,7 @@ A fact that cannot be taken in is skipped and noted: the run that it is of is le
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent_service.store.facts import (
@@ -90,7 +90,7 @@ class Applying:
             case SeenFact() if self._standing(connection, said.run_id):
                 connection.execute(self._sql["dismiss"], (said.run_id, said.version, said.person, said.at))
             case GoneFact():
-                self._forget(connection, said.runs)
+                self._forget(connection, said)
         return said
 
     def _append(self, connection: sqlite3.Connection, entry: EntryFact, position: int) -> None:
@@ -130,11 +130,19 @@ class Applying:
             connection.execute(self._sql["forget_told_apart"], (run_id,))
             connection.executemany(self._sql["tell_apart"], [(run_id, *span) for span in spans])
 
-    def _forget(self, connection: sqlite3.Connection, runs: Mapping[str, tuple[int, str]]) -> None:
-        for run_id, (version, _) in runs.items():
-            standing = self._standing(connection, run_id)
-            for table in OF_A_RUN if standing and standing[0] == version else ():
+    def _forget(self, connection: sqlite3.Connection, gone: GoneFact) -> None:
+        """A run that moved on has more entries; one has fewer where the log was cleared of some already."""
+        tombstones = {one.run_id: one for one in gone.tombstones}
+        for run_id, (version, _) in gone.runs.items():
+            if (self._standing(connection, run_id) or (0,))[0] > version:
+                continue
+            for table in OF_A_RUN:
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - names of ours
+            if run_id in tombstones:
+                connection.execute(self._sql["bury"], tombstones[run_id].row())
+        for run_id, version in gone.artifacts.items():
+            for (artifacts,) in connection.execute(self._sql["artifacts_of"], (run_id, version)).fetchall():
+                connection.execute(self._sql["artifacts_go"], (run_id, gone.at, gone.rule, artifacts))
 
     def _skip(self, connection: sqlite3.Connection, fact: Fact, skipped: Skipped) -> None:
         run_id = run_named_by(fact.subject) or skipped.run_id

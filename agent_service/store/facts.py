@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent_service.core.waiting import Status
 from agent_service.journal import RULES, Entry
 from agent_service.ports import Dismissal
+from agent_service.store.graves import row_of
 from agent_service.store.rows import Rows
 from agent_service.store.writing import Asked, Mark
+from agent_service.tombstones import Tombstone
 from groundwork.sqlite.file import instant, microseconds
 from schemas import subjects
 from schemas.halt import Halt
@@ -205,11 +207,48 @@ class SeenFact(_Said):
         return cls(v=VERSION, by=by, run_id=dismissal.run_id, version=dismissal.version, person=dismissal.by, at=at)
 
 
+class Buried(BaseModel):
+    """A tombstone, and the artifacts of its run as JSON: their contents are to be removed."""
+
+    model_config = _Said.model_config
+
+    run_id: str
+    wake_id: str
+    wake_digest: str
+    status: Status
+    version: Whole
+    head: Hash
+    first: Whole
+    last: Whole
+    ended_at: Instant
+    at: Instant
+    rule: str
+    seal: str | None = None
+    artifacts: str = "[]"
+
+    @classmethod
+    def of(cls, tombstone: Tombstone, artifacts: str) -> Self:
+        row = row_of(tombstone)
+        told = dict(zip(cls.model_fields, row, strict=False))
+        return cls(**{**told, "status": tombstone.status, "head": tombstone.head, "artifacts": artifacts})
+
+    def row(self) -> tuple[object, ...]:
+        """As it is stored."""
+        told = self.model_dump() | {"status": self.status.value, "head": bytes.fromhex(self.head)}
+        return tuple(told[name] for name in Buried.model_fields)
+
+
 class GoneFact(_Said):
     """Runs that ended long ago and are kept no longer: of each the entry that was its newest, and its wake id. One that
     has a newer entry stays."""
 
     runs: dict[str, tuple[Whole, str]]
+    tombstones: tuple[Buried, ...] = ()
+    """What is left of them; earlier versions left nothing, and pass it over."""
+    artifacts: dict[str, Whole] = {}
+    """Runs that stay and of which the artifacts go, with their newest entry; by `rule`, `at` that instant."""
+    rule: str = ""
+    at: Instant = 0
 
 
 AnyFact = EntryFact | ToldFact | HaltFact | SeenFact | GoneFact

@@ -37,6 +37,10 @@ class SqliteForgetting:
         self._intact = intact
         self._sql = load_queries()
 
+    def is_ours(self) -> bool:
+        """As the port says: there is no other."""
+        return True
+
     async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
         """As the port says."""
         statuses = json.dumps([status.value for status in over.statuses])
@@ -64,7 +68,7 @@ class SqliteForgetting:
         """As the port says."""
         runs = await self._database.read(self._sql["behind"], (limit,))
         artifacts = await self._database.read(self._sql["artifacts_behind"], (limit,))
-        return [*starmap(_behind, runs), *(replace(_behind(*row), folder=False) for row in artifacts)]
+        return [*starmap(behind_of, runs), *(replace(behind_of(*row), folder=False) for row in artifacts)]
 
     async def cleared(self, removed: Sequence[Behind]) -> None:
         """As the port says."""
@@ -93,7 +97,7 @@ class SqliteForgetting:
                 connection.execute(self._sql["bury"], (*row_of(replace(tombstone, seal=seal)), artifacts))
                 for table in OF_A_RUN:
                     connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))  # noqa: S608 - ours
-                gone.append(_behind(run.run_id, artifacts))
+                gone.append(behind_of(run.run_id, artifacts))
         return gone
 
     def _forget_artifacts(
@@ -104,7 +108,7 @@ class SqliteForgetting:
             for (artifacts,) in connection.execute(self._sql["artifacts_of"], (run.run_id, run.version)).fetchall():
                 values = run.run_id, microseconds(now), rule, artifacts
                 if connection.execute(self._sql["artifacts_go"], values).rowcount:
-                    gone.append(replace(_behind(run.run_id, artifacts), folder=False))
+                    gone.append(replace(behind_of(run.run_id, artifacts), folder=False))
         return gone
 
     def _cleared(self, removed: Sequence[Behind], connection: sqlite3.Connection) -> None:
@@ -112,5 +116,5 @@ class SqliteForgetting:
             connection.execute(self._sql["cleared" if one.folder else "artifacts_cleared"], (one.run_id,))
 
 
-def _behind(run_id: str, artifacts: str) -> Behind:
+def behind_of(run_id: str, artifacts: str) -> Behind:
     return Behind(run_id=run_id, artifacts=tuple(filter(None, map(str, json.loads(artifacts)))))

@@ -1,88 +1,105 @@
-"""How long a shared store keeps runs that have ended, each by the rule of its status. One member at a time sees to it.
+"""Runs that a shared store keeps no longer: which may go is read in the copy, and that they went is a fact for all.
 
-    those that are to go ─▶ a fact says so, and every copy forgets them ─▶ what the log holds of them is removed
+    those that are to go ─▶ a fact with their tombstones, and every copy buries them ─▶ what the log holds of them is
+    removed ─▶ each member removes what it has of them beside its copy
 
-Who dies on the way leaves a fact of which not all is removed: the next one begins with that. A run that has moved on in
-the meantime stays, and nothing of a run goes of which not all is done.
+Who dies on the way leaves a fact of which not all is removed: whoever forgets next begins with that. A run that has
+moved on in the meantime stays, and nothing of a run goes of which not all is done.
 """
 
-import asyncio
-import logging
-from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 
-from agent_service.core.waiting import Status
-from agent_service.ports import Clock
-from agent_service.store.facts import VERSION, GoneFact
-from agent_service.store.sql.queries import load_queries
+from agent_service.retention import Behind, Ended
+from agent_service.store.facts import VERSION, Buried, GoneFact
+from agent_service.store.forgetting import Intact, SqliteForgetting, behind_of
+from agent_service.store.graves import tombstone_of
+from agent_service.store.seals import Seals
 from agent_service.store.standing_on import Copy, Log, Members
 from groundwork.nats.shared_log import Moved
-from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from schemas import subjects
 
-GONE_AT_ONCE = 100
-LOOK_S = 60.0
 KEEPER = "keeper of ended runs"
 
-log = logging.getLogger(__name__)
 
-Rules = Mapping[Status, timedelta]
-"""How long runs of a final status are kept, from their newest entry on. Others are kept for ever."""
+class SharedForgetting(SqliteForgetting):
+    """Fills the port Forgetting for one member; `database` is its copy."""
 
+    def __init__(
+        self, database: SqliteFile, seals: Seals | None, intact: Intact, standing_on: tuple[Log, Copy, Members]
+    ) -> None:
+        super().__init__(database, seals, intact)
+        self._log, self._copy, self._members = standing_on
+        self._removed = 0
+        """The position of the fact of which all is removed from the log."""
 
-class Keeping:
-    """For one member; `database` is its copy."""
+    def is_ours(self) -> bool:
+        """As the port says: one member at a time, for all."""
+        return self._members.mine("", KEEPER)
 
-    def __init__(self, database: SqliteFile, facts: Log, copy: Copy, members: Members) -> None:
-        self._database = database
-        self._log = facts
-        self._copy = copy
-        self._members = members
-        self._sql = load_queries()
+    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """As the port says."""
+        buried = [one for run in runs if await self._intact(run.run_id) for one in self._going(run, rule, now)]
+        gone = {one.run_id: (one.version, one.wake_id) for one in buried}
+        fact = GoneFact(v=VERSION, by=self._members.me, runs=gone, tombstones=tuple(buried))
+        if not await self._say(fact):
+            return []
+        return [behind_of(one.run_id, one.artifacts) for one in buried if not self._is_there(one.run_id)]
 
-    async def keep(self, rules: Rules, clock: Clock) -> NoReturn:
-        """Have runs go whose time is over, for ever, as long as this is the member that sees to it."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                while self._members.mine("", KEEPER) and (gone := await self.forget(rules, clock.now())):
-                    log.info("runs are kept no longer", extra={"runs": gone})
-            except TryAgain as error:
-                log.warning("runs whose time is over are still there", extra={"why": str(error)})
+    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """As the port says."""
+        of = {run.run_id: run.version for run in runs}
+        if not await self._say(
+            GoneFact(v=VERSION, by=self._members.me, runs={}, artifacts=of, rule=rule, at=microseconds(now))
+        ):
+            return []
+        return [one for one in await self.behind(len(of)) if one.run_id in of and not one.folder]
 
-    async def forget(self, rules: Rules, now: datetime) -> int:
-        """Have at most GONE_AT_ONCE runs go; returns how many were to. Raises TryAgain."""
-        last = await self._log.newest(subjects.STORED_GONE)
-        if last:
-            await self._remove(GoneFact.model_validate_json(last.body), last.seq)
-        fact = GoneFact(v=VERSION, by=self._members.me, runs=await self._over(rules, now))
-        if not fact.runs:
-            return 0
+    async def give_back(self) -> bool:
+        """As the port says; in the log too."""
+        await self._remove_what_is_left()
+        return await super().give_back()
+
+    def _going(self, run: Ended, rule: str, now: datetime) -> Iterable[Buried]:
+        for *told, artifacts in self._database.look_up(self._sql["going"], (run.run_id, run.version)):
+            tombstone = tombstone_of((*told, microseconds(now), rule, None))
+            seal = self._seals.bury(tombstone) if self._seals else None
+            yield Buried.of(replace(tombstone, seal=seal), artifacts)
+
+    async def _say(self, fact: GoneFact) -> bool:
+        """Whether it is said, and done here; not where another member sees to it. Raises TryAgain."""
+        if not (fact.runs or fact.artifacts):
+            return False
+        after = await self._remove_what_is_left()
         try:
-            position = await self._log.append(subjects.STORED_GONE, fact.encoded(), after=last.seq if last else 0)
-        except Moved:  # another member sees to it
-            return 0
+            position = await self._log.append(subjects.STORED_GONE, fact.encoded(), after=after)
+        except Moved:
+            return False
         await self._copy.wait(position)
         await self._remove(fact, position)
-        return len(fact.runs)
+        return True
 
-    async def _over(self, rules: Rules, now: datetime) -> dict[str, tuple[int, str]]:
-        found: dict[str, tuple[int, str]] = {}
-        for status, kept in rules.items():
-            values = status.value, microseconds(now - kept), GONE_AT_ONCE - len(found)
-            for run_id, version, wake_id in await self._database.read(self._sql["ended_before"], values):
-                found[run_id] = version, wake_id
-        return found
+    async def _remove_what_is_left(self) -> int:
+        """Of what went last, whoever saw to it; the position of the fact that said so, or 0."""
+        last = await self._log.newest(subjects.STORED_GONE)
+        if last and last.seq != self._removed:
+            await self._copy.wait(last.seq)
+            await self._remove(GoneFact.model_validate_json(last.body), last.seq)
+        return last.seq if last else 0
+
+    def _is_there(self, run_id: str) -> bool:
+        return bool(self._database.look_up(self._sql["version"], (run_id,)))
 
     async def _remove(self, fact: GoneFact, position: int) -> None:
         """What the log holds of runs that are gone, up to the fact that says so; a later wake of the same id stays."""
         for run_id, (_, wake_id) in fact.runs.items():
-            if not self._database.look_up(self._sql["version"], (run_id,)):
+            if not self._is_there(run_id):
                 await self._log.purge(subjects.stored_run(run_id))
                 await self._log.purge(subjects.stored_seen(run_id))
                 await self._log.purge(subjects.stored_wake(wake_id), before=position)
+        self._removed = position
         ((oldest,),) = self._database.look_up(self._sql["oldest"])
         if oldest:  # what was told before is of runs that are gone
             await self._log.purge(subjects.STORED_TOLD, before=oldest)

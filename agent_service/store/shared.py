@@ -20,7 +20,7 @@ from agent_service.ports import Untold, Wake
 from agent_service.store.appending import Appending
 from agent_service.store.applying import Applying, Skipped
 from agent_service.store.facts import EntryFact, HaltFact, ToldFact
-from agent_service.store.keeping import Keeping
+from agent_service.store.keeping import SharedForgetting
 from agent_service.store.own_entries import OwnEntries
 from agent_service.store.rows import rows_of
 from agent_service.store.seals import Apart, Sealed, Seals
@@ -65,7 +65,7 @@ class SharedStore(SqliteStore):
         self._applying = applying
         self._share = Share(database, self._members)
         self._own = OwnEntries()
-        self.keeping = Keeping(database, self._log, self._copy, self._members)
+        self.forgetting = SharedForgetting(database, seals, self._intact, standing_on)
         self._appending = Appending(self._log, self._copy)
         self._newer: set[str] = set()
         self._began_at = float("inf")

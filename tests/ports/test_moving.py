@@ -4,13 +4,17 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from agent_service.core.waiting import Status
 from agent_service.ports import Dismissal
+from agent_service.retention import Ended
 from agent_service.store.applying import Applying
+from agent_service.store.graves import SqliteGraves
 from agent_service.store.moving.comparing import differences
 from agent_service.store.moving.into_log import IntoLog
 from agent_service.store.seals import Seals
@@ -75,7 +79,7 @@ async def _filled(store: SqliteStore) -> None:
 async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tmp_path: Path, ring: KeyRing) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        assert await new.into.move(old) == len(await old.read("SELECT 1 FROM journal"))
+        assert await new.into.move(old, Seals(ring)) == len(await old.read("SELECT 1 FROM journal"))
         assert await differences(old, new.copied) == []
     applying = Applying()
     async with open_database(tmp_path / "agent") as database, asyncio.TaskGroup() as group:
@@ -104,12 +108,12 @@ async def test_a_move_that_was_interrupted_is_finished_by_the_next(tmp_path: Pat
     log = MemoryLog()
     async with source(tmp_path / "old", ring) as old:
         async with target(tmp_path / "whole", MemoryLog()) as whole:
-            await whole.into.move(old)
+            await whole.into.move(old, Seals(ring))
             facts = whole.log.facts
         for fact in facts[:after]:
             log.store(fact.subject, fact.body, after=None)
         async with target(tmp_path / "copy", log) as new:
-            written = await new.into.move(old)
+            written = await new.into.move(old, Seals(ring))
             assert await differences(old, new.copied) == []
         assert written == len(await old.read("SELECT 1 FROM journal")) - min(after, len(facts))
 
@@ -118,10 +122,10 @@ async def test_what_is_moved_already_is_not_moved_twice(tmp_path: Path, ring: Ke
     log = MemoryLog()
     async with source(tmp_path / "old", ring) as old:
         async with target(tmp_path / "copy", log) as new:
-            await new.into.move(old)
+            await new.into.move(old, Seals(ring))
             facts = len(log.facts)
         async with target(tmp_path / "another", log) as new:
-            assert (await new.into.move(old), len(log.facts)) == (0, facts)
+            assert (await new.into.move(old, Seals(ring)), len(log.facts)) == (0, facts)
 
 
 async def test_runs_that_went_on_after_an_interrupted_move_are_moved_as_they_are_now(
@@ -129,29 +133,51 @@ async def test_runs_that_went_on_after_an_interrupted_move_are_moved_as_they_are
 ) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old)
+        await new.into.move(old, Seals(ring))
     async with SqliteStore.open(tmp_path / "old", seals=Seals(ring)) as store:
         await store.commit(started(accepted(MANY)))
         await store.commit(whole_run(1, steps=2)[-1])
     async with source(tmp_path / "old", ring) as old, target(tmp_path / "again", log) as new:
-        assert await new.into.move(old) == 2
+        assert await new.into.move(old, Seals(ring)) == 2
         assert await differences(old, new.copied) == []
 
 
 async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path, ring: KeyRing) -> None:
     log = MemoryLog()
     async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old)
+        await new.into.move(old, Seals(ring))
     async with SqliteStore.open(tmp_path / "other") as store:
         await stored(store, [accepted(5, goal="another")])
     async with open_database(tmp_path / "other") as other, target(tmp_path / "again", log) as new:
         with pytest.raises(Misconfigured, match="another entry 1"):
-            await new.into.move(other)
+            await new.into.move(other, Seals(ring))
 
 
 async def test_a_row_that_is_not_what_it_was_is_found(tmp_path: Path, ring: KeyRing) -> None:
     async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", MemoryLog()) as new:
-        await new.into.move(old)
+        await new.into.move(old, Seals(ring))
         with closing(sqlite3.connect(new.copied.path)) as database, database:
             database.execute("UPDATE journal SET event = '{}' WHERE run_id = ? AND seq = 2", (run_id(4),))
         assert await differences(old, new.copied) == [f"journal: {run_id(4)} 2 is another"]
+
+
+async def test_what_is_left_of_runs_that_are_kept_no_longer_goes_along_and_is_sealed(
+    tmp_path: Path, ring: KeyRing
+) -> None:
+    rule, later = "agent.keep_runs.done_days: 1", NOON + timedelta(days=9)
+    log = MemoryLog()
+    async with SqliteStore.open(tmp_path / "old", seals=Seals(ring)) as store:
+        await _filled(store)
+        run = Ended(run_id=run_id(6), status=Status.DONE, version=store.version(run_id(6)), at=NOON)
+        store.told(run.run_id, run.version)
+        store._write_told()
+        assert await store.forgetting.forget([run], rule, later)
+        before = await store.tombstone(run.run_id)
+    async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
+        await new.into.move(old, Seals(ring))
+        assert before is not None
+        assert SqliteGraves(new.copied).of(run.run_id) == replace(
+            before, first=0, last=0, seal=Seals(ring).bury(replace(before, first=0, last=0))
+        )
+    async with source(tmp_path / "old", ring) as old, target(tmp_path / "again", log) as new:
+        assert (await new.into.move(old, Seals(ring)), await differences(old, new.copied)) == (0, [])

@@ -5,10 +5,13 @@ that the next one replaces. The newest entry of a run brings the row as it is, w
 """
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from agent_service.core.waiting import Status
-from agent_service.store.facts import VERSION, EntryFact, HaltFact, SeenFact, Span, ToldFact
+from agent_service.store.facts import VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact, Span, ToldFact
+from agent_service.store.graves import SqliteGraves
+from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, instant
@@ -48,6 +51,16 @@ class History:
 
     async def halts(self) -> list[HaltFact]:
         return [HaltFact(v=VERSION, by="", halt=_halt(row)) for row in await self._news("all_halts")]
+
+    async def gone(self, seals: Seals) -> AsyncIterator[GoneFact]:
+        """Tombstones, which have no place in the order of the log. They are sealed anew: places are sealed too."""
+        there = {run_id for (run_id,) in await self._copy.read(self._sql["all_gone"])}
+        found = [one async for one in SqliteGraves(self._source).every() if one.run_id not in there]
+        moved = [replace(one, first=0, last=0) for one in found if seals.fits(one)]
+        for at in range(0, len(moved), AT_ONCE):
+            buried = tuple(Buried.of(replace(one, seal=seals.bury(one)), "[]") for one in moved[at : at + AT_ONCE])
+            runs = {one.run_id: (one.version, one.wake_id) for one in buried}
+            yield GoneFact(v=VERSION, by="", runs=runs, tombstones=buried)
 
     async def told(self) -> ToldFact | None:
         """How far runs were told after they had been copied."""

@@ -39,6 +39,9 @@ SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
 -- name: all_halts
 SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY number;
 
+-- name: all_gone
+SELECT run_id FROM gone ORDER BY run_id;
+
 -- name: all_skipped
 SELECT position, run_id, why FROM skipped ORDER BY position;
 
@@ -65,6 +68,10 @@ SELECT run_id, field, item FROM items ORDER BY run_id, field, rowid;
 
 -- name: compared_dismissals
 SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
+
+-- name: compared_gone
+-- Without their places in the order of all entries, and the seals that are over them.
+SELECT run_id, wake_id, wake_digest, status, version, head, ended_at, at, rule FROM gone ORDER BY run_id;
 
 -- name: compared_spending
 SELECT day, caller, usd, bytes FROM spending ORDER BY day, caller;

@@ -8,15 +8,17 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from agent_service.journal import flaw_in_chain
 from agent_service.lines import Wanted
 from agent_service.store.listing import LOOKED_INTO_AT_ONCE
-from agent_service.store.sql.database import FILE, open_database
+from agent_service.store.sql.database import FILE, found_in_time, open_database
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
@@ -291,3 +293,26 @@ async def test_a_damaged_page_is_found_before_anything_is_built_upon_it(tmp_path
         await accept(store, *range(1, 50))
     spoil(tmp_path / FILE, lambda size: size // 2 // PAGE * PAGE)
     assert re.search(r"is damaged .*move it away", await refusal(tmp_path))
+
+
+async def test_a_large_file_is_looked_at_for_as_long_as_a_start_may_take(tmp_path: Path) -> None:
+    async with SqliteStore.open(tmp_path) as store:
+        await accept(store, *range(1, 50))
+    spoil(tmp_path / FILE, lambda size: size // 2 // PAGE * PAGE)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, check_same_thread=False)) as connection:
+        assert found_in_time(connection, within_s=60) != "ok"
+    assert found_in_time(cast("sqlite3.Connection", Endless()), within_s=0) == "ok"
+
+
+class Endless:
+    """A check that ends when it is interrupted."""
+
+    def __init__(self) -> None:
+        self._interrupted = threading.Event()
+
+    def execute(self, _: str) -> None:
+        self._interrupted.wait()
+        raise sqlite3.OperationalError("interrupted")
+
+    def interrupt(self) -> None:
+        self._interrupted.set()

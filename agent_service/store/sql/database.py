@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,9 @@ from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
 
 FILE = "runs.db"
+SMALL, CHECKED_S = 64 << 20, 1.0
+"""A larger file is checked for so long, in seconds, for calls that a crash cut off wait for the start: what is damaged
+elsewhere is found when it is read, or by `agentic doctor --deep`."""
 MIGRATIONS = files(__package__) / "migrations"
 
 
@@ -51,12 +55,38 @@ def ahead(folder: Path) -> str:
     return migrations.ahead(folder / FILE, MIGRATIONS)
 
 
+def _found(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+
+
+def found_in_time(connection: sqlite3.Connection, within_s: float = CHECKED_S) -> str:
+    """What that time is enough to find: a check that was interrupted knows of no damage."""
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        connection.interrupt()
+
+    timer = threading.Timer(within_s, end)
+    timer.start()
+    try:
+        found = _found(connection)
+    except sqlite3.OperationalError:
+        if not over.is_set():
+            raise
+        found = "ok"
+    finally:
+        timer.cancel()
+        timer.join()
+    return "ok" if over.is_set() else found
+
+
 def _check(path: Path) -> None:
     """Raises Misconfigured for a damaged file, before anything is built upon it."""
     file.make_private(path)
     try:
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
+        with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as connection:
+            found = found_in_time(connection) if path.stat().st_size > SMALL else _found(connection)
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise storage_error(error, path) from error

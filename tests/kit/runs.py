@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Limits, Parent
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Verdict
@@ -41,7 +41,12 @@ def wake_of(commit: Commit, digest: str = "digest") -> Wake:
 
 
 def accepted(
-    number: int = 1, *, wake_id: str | None = None, goal: str = "Find the answer.", caller: str = ""
+    number: int = 1,
+    *,
+    wake_id: str | None = None,
+    goal: str = "Find the answer.",
+    caller: str = "",
+    parent: Parent | None = None,
 ) -> Commit:
     """The first commit of run `number`, which is accepted that many seconds after noon."""
     at = NOON + number * SECOND
@@ -54,6 +59,7 @@ def accepted(
         announce=True,
         context={"background": "asked by a test"},
         caller=caller,
+        parent=parent,
     )
     return commit_of(None, event, decide(None, event))
 

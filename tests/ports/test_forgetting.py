@@ -2,6 +2,7 @@
 """What becomes of runs that are kept no longer in the store of one agent, and what is left of them."""
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.core.brief import Parent
+from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import WakeConflict
 from agent_service.journal import Commit
@@ -19,7 +22,7 @@ from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.key_ring import KeyRing
-from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
+from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored
 
 RULE = "agent.keep_runs.done_days: 1"
@@ -128,6 +131,32 @@ async def test_a_run_that_other_hands_have_changed_stays_as_evidence(store: Sqli
     with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
         hand.execute("UPDATE runs SET summary = 'all is well' WHERE run_id = ?", (RUN,))
     assert await forget(store) == [ANOTHER]
+
+
+async def test_a_child_stays_while_its_parent_may_need_what_it_brought(store: SqliteStore) -> None:
+    begun = started(accepted(2, parent=Parent(run_id=RUN, step=1)))
+    ended = after(begun, CancelRequested(at=begun.entry.at, reason="enough", by="ann"))
+    await stored(store, [accepted(2, parent=Parent(run_id=RUN, step=1)), begun, ended])
+    await settled(store, 2, ended.entry.seq)
+    await stored(store, whole_run(1)[:-1])
+    await settled(store, 1, len(whole_run(1)) - 1)
+    assert await may_go(store) == []
+    await store.commit(whole_run(1)[-1])
+    await settled(store, 1, len(whole_run(1)))
+    assert sorted(await may_go(store)) == [RUN, ANOTHER]
+
+
+async def test_a_parent_stays_while_a_child_of_it_is_open(store: SqliteStore, tmp_path: Path) -> None:
+    await done(store, 1)
+    await stored(store, whole_run(2)[:4])
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
+        child = json.dumps({"run_id": ANOTHER, "step": 1})
+        hand.execute("INSERT INTO items (run_id, field, item) VALUES (?, 'children', ?)", (RUN, child))
+    assert await may_go(store) == []
+    for commit in whole_run(2)[4:]:
+        await store.commit(commit)
+    await settled(store, 2, len(whole_run(2)))
+    assert await may_go(store) == [RUN, ANOTHER]
 
 
 async def test_runs_are_found_page_by_page_oldest_first(store: SqliteStore) -> None:

@@ -5,13 +5,13 @@ it has itself shows when it refuses; so what was made until then is made smaller
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from agent_service.bus.moving import set_up
 from agent_service.bus.streams import GIB
 from agent_service.bus.topology import LEAST_GIB, MAX_GIB
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import Deviation, Topology, change_settings, check_topology, found_stream
+from groundwork.nats.topology import Deviation, Topology, asked, change_settings, check_topology, found_stream
 from groundwork.service.errors import Failure, NoRoom
 
 STEP = 0.5
@@ -64,8 +64,16 @@ async def set_up_within(
             return [*before, *done], gib
 
 
-async def _made_smaller(link: NatsLink, wanted: Topology, ours: Iterable[str]) -> None:
-    """Those that were not there before."""
+async def _made_smaller(link: NatsLink, wanted: Topology, ours: Collection[str]) -> None:
+    """Those that were not there before. A cluster without room does not make a stream smaller either: there they are
+    taken away, if nothing is in them."""
     for stream in wanted.all_streams():
-        if stream.what in ours and await found_stream(link, stream):
+        found = await found_stream(link, stream) if stream.what in ours else None
+        if found is None:
+            continue
+        try:
             await change_settings(link, stream, ["max_bytes"])
+        except NoRoom:
+            if found.state.messages:
+                raise
+            await asked(link, stream.what, link.jetstream.delete_stream(stream.name))

@@ -110,7 +110,7 @@ class NatsSkills:
                 break
             await asyncio.sleep(LOOK_S)
         if near := misspelt(self._allow, self._offered()):
-            raise Misconfigured(f"{told_misspelt(near)}: correct agent.tools, then start again")
+            raise Misconfigured(f"{told_misspelt(near)} Correct agent.tools, then start again")
 
     def _offered(self) -> frozenset[str]:
         """The names of all that is offered, also of what is not allowed."""

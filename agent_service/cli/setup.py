@@ -109,7 +109,7 @@ async def _carried_out(link: NatsLink, asked: Asked, sized: Sized) -> Outcome:
 def _without_room(error: NoRoom, asked: Asked, sized: Sized) -> Misconfigured:
     aside = reserved_gib(sized.gib, shared=asked.shared)
     if sized.chosen:
-        needed, less = "even the smallest streams need more", "free some of what others have set aside there"
+        needed, less = "no size was found that fits", "name a small one with --max-gib N --change"
     else:
         needed, less = f"with --max-gib {sized.gib:g} it sets {aside:.1f} GiB aside", "name less, with --change"
     remedy = f"{less}, or raise max_file_store of the server or the limits of the account"

@@ -219,6 +219,8 @@ async def _found(link: NatsLink, what: str, looking: Awaitable[T]) -> T | None:
 
 NO_ROOM = frozenset({10002, 10023, 10028, 10047})
 """JetStream's errors where the server, or the account, has not the room that a stream is to have."""
+NO_PEERS, WITHOUT_ROOM = 10005, "insufficient storage"
+"""That of a cluster of whose servers too few can take a stream, and what it says where that is for want of room."""
 
 
 async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
@@ -232,7 +234,7 @@ async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
             raise TryAgain(f"{what}: {error.description} (JetStream error {error.err_code})") from error
         raise Misconfigured(f"{what}: JetStream does not answer. Is it enabled on the server?") from error
     except APIError as error:
-        if error.err_code in NO_ROOM:
+        if error.err_code in NO_ROOM or (error.err_code == NO_PEERS and WITHOUT_ROOM in (error.description or "")):
             raise NoRoom(f"{what}: {error.description} (JetStream error {error.err_code})") from error
         text = f"{what}: {error.description} (JetStream error {error.err_code}). Correct its settings or the server's"
         raise Misconfigured(text) from error

@@ -1,5 +1,7 @@
 """`agentic setup` changes what exists only when it is told to, and says beforehand what that would be."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from schemas import subjects
 from tests.cli.calling import agentic
 from tests.cli.examined import ITS_PASSWORD, configured, up
 from tests.kit.bus import server_with
+from tests.kit.cluster import Cluster
 
 CONTROL = "consumer control of stream AGENTIC: ack_wait is 30.0, expected 5.0"
 
@@ -113,7 +116,18 @@ async def test_an_account_with_a_limit_keeps_a_fifth_of_it_for_others(tmp_path: 
     assert made["reserved_gib"] <= 0.8 * 3
 
 
+async def test_small_servers_of_a_cluster_have_what_fits_each_and_its_size_can_be_changed(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, room=2 * GIB) as cluster:
+        config = tmp_path / "agentic.yaml"
+        config.write_text(json.dumps({"nats": {"urls": list(cluster.settings.urls)}}))
+        made = await asyncio.to_thread(agentic, "setup", "--config", config, "--replicas", "3", "--json")
+        less = ("--replicas", "3", "--max-gib", "0.3", "--change")
+        changed = await asyncio.to_thread(agentic, "setup", "--config", config, *less)
+    assert (made.code, made.document["max_gib"]) == (0, 0.625)
+    assert (changed.code, "max_bytes is 161061273 now" in changed.out) == (0, True), changed
+
+
 async def test_where_nothing_fits_it_is_said(tmp_path: Path, unused_port: int) -> None:
     async with a_server_of(tmp_path, unused_port, server=0.01) as config:
         refused = agentic("setup", "--config", config)
-    assert (refused.code, "even the smallest streams need more" in refused.err) == (78, True), refused
+    assert (refused.code, "no size was found that fits: name a small one" in refused.err) == (78, True), refused

@@ -27,7 +27,7 @@ async def test_it_ends_with_what_is_meant_and_doctor_says_so_beforehand(
         code, told = await agent.ended()
     checked = (await found(config))["tools"]
     why = "agent.tools names wlak, which nobody offers: did you mean walk?"
-    assert (code, told) == (78, f"{why}: correct agent.tools, then start again")
+    assert (code, told) == (78, f"{why} Correct agent.tools, then start again")
     assert (checked.mark, checked.text) == ("wrong", why)
 
 

@@ -71,11 +71,11 @@ class Way:
 class Node(Process):
     """One server. Its folder, ports and store stay the same when it starts again."""
 
-    def __init__(self, name: str, folder: Path, sync_interval: str) -> None:
+    def __init__(self, name: str, folder: Path, sync_interval: str, room: int) -> None:
         self.name = name
         self.port, self.routes_port, self.monitor_port = free_port(), free_port(), free_port()
         self.folder = folder / name
-        self._sync_interval = sync_interval
+        self._sync_interval, self._room = sync_interval, room
         self._config_file = self.folder / "nats-server.json"
         command = (str(Path(sys.executable).parent / "nats-server"), "--config", str(self._config_file))
         super().__init__(command, self.folder / "nats-server.log")
@@ -113,7 +113,7 @@ class Node(Process):
             "jetstream": {
                 "store_dir": str(self.folder / "store"),
                 "sync_interval": self._sync_interval,
-                "max_file_store": LARGE,
+                "max_file_store": self._room,
                 "limits": {"duplicate_window": "168h"},
             },
             **({"cluster": cluster} if routes else {}),
@@ -124,8 +124,9 @@ class Cluster:
     """Started by `start`, or as a context; one node is a server by itself. `ways`: by the names of two nodes, the wire
     from the first to the second."""
 
-    def __init__(self, folder: Path, *, nodes: int = NODES, sync_interval: str = "always") -> None:
-        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval) for number in range(nodes))
+    def __init__(self, folder: Path, *, nodes: int = NODES, sync_interval: str = "always", room: int = LARGE) -> None:
+        """`room`: bytes that each node may store."""
+        self.nodes = tuple(Node(f"n{number + 1}", folder, sync_interval, room) for number in range(nodes))
         self.ways: dict[tuple[str, str], Way] = {}
 
     @property

@@ -15,7 +15,7 @@ LOGINS = ("user", "token", "creds", "nkey")
 OF_A_FILE = ("creds", "nkey")
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_MODEL = re.compile(r"[!-~]+")
+_WITHOUT_BLANKS = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def model(text: str) -> Model:
             raise ValueError(f"there is no script {text}")
         return Model("scripted", str(Path(text).expanduser()))
     provider, _, name = text.partition("/")
-    if provider not in PROVIDERS or (name and not _MODEL.fullmatch(name)):
+    if provider not in PROVIDERS or (name and not _WITHOUT_BLANKS.fullmatch(name)):
         raise ValueError(
             "answer `script`, a file such as script.yaml, `anthropic`, `anthropic/MODEL` or `openai/MODEL`"
         )
@@ -152,4 +152,4 @@ def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
         port = address.port
     except ValueError:
         return False
-    return address.scheme in schemes and bool(address.hostname) and port != 0 and not re.search(r"\s", url)
+    return address.scheme in schemes and bool(address.hostname) and port != 0 and bool(_WITHOUT_BLANKS.fullmatch(url))

@@ -4,7 +4,7 @@ They are asked on standard error, and an answer that cannot be meant is asked fo
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import typer
@@ -60,11 +60,16 @@ class Questions:
     given: Mapping[str, str | None]
     silent: bool
     environ: Mapping[str, str]
+    asked: set[str] = field(default_factory=set)
 
     def answers(self) -> Answers:
         """Raises BadParameter for an option that cannot be meant; KeyboardInterrupt, EOFError where nobody answers."""
         nats = self._ask("--nats", EMBEDDED, init_answers.nats)
-        return Answers(nats=nats, login=self._login(nats), model=self._model(), tools=self._tools())
+        answers = Answers(nats=nats, login=self._login(nats), model=self._model(), tools=self._tools())
+        for option in self.given.keys() - self.asked:
+            if self.given[option] is not None:
+                raise typer.BadParameter("with the other answers there is no use for it", param_hint=option)
+        return answers
 
     def _login(self, nats: tuple[str, ...]) -> Login | None:
         """Not asked for where there is none, or where it stands in the address."""
@@ -94,16 +99,24 @@ class Questions:
         return replace(tools, token=self._ask("--tools-token", "DUCTILE_TOKEN", init_answers.secret))
 
     def _ask(self, option: str, default: str, read: Callable[[str], T]) -> T:
+        self.asked.add(option)
         given = self.given[option]
         if given is not None or self.silent:
             try:
-                return read(default if given is None else given.strip())
+                return read(_shown(default if given is None else given.strip()))
             except ValueError as error:
                 raise typer.BadParameter(str(error), param_hint=option) from error
         question, choices = ASKED[option]
         output.complain("\n".join((question, *(f"     {name:14}{about}".rstrip() for name, about in choices.items()))))
         while True:
             try:
-                return read(output.asked(f"   [{default}] " if default else "   ") or default)
+                return read(_shown(output.asked(f"   [{default}] " if default else "   ") or default))
             except ValueError as error:
                 output.complain(f"   {error}")
+
+
+def _shown(text: str) -> str:
+    """Raises ValueError for what no file of settings can hold."""
+    if not text.isprintable():
+        raise ValueError("it has a character that cannot be shown: type it again")
+    return text

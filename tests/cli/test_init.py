@@ -170,6 +170,10 @@ WRONG = [
     ("--tools", "secret"),
     ("--tools", "http://ductile.example.org"),
     ("--tools-token", "nowhere"),
+    ("--tools", "odd\udcff"),
+    ("--nats", "b\u00fcs:4222"),
+    ("--nats", "embedded"),
+    ("--tools", "none"),
 ]
 
 
@@ -179,7 +183,8 @@ def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written(op
     needed |= {"--model-url": "https://models", "--tools": "http://127.0.0.1:1", "--tools-token": "DUCTILE_TOKEN"}
     options = [part for pair in (needed | {option: value}).items() for part in pair]
     called = agentic_here("init", "--yes", *options)
-    assert (called.code, option in called.err) == (2, True)
+    meant = {"embedded": "--login", "none": "--tools-token"}.get(value, option)
+    assert (called.code, meant in called.err) == (2, True), called
     assert A_SECRET not in called.err
     assert not Path("agentic.yaml").exists()
 

@@ -52,7 +52,10 @@ class RunBelongings:
         """As the port says."""
         if kind == "artifacts":
             return await self._artifacts.sizes()
-        return await asyncio.to_thread(self._workspace.sizes)
+        try:
+            return await asyncio.to_thread(self._workspace.sizes)
+        except OSError as error:
+            raise TryAgain(f"what the folders of runs take cannot be measured: {error}") from error
 
     def _remove_folders(self, gone: Sequence[Behind]) -> None:
         self._workspace.remove(*(one.run_id for one in gone if one.folder))

@@ -206,3 +206,24 @@ def test_a_full_disk_leaves_every_old_file_whole_and_writes_again_once_there_is_
     assert workspace.write([(RUN, {"plan.md": b"new"}), (OTHER, {"plan.md": b"small"})]) == {}
     assert workspace.read(RUN, "plan.md") == b"new"
     assert names(small_disk / "workspaces" / ".staging") == []
+
+
+def test_what_runs_take_is_measured_while_files_come_and_go(root: Path, workspace: Workspace) -> None:
+    workspace.write([(RUN, {"plan.md": b"plan"})])
+    measured = threading.Event()
+
+    def come_and_go() -> None:
+        while not measured.is_set():
+            passing = [root / RUN / f"passing-{number}" for number in range(50)]
+            for file in passing:
+                file.touch()
+            for file in passing:
+                file.unlink()
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        assert all(workspace.sizes().keys() == {RUN} for _ in range(1000))
+    finally:
+        measured.set()
+        coming.join()

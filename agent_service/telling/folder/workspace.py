@@ -221,8 +221,13 @@ def _without_artifacts(name: str, beneath: int) -> bool:
 
 
 def _bytes_in(folder_of_run: os.DirEntry[str]) -> int:
+    """What goes meanwhile takes none."""
     below = (place for at, _, names in os.walk(folder_of_run) for place in (at, *(f"{at}/{name}" for name in names)))
-    return sum(os.lstat(place).st_blocks * BLOCK for place in below)
+    taken = 0
+    for place in below:
+        with suppress(FileNotFoundError):
+            taken += os.lstat(place).st_blocks * BLOCK
+    return taken
 
 
 def _listing(run: int) -> Listing:

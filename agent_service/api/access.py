@@ -80,8 +80,7 @@ class Access:
         if bearer is None:
             raise Refusal(401, "unauthorized", "send `Authorization: Bearer <token>` with a token of this service")
         request.state.scopes = bearer.scopes
-        if not bearer.scopes.issuperset(asked):
-            raise Refusal(403, "forbidden", f"token {bearer.name} has no scope `{' '.join(asked)}`")
+        _require(request, *asked)
 
     def _known(self, sent: list[str]) -> Bearer | None:
         if len(sent) != 1 or not sent[0].startswith(SCHEME) or len(sent[0]) > LONGEST_TOKEN:
@@ -89,6 +88,16 @@ class Access:
         digest = hashlib.sha256(sent[0].removeprefix(SCHEME).encode("latin-1")).hexdigest()
         found = [bearer for bearer in self._bearers if hmac.compare_digest(bearer.digest(), digest)]
         return found[0] if found else None
+
+
+def require_reading(request: Request) -> None:
+    """Refuses (403) a caller who may not be shown runs, where a route does that only if it is asked to."""
+    _require(request, "read")
+
+
+def _require(request: Request, *scopes: str) -> None:
+    if not request.state.scopes.issuperset(scopes):
+        raise Refusal(403, "forbidden", f"token {request.state.token} has no scope `{' '.join(scopes)}`")
 
 
 async def who(request: Request) -> str:

@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_service.api.absent import no_such_file
-from agent_service.api.access import Caller, Payer
+from agent_service.api.access import Caller, Payer, require_reading
 from agent_service.api.awaiting import Awaiting, Wait
 from agent_service.api.body import body_of
 from agent_service.api.desk import Desk, EntryPage, RunCounts, RunPage
@@ -139,9 +139,11 @@ class RunCalls:
         """Ask for a run. The answer comes once the run is durable; it may be asked again under the same `wake_id`.
 
         With `wait`, it comes once the run has ended (200), or waits for a person or longer than that (202), and says in
-        `run` how it stands. An `Idempotency-Key` is the `wake_id` of a body without one. A wake whose run is kept no
-        longer names it all the same.
+        `run` how it stands, for which the token needs the scope `read`, too. An `Idempotency-Key` is the `wake_id` of a
+        body without one. A wake whose run is kept no longer names it all the same.
         """
+        if wait:
+            require_reading(http)
         told: dict[str, Any] = {"by": caller, "payer": payer, "transport": "http", "traceparent": traceparent}
         with named_by(None if request.wake_id else key):
             answer = await self._desk.wake(named(request, wake_id=key), **told)

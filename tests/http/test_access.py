@@ -193,6 +193,12 @@ async def test_who_may_not_call_is_not_told_which_runs_there_are(house: House) -
     assert len({frozenset(told(answer).items()) for answer in answers}) == 1
 
 
+async def test_who_may_only_wake_is_shown_no_run_for_waiting(house: House) -> None:
+    async with house.client("waker") as client:
+        refused = await client.post("/v1/wake", params={"wait": 1}, json={"goal": "x"})
+    assert (refused.status_code, refused.json()["code"], await house.how_many()) == (403, "forbidden", 0)
+
+
 def told(refused: httpx2.Response) -> dict[str, str]:
     """What a refusal says, without the name that each has."""
     return {part: str(said) for part, said in refused.json().items() if part != "instance"}

@@ -80,7 +80,7 @@ async def _serve(settings: GatewaySettings, *, take_over: bool) -> None:
             serve_questions(link, told.status.tell, each=told_by) as questions,
             asyncio.TaskGroup() as group,
         ):
-            await questions.answer_callbacks(Callbacks(settings.outbound.callbacks.network).flaw)
+            await questions.answer_callbacks(Callbacks(settings.outbound.callbacks).flaw)
             tidying = Tidying(stands_on.store, stands_on.stores, Kept.by(settings), SystemClock())
             await questions.answer_prune(partial(prune, tidying))
             group.create_task(stands_on.company.as_one("answers", tidying.keep_forgetting))

@@ -50,6 +50,7 @@ from ductile_gateway.signatures import standard_headers, standard_key
 RESOLVERS = 16
 """Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
 MOST_ADDRESSES = 4
+UNSIGNED = "gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all"
 USER_AGENT = "agentic-loop-gateway"
 _GONE = 410
 _NOT_ALLOWED = 422
@@ -94,7 +95,7 @@ class CallbackSender:
         if receiver is None:
             return Never(f"the configuration has no {notification.target} any more")
         if not receiver.secrets:
-            return Never("gateway.outbound.callbacks.secret is not set, and a callback goes out signed or not at all")
+            return Never(UNSIGNED)
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._sent(notification, receiver)

@@ -3,13 +3,19 @@
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from ductile_gateway.outbound.expected import Callbacks
-from ductile_gateway.outbound.settings import NetworkSettings
+from ductile_gateway.outbound.settings import CallbackSettings
+from tests.gateway.outbound_parts import SECRET
 
-RULES = NetworkSettings()
+
+def rules(**network: Any) -> CallbackSettings:
+    return CallbackSettings.model_validate({"secret": SECRET, "network": network})
+
+
 ADDRESSES = {
     "public.example": ["93.184.216.34"],
     "inside.example": ["10.0.0.7"],
@@ -45,23 +51,28 @@ def resolve(host: str, port: int) -> Sequence[str]:
     ],
 )
 async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str) -> None:
-    assert await Callbacks(RULES, resolve).flaw(url)
+    assert await Callbacks(rules(), resolve).flaw(url)
 
 
 @pytest.mark.attack(76)
 async def test_a_callback_to_a_host_that_the_operator_does_not_name_has_a_flaw() -> None:
-    callbacks = Callbacks(NetworkSettings(hosts=("public.example",)), resolve)
+    callbacks = Callbacks(rules(hosts=("public.example",)), resolve)
     assert "is none of the `hosts`" in await callbacks.flaw("https://elsewhere.example/hook")
     assert await callbacks.flaw("https://public.example/hook") == ""
 
 
+async def test_without_a_secret_to_sign_it_with_no_callback_would_be_sent() -> None:
+    flaw = await Callbacks(CallbackSettings(), resolve).flaw("https://public.example/hook")
+    assert "gateway.outbound.callbacks.secret is not set" in flaw
+
+
 async def test_a_public_callback_has_none_and_a_private_one_only_where_they_are_not_allowed() -> None:
-    assert await Callbacks(RULES, resolve).flaw("https://public.example/hook") == ""
-    assert await Callbacks(NetworkSettings(allow_private=True), resolve).flaw("https://inside.example/hook") == ""
+    assert await Callbacks(rules(), resolve).flaw("https://public.example/hook") == ""
+    assert await Callbacks(rules(allow_private=True), resolve).flaw("https://inside.example/hook") == ""
 
 
 async def test_a_name_that_nobody_knows_now_may_be_known_when_something_is_sent() -> None:
-    assert await Callbacks(RULES, resolve).flaw("https://not-yet.example/hook") == ""
+    assert await Callbacks(rules(), resolve).flaw("https://not-yet.example/hook") == ""
 
 
 async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
@@ -72,6 +83,6 @@ async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
         return resolve(host, port)
 
     began = time.monotonic()
-    assert await Callbacks(RULES, slow, within_s=0.05).flaw("https://inside.example/hook") == ""
+    assert await Callbacks(rules(), slow, within_s=0.05).flaw("https://inside.example/hook") == ""
     assert time.monotonic() - began < 5
     answered.set()

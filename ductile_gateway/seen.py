@@ -138,5 +138,6 @@ def _status(settings: GatewaySettings, offers: Offers, company: Company) -> Stat
 
     looks: dict[str, Look] = {"gateway": look_at_tools}
     if settings.runner == "ductile":
-        looks |= {each.label: partial(look_at_ductile, each, offers) for each in settings.every_ductile().values()}
+        every, look = settings.every_ductile(), partial(look_at_ductile, offers=offers, others=settings.ductiles)
+        looks |= {each.label: partial(look, each) for each in every.values()}
     return Status(looks, version=version, executor=settings.name, names=company.names)

@@ -73,5 +73,5 @@ async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Findin
         return ()
     offers = Offers()
     offers.replace(tools.catalog)
-    looks = (discovery.look(ductile, offers) for ductile in settings.every_ductile().values())
+    looks = (discovery.look(ductile, offers, settings.ductiles) for ductile in settings.every_ductile().values())
     return [finding for found in await asyncio.gather(*looks) for finding in found]

@@ -133,7 +133,7 @@ class DuctileApi:
         if status == httpx2.codes.UNAUTHORIZED:
             raise DuctileRefused(status, _quote(answer))
         if httpx2.codes.is_server_error(status) or httpx2.codes.is_redirect(status) or status in _LATER:
-            raise Away(f"Ductile answered {status}")
+            raise Away(f"what answers at {self._url} says {status}")
         return status
 
     async def may_follow_events(self) -> bool:
@@ -150,7 +150,7 @@ class DuctileApi:
         timeout = httpx2.Timeout(silent_s, connect=CONNECT_WITHIN_S)
         try:
             async with self._http.stream("GET", "/events", timeout=timeout) as response:
-                _accept(response.status_code, b"")
+                _accept(response.status_code, b"", at=self._url)
                 yield httpx2.EventSource(response)
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.StreamError) as error:
             raise Away(f"the stream of events ended ({type(error).__name__})") from error
@@ -185,7 +185,7 @@ class DuctileApi:
             status, body = await self._exchange(self._http, "GET", path, params=params)
         except (httpx2.HTTPError, TimeoutError) as error:
             raise self._away(error) from error
-        _accept(status, body)
+        _accept(status, body, at=self._url)
         if not body:
             raise Unreadable("Ductile answered nothing")
         try:
@@ -258,12 +258,12 @@ def _id(job_id: str) -> str:
     return job_id
 
 
-def _accept(status: int, body: bytes) -> None:
+def _accept(status: int, body: bytes, *, at: str) -> None:
     if httpx2.codes.is_success(status):
         return
     if httpx2.codes.is_client_error(status):
         raise DuctileRefused(status, _quote(body))
-    raise Away(f"Ductile answered {status}")
+    raise Away(f"what answers at {at} says {status}")
 
 
 def _started(status: int, body: bytes) -> str:

@@ -5,7 +5,7 @@ answer to requests for what does not exist: 403 without the scope, 400 or 404 wi
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools, pipeline_names, read_tools, wanted
+from ductile_gateway.ductile.names import full_name, owner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.tools.catalog import HOUSEKEEPING, Offers, ToolChoice
 from groundwork.service.errors import Misconfigured, TryAgain
@@ -72,10 +73,13 @@ async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -
     return found, token.model_copy(update={"name": f"{settings.label} token"})
 
 
-async def look(settings: DuctileSettings, offers: Offers) -> Sequence[Finding]:
-    """What is found of the Ductile that carries out the calls."""
-    called = (offer for offer in offers.catalog.tools if offer.route not in settings.relayed())
-    writes = any(command.tier == "write" for offer in called for command in offer.commands)
+async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
+    """What is found of the Ductile that carries out calls. `others`: the names of all that have one."""
+    relayed = {full_name(route, of=settings.name) for route in settings.relayed()}
+    called = (offer for offer in offers.catalog.tools if owner(offer.route, others) == settings.name)
+    writes = any(
+        command.tier == "write" for offer in called if offer.route not in relayed for command in offer.commands
+    )
     async with open_api(settings) as api:
         try:
             return await look_at(api, settings, writes=writes)

@@ -69,7 +69,7 @@ class DuctileRunner:
         self.late = late
         self._in_flight = InFlight(settings.in_flight)
         self._breaker = Breaker(settings.breaker_failures, timedelta(seconds=settings.breaker_open_s))
-        self._label = f"{settings.label} calls"
+        self._label = settings.label.capitalize()
         self._clock = clock
 
     def now_has(self, tools: DuctileTools) -> None:
@@ -80,7 +80,7 @@ class DuctileRunner:
         """What is unusual about the calls that Ductile carries out. Raises TryAgain."""
         alone = [
             Finding(
-                name=self._label,
+                name=f"{self._label.lower()} calls",
                 mark="warning",
                 text=f"{plugin} could not be reached several times and is left alone for {wait_s:.0f} s more",
                 remedy="see whether Ductile answers; its calls wait on the bus",
@@ -89,7 +89,7 @@ class DuctileRunner:
         ]
         if late := self.late.waiting():
             text, remedy = f"{late} jobs have outlived their calls", "wait: what comes of them is told on the bus"
-            return [*alone, Finding(name=self._label, mark="warning", text=text, remedy=remedy)]
+            return [*alone, Finding(name=f"{self._label.lower()} calls", mark="warning", text=text, remedy=remedy)]
         return alone
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
@@ -125,7 +125,7 @@ class DuctileRunner:
 
     async def _run(self, call: ToolCall, begin: Begin) -> Verdict:
         if wait_s := self._breaker.wait_s(call.plugin, self._clock.now()):
-            raise TryAgain(f"{call.plugin} in Ductile is left alone after several failures", wait_s)
+            raise TryAgain(f"{call.plugin} in {self._label} is left alone after several failures", wait_s)
         receipt = await self._before(call)
         await begin(receipt)
         try:

@@ -122,6 +122,11 @@ class DuctileSettings(BaseModel):
         return copy
 
     @property
+    def name(self) -> str:
+        """By which it is one of several; empty for the one that needs none."""
+        return self._name
+
+    @property
     def place(self) -> str:
         """Where these settings stand."""
         return f"gateway.ductiles.{self._name}" if self._name else "gateway.ductile"

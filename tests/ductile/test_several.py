@@ -126,6 +126,15 @@ def test_check_tells_of_each_and_that_one_is_away(fake: FakeDuctile, newer: Fake
     assert called.returncode == 0, called
 
 
+def test_a_token_for_reading_is_enough_where_only_the_other_ones_tools_write(
+    fake: FakeDuctile, newer: FakeDuctile, tmp_path: Path
+) -> None:
+    ways = {"home": {"url": fake.url, "token": fake.tokens["reader"]}, "work": way_to(newer)}
+    tools = {"home_probe": {"commands": ["look"]}, "work_probe": None}
+    told = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductiles=ways, tools=tools).run("check")
+    assert (told.returncode, "calls that write" in told.stdout.partition("ductile work:")[0]) == (0, False), told
+
+
 async def test_an_agent_is_woken_through_none_of_them(fake: FakeDuctile) -> None:
     found = await find_tools(settings_of(ductiles={"home": way_to(fake)}, tools=["home_probe", "home_agentic-wake"]))
     assert [offer.name for offer in found.catalog.tools] == ["home_probe"]

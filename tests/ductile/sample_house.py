@@ -30,17 +30,25 @@ SAMPLES = ROOT / "deploy" / "ductile"
 GATEWAY_TOKEN = "a-gateway-token-for-tests"  # noqa: S105 - as the next ones, of a server that lives for one test
 OPERATOR_TOKEN = "an-operator-token-for-tests"  # noqa: S105
 WAKE_TOKEN = "a-wake-token-for-tests-0123"  # noqa: S105
+RUN_TOKEN = "a-run-token-for-tests-01234"  # noqa: S105
 RELAY_SECRET = "a-relay-secret-for-tests"  # noqa: S105
 AGENTIC_TOKEN = "a-token-of-people-for-tests"  # noqa: S105
 WEBHOOK_SECRET = "a-webhook-secret-for-tests"  # noqa: S105
 GITHUB_SECRET = "a-secret-shared-with-github"  # noqa: S105
 CMS_SECRET = "whsec_YS1zZWNyZXQtb2YtYS1jbXMtZm9yLXRlc3Rz"  # noqa: S105
-SECRETS = {"gateway": GATEWAY_TOKEN, "relay": RELAY_SECRET, "webhook": WEBHOOK_SECRET, "wake": WAKE_TOKEN}
+SECRETS = {
+    "gateway": GATEWAY_TOKEN,
+    "relay": RELAY_SECRET,
+    "webhook": WEBHOOK_SECRET,
+    "wake": WAKE_TOKEN,
+    "run": RUN_TOKEN,
+}
 """Those of the installation that tests know, by what it calls them."""
 ENVIRONMENT = {
     "DUCTILE_GATEWAY_TOKEN": GATEWAY_TOKEN,
     "DUCTILE_RELAY_SECRET": RELAY_SECRET,
     "AGENTIC_WAKE_TOKEN": WAKE_TOKEN,
+    "AGENTIC_RUN_TOKEN": RUN_TOKEN,
 }
 """The same by the names that pages show."""
 OF_THE_SERVICES = {

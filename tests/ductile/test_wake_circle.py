@@ -50,6 +50,24 @@ def test_a_scheduled_goal_is_reached_with_two_tools_of_ductile_which_keeps_the_o
     assert run["state"] == "done"
 
 
+def test_ductile_is_told_how_a_run_stands_and_may_only_look(circle: Circle) -> None:
+    run_id = circle.started("?scheduled")
+    circle.ended(run_id)
+    said = job_of(circle, "agentic-run", "status", run_id=run_id)
+    assert (said["status"], said["result"]["output"]["status"]) == ("succeeded", "done")
+    assert [event["type"] for event in said["result"]["events"]] == ["agent.run.status"]
+    refused = job_of(circle, "agentic-run", "cancel", run_id=run_id)
+    assert (refused["status"], "no scope `control`" in refused["result"]["error"]) == ("failed", True)
+
+
+def job_of(circle: Circle, plugin: str, command: str, **payload: Any) -> Any:
+    """The job of a command, once it has ended."""
+    answer = circle.house.ask("POST", f"/plugin/{plugin}/{command}", json={"payload": payload})
+    job = f"/job/{answer.json()['job_id']}"
+    wait_until(lambda: circle.house.ask("GET", job).json()["status"] in ("succeeded", "failed"))
+    return circle.house.ask("GET", job).json()
+
+
 def test_a_tool_of_ductile_is_asked_again_with_what_another_one_found(circle: Circle) -> None:
     run_id = circle.wake("equip the office")
     (step,) = circle.ended(run_id)["steps"]

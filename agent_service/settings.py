@@ -5,6 +5,7 @@ Every field says its unit and its default; `agentic doctor` shows what is in for
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,8 +35,8 @@ ENV_PREFIX = "AGENT_"
 OTHER_SECTIONS = ("gateway",)
 KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 """Where the environment holds the key of a provider."""
-DUCTILE_TOKEN = "gateway.ductile.token"  # noqa: S105 - a place, and no token
-"""Where the same file may hold the token with which the gateway calls Ductile."""
+DUCTILE_TOKEN = re.compile(r"gateway\.(ductile|ductiles\.[^.]+)\.token")
+"""Where the same file may hold the tokens with which the gateway calls Ductiles."""
 JETSTREAM = Path("jetstream")
 """As `agent.store`: the runs are on the bus, and those of all agents there."""
 SHARED_KEYS = Path(".agentic/agent.keys")
@@ -277,16 +278,18 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> AgentSet
         other_sections=OTHER_SECTIONS,
     )
     if path is not None:
-        _refuse_token_of_ductile(loaded.http, config_file.secrets_in(path, environ).get(DUCTILE_TOKEN, ""))
+        for place, secret in config_file.secrets_in(path, environ).items():
+            if DUCTILE_TOKEN.fullmatch(place):
+                _refuse_token_of_ductile(loaded.http, place, secret)
     return loaded.model_copy(update={"model": _model(loaded, environ)})
 
 
-def _refuse_token_of_ductile(http: HttpSettings, of_ductile: str) -> None:
+def _refuse_token_of_ductile(http: HttpSettings, place: str, of_ductile: str) -> None:
     """Raises Misconfigured where a token of the API also opens Ductile, as far as one file tells."""
     digest = hashlib.sha256(of_ductile.encode()).hexdigest()
     for token in http.tokens if of_ductile else ():
         if digest in (token.sha256, token.token and token.digest()):
-            raise Misconfigured(f"agent.http.tokens: {token.name} is also {DUCTILE_TOKEN}: give each its own")
+            raise Misconfigured(f"agent.http.tokens: {token.name} is also {place}: give each its own")
 
 
 def _model(loaded: AgentSettings, environ: Mapping[str, str]) -> ModelSettings:

@@ -226,14 +226,15 @@ def test_two_callers_do_not_share_one_token() -> None:
         Access(HttpSettings(tokens=(one, other)))
 
 
-def test_a_token_of_the_api_is_not_also_the_one_that_opens_ductile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", ["{ductile: {%s}}", "{ductiles: {work: {%s}}}"])
+def test_a_token_of_the_api_is_not_also_one_that_opens_a_ductile(tmp_path: Path, section: str) -> None:
     file, (of_ductile, own) = tmp_path / "agentic.yaml", ("a-token-of-ductile", "a-token-of-our-own")
     (tmp_path / "token").write_text(of_ductile)
     for gateway in ('token: "${OF_DUCTILE}"', f"token_file: {tmp_path / 'token'}"):
         tokens = '{name: ops, token: "${OURS}"}'
-        file.write_text(f"agent: {{http: {{tokens: [{tokens}]}}}}\ngateway: {{ductile: {{{gateway}}}}}\n")
+        file.write_text(f"agent: {{http: {{tokens: [{tokens}]}}}}\ngateway: {section % gateway}\n")
         assert load(file, {"OF_DUCTILE": of_ductile, "OURS": own})
-        with pytest.raises(Misconfigured, match=r"ops is also gateway\.ductile\.token") as caught:
+        with pytest.raises(Misconfigured, match=r"ops is also gateway\.ductile(s\.work)?\.token") as caught:
             load(file, {"OF_DUCTILE": of_ductile, "OURS": of_ductile})
         assert of_ductile not in str(caught.value)
 

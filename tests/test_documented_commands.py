@@ -1,5 +1,6 @@
 """Every command that the pages and the programs show can be called as it stands there."""
 
+import ast
 import asyncio
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from agent_service.cli.main import app
 from agent_service.models.scripted_model import ANSWERS, Condition, Fault, Rule
@@ -33,6 +35,8 @@ SHELL = [block for block in BLOCKS if block.language == "bash" and not block.is_
 SOURCES = [
     path for package in ("agent_service", "ductile_gateway", "groundwork") for path in (ROOT / package).rglob("*.py")
 ]
+_HINTS = re.compile(r"(?:^ *|`)((?:agentic|ductile-gateway) [a-z][^`\n]*?)(?=  |`|$)", re.MULTILINE)
+"""A command in a text: between backticks, or in a line of its own."""
 OURS = re.compile(r"(?:agentic|ductile-gateway|make) [a-z].*")
 _THE_NATS_TOOLS = re.search(r"^## With the nats tools$.*?(?=^## |\Z)", TRACING.read_text(), re.MULTILINE | re.DOTALL)
 assert _THE_NATS_TOOLS
@@ -50,6 +54,18 @@ def shown() -> Iterator[tuple[str, str]]:
         text = file.read_text(encoding="utf-8")
         for span in re.findall(r"`([^`\n]+)`", text) + re.findall(r"^# {5}(\S.*?)(?:  .*)?$", text, re.MULTILINE):
             yield str(file.relative_to(ROOT)), span
+    for file in SOURCES:
+        for text in printed(file):
+            yield from ((str(file.relative_to(ROOT)), hint) for hint in _HINTS.findall(text))
+
+
+def printed(file: Path) -> Iterator[str]:
+    """The texts in a source, with X for what stands in them only when they are printed."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 SHOWN = sorted({(place, line) for place, line in shown() if OURS.fullmatch(line)})
@@ -57,7 +73,7 @@ SHOWN = sorted({(place, line) for place, line in shown() if OURS.fullmatch(line)
 
 def flaw(line: str) -> str:
     """Why the command cannot be called like this; empty if it can."""
-    program, *words = shlex.split(line)
+    program, *words = shlex.split(re.split(r" [|>&]| 2>&1", line)[0])
     if program == "make":
         return "" if words[0] in TARGETS else f"no target {words[0]}"
     command = COMMANDS["ductile-gateway" if words[0] == "ductile" else program]  # handed on
@@ -66,8 +82,14 @@ def flaw(line: str) -> str:
         if name not in command.commands:
             return f"no command {name}"
         command = command.commands[name]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    return ", ".join(word for word in words if word.startswith("--") and word.split("=")[0] not in known)
+    if isinstance(command, TyperGroup) or "…" in words:
+        return ""
+    try:
+        _, left, _ = command.make_parser(typer.Context(command)).parse_args(words)
+    except TyperException as error:
+        spoken_of = str(error).endswith("requires an argument.")
+        return "" if spoken_of else str(error)
+    return f"nothing takes {left}" if left else ""
 
 
 def test_every_block_of_a_page_says_what_it_is() -> None:

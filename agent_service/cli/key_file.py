@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_service.cli import configuration
 from agent_service.settings import load
 from agent_service.signing import Signing
 from groundwork.service.ed25519 import public_of
@@ -33,7 +34,7 @@ class Listed:
 
 def listed(config: Path | None, done: str = "") -> Listed:
     """Raises Misconfigured where there are none yet."""
-    settings = load(config)
+    settings = load(configuration.nearby(config))
     path = settings.keys_path()
     _held(path)
     signing = Signing(KeyRing.open(path), settings.store)
@@ -41,7 +42,7 @@ def listed(config: Path | None, done: str = "") -> Listed:
 
 
 def rotated(config: Path | None) -> Listed:
-    path = load(config).keys_path()
+    path = load(configuration.nearby(config)).keys_path()
     made = Key.fresh()
     write(path, (made, *_held(path)))
     return listed(config, f"{made.id} makes from now on; the older ones go on checking")
@@ -49,7 +50,7 @@ def rotated(config: Path | None) -> Listed:
 
 def retired(config: Path | None, key_id: str) -> Listed:
     """Raises Misconfigured for the newest key, and for one that is not there."""
-    path = load(config).keys_path()
+    path = load(configuration.nearby(config)).keys_path()
     keys = _held(path)
     if key_id not in [key.id for key in keys]:
         raise Misconfigured(f"{path} holds no key {key_id[:40]}: `agentic keys list` shows those that it holds")

@@ -34,7 +34,7 @@ from groundwork.service.errors import Failure
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.slots import claimed
 
-CONNECT_WITHIN_S = 2.0
+CONNECT_WITHIN_S = 5.0
 LOOKING = "looking"
 """Where the copies of whoever looks are, beside those of agents."""
 

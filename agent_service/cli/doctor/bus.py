@@ -29,7 +29,7 @@ from groundwork.service.store_id import known_id
 from schemas import subjects
 from schemas.gateway_status import Finding
 
-CONNECT_WITHIN_S = 2.0
+CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 2.0
 GATEWAY = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_GATEWAY, command="ductile-gateway serve")
 SAMPLE = "x"

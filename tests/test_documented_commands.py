@@ -103,6 +103,14 @@ def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
     assert others == {(README, FIVE_MINUTES), (README, OWN_SERVER), (README, OWN_TOOL)}
 
 
+def test_every_procedure_of_an_operator_is_typed_on_a_machine() -> None:
+    tests = "".join(
+        (ROOT / "tests" / "deploy" / f"test_{name}.py").read_text() for name in ("machine", "operators_story")
+    )
+    shell = [block for block in SHELL if block.page == ROOT / "docs" / "OPERATIONS.md"]
+    assert [block.place for block in shell if block.mark != "machine" or f'"{block.heading}"' not in tests] == []
+
+
 @pytest.mark.parametrize(("place", "line"), SHOWN)
 def test_a_command_that_is_shown_exists_with_its_options(place: str, line: str) -> None:
     assert flaw(line) == "", place

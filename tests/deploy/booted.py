@@ -53,6 +53,12 @@ class Machine:
         assert done.returncode == 0, f"{script}\n{done.stdout[-4000:]}"
         return done.stdout
 
+    def put(self, source: Path, folder: str) -> None:
+        """Copy a file of this machine into a folder of that one, which is made."""
+        there = Path(f"/proc/{self.leader}/root{folder}")
+        there.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, there)
+
     def holds(self, script: str) -> bool:
         return self.run(script).returncode == 0
 

@@ -3,66 +3,53 @@
 `make test-systemd` makes such a machine. Each test leaves it as it was found: services up, nothing under way.
 """
 
+import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from tests.deploy.booted import Machine, booted, needs_boot
-from tests.kit.pages import ROOT, blocks
+from tests.deploy.operating import (
+    AS_ROOT,
+    comes_to,
+    done,
+    page,
+    ready,
+    runs,
+    tools_added,
+    typed,
+    under_way,
+    written_once,
+)
 
 pytestmark = [needs_boot, pytest.mark.timeout(600)]
 
-PAGE = ROOT / "docs" / "OPERATIONS.md"
-AS_ROOT = "export AGENTIC_TOKEN=$(cat /etc/agentic/operators.token)\n"
-OF_THE_INDEX = "/opt/agentic/bin/pip install 'agentic-loop-nats[dev-server,openai,z3]'"
-OF_THE_CHECKOUT = "/opt/agentic/bin/pip install --quiet --no-deps --no-index /src/*.whl"
-TOOLS = """
-install -m 0640 -g agentic /src/machine/script.yaml /etc/agentic/script.yaml
-install -d -m 0777 /srv/diary
-cp -R /src/machine/tools /srv/tools
-sed -i 's|folders: .*|folders: [/opt/agentic/plugins, /srv/tools]\\n    write: [/srv/diary]|' /etc/agentic/agentic.yaml
-sed -i 's|provider: scripted.*|provider: scripted\\n    script: /etc/agentic/script.yaml|' /etc/agentic/agentic.yaml
-install -d /etc/systemd/system/ductile-gateway.service.d
-printf '[Service]\\nReadWritePaths=/srv/diary\\n' > /etc/systemd/system/ductile-gateway.service.d/tools.conf
-systemctl daemon-reload
-systemctl restart ductile-gateway agentic-loop
+NOT_JSON = """
+import asyncio, json
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+async def main():
+    link = await connect(NatsSettings(**json.load(open("/etc/agentic-nats/logins/publisher.yaml"))["nats"]))
+    await link.publish("agentic.start", b"no JSON", msg_id="", headers={})
+    await link.close()
+asyncio.run(main())
 """
 
 
-def typed(heading: str) -> str:
-    """What stands under that heading for a machine."""
-    found = [block.text for block in blocks(PAGE) if block.heading == heading and block.mark == "machine"]
-    assert found, heading
-    return "".join(found).replace(OF_THE_INDEX, OF_THE_CHECKOUT)
-
-
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with booted(tmp_path_factory.mktemp("machine")) as machine:
-        yield machine
-
-
-@pytest.fixture(scope="module")
-def machine(bare: Machine) -> Machine:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Installed as the page says, with two tools more and a script that uses them."""
-    assert "✓ done" in bare.say(typed("Under systemd"))
-    bare.say(TOOLS)
-    ready(bare)
-    return bare
+    with booted(tmp_path_factory.mktemp("machine")) as bare:
+        assert "✓ done" in bare.say(typed("Under systemd"))
+        tools_added(bare)
+        yield bare
 
 
-def ready(machine: Machine) -> None:
-    machine.say("for _ in $(seq 100); do curl -sf http://127.0.0.1:8700/readyz && exit 0; sleep 0.2; done; exit 1")
-
-
-def done(machine: Machine, goal: str, meanwhile: str = "sleep 2") -> str:
-    """What is done while a run is under way; returns what the run said."""
-    said = machine.say(
-        f"{AS_ROOT} agentic run '{goal}' > /tmp/run.out 2>&1 & sleep 2\n{meanwhile}\nwait; cat /tmp/run.out"
-    )
-    assert "✓ done" in said
-    return said
+def answers(machine: Machine, token: str, call: str) -> str:
+    """The status of a call of the API."""
+    asked = f"curl -s -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' http://127.0.0.1:8700{call}"
+    return machine.say(asked).strip()
 
 
 def test_a_plugin_reaches_nothing_of_the_services(machine: Machine) -> None:
@@ -80,11 +67,9 @@ def test_a_plugin_reaches_nothing_of_the_services(machine: Machine) -> None:
     ],
 )
 def test_a_write_under_way_outlives_whatever_befalls_a_service(machine: Machine, blow: str) -> None:
-    machine.say("rm -f /srv/diary/page")
-    done(machine, "nap 6 /srv/diary/page", blow)
-    begun, ended = machine.say("cat /srv/diary/page").splitlines()
-    assert begun.split() == [ended.split()[0], "begins"], "once, by the same call"
-    ready(machine)
+    under_way(machine)
+    machine.say(blow)
+    written_once(machine)
 
 
 def test_a_service_whose_settings_are_wrong_waits_for_a_person(machine: Machine) -> None:
@@ -95,3 +80,139 @@ def test_a_service_whose_settings_are_wrong_waits_for_a_person(machine: Machine)
     assert "agnet" in machine.say("journalctl --unit agentic-loop --output cat --lines 5")
     machine.say("cp -p /root/kept /etc/agentic/agentic.yaml; systemctl restart agentic-loop")
     ready(machine)
+
+
+def test_credentials_are_changed_while_the_services_run(machine: Machine) -> None:
+    old = machine.say("cat /etc/agentic/operators.token").strip()
+    page(machine, "Secure")
+    ready(machine)
+    dashboards = machine.say("cat /etc/agentic/dashboards.token").strip()
+    assert [answers(machine, token, "/v1/runs") for token in (old, dashboards)] == ["401", "200"]
+    assert answers(machine, dashboards, "/v1/stop-all -X POST") == "403"
+    done(machine, "with new keys")
+
+
+def test_it_is_watched_and_says_that_all_is_well(machine: Machine) -> None:
+    ready(machine)
+    said = page(machine, "Watch")
+    assert '"ready":true' in said
+    assert "✗" not in said
+
+
+def test_a_store_goes_back_to_a_backup_and_nothing_of_it_is_roots(machine: Machine) -> None:
+    done(machine, "before")
+    page(machine, "Back up and restore", 0, 1)
+    done(machine, "after")
+    said = page(machine, "Back up and restore", 2)
+    assert "went on after the backup" in said
+    ready(machine)
+    assert runs(machine)[0]["goal"] == "before"
+    assert machine.say("find /var/lib/agentic/*/ -user root -not -path '*/before*'") == ""
+    machine.say("rm -r /var/lib/agentic/*/store.before")
+    done(machine, "again")
+
+
+def test_an_agent_begins_with_a_store_from_elsewhere_once_a_person_has_said_so(machine: Machine) -> None:
+    machine.say(
+        "systemctl stop agentic-loop; cp -a /var/lib/agentic/agent/store /root/copied; systemctl start agentic-loop"
+    )
+    ready(machine)
+    done(machine, "not in the copy")
+    machine.say("systemctl stop agentic-loop; cd /var/lib/agentic/agent; rm -r store; mv /root/copied store")
+    machine.run("systemctl start agentic-loop")
+    assert "agentic verify --all" in machine.say("journalctl --unit agentic-loop --output cat --lines 5")
+    assert machine.run(f"{AS_ROOT} agentic verify --all --against-bus").returncode == 1
+    page(machine, "Back up and restore", 3)
+    ready(machine)
+    done(machine, "after all")
+
+
+def test_runs_are_kept_as_the_rule_says(machine: Machine) -> None:
+    done(machine, "kept")
+    machine.say("cp -p /etc/agentic/agentic.yaml /root/kept")
+    said = page(machine, "Keep")
+    assert "journal" in said
+    assert "no run" in said or "nothing had to go" in said
+    machine.say("cp -p /root/kept /etc/agentic/agentic.yaml; systemctl restart agentic-loop")
+    ready(machine)
+
+
+def test_a_new_version_is_installed_with_a_write_under_way(machine: Machine) -> None:
+    under_way(machine)
+    assert "✗" not in page(machine, "A new version of one agent")
+    written_once(machine)
+
+
+def test_a_drained_agent_is_started_again(machine: Machine) -> None:
+    page(machine, "Draining one agent")
+    ready(machine)
+    done(machine, "after the drain")
+
+
+def test_runs_move_to_a_store_that_several_share_and_back(machine: Machine) -> None:
+    done(machine, "moves")
+    before = [run["run_id"] for run in runs(machine)]
+    page(machine, "From one agent to several, and back", 0)
+    ready(machine)
+    assert [run["run_id"] for run in runs(machine)] == before
+    done(machine, "in the stream")
+    page(machine, "From one agent to several, and back", 1)
+    ready(machine)
+    assert [run["run_id"] for run in runs(machine)][1:] == before
+    done(machine, "back again")
+
+
+def test_why_says_of_a_run_that_stands_still_who_has_to_be_started(machine: Machine) -> None:
+    machine.say(f"systemctl stop ductile-gateway\n{AS_ROOT} agentic wake stands; sleep 3")
+    said = page(machine, "A run that stands still")
+    assert "ductile-gateway does not answer" in said
+    machine.say("systemctl start ductile-gateway")
+    comes_to(machine, "done")
+
+
+def test_a_dead_letter_is_looked_at_and_sent_again(machine: Machine) -> None:
+    machine.say(f"python3 - <<'END'\n{NOT_JSON}\nEND")
+    first = dead_letter(machine)
+    again = typed("Dead letters").replace("retry 1", f"retry {first}")
+    assert "was sent again to agentic.start" in machine.say(f"{AS_ROOT}{again}")
+    machine.say(f"{AS_ROOT} agentic dlq drop {dead_letter(machine)}")
+
+
+def dead_letter(machine: Machine) -> int:
+    """The number of the one that there is, once there is one."""
+    machine.say(
+        f"{AS_ROOT} for _ in $(seq 60); do agentic dlq ls | grep agentic.start && exit 0; sleep 0.5; done; exit 1"
+    )
+    [letter] = json.loads(machine.say(f"{AS_ROOT} agentic dlq ls --json"))["dead_letters"]
+    return int(letter["id"])
+
+
+def test_a_write_in_doubt_is_answered_for_by_a_person(machine: Machine) -> None:
+    under_way(machine, seconds=300)
+    machine.say("systemctl kill --signal KILL --kill-whom all ductile-gateway")
+    comes_to(machine, "escalated")
+    assert "in doubt" in page(machine, "A write in doubt")
+    comes_to(machine, "done")
+    machine.say("rm /srv/diary/page")
+
+
+def test_a_bus_that_was_lost_is_made_anew_and_a_write_under_way_is_not_repeated(machine: Machine) -> None:
+    under_way(machine)
+    machine.say("systemctl stop agentic-nats; rm -r /var/lib/agentic-nats/data")
+    assert "✗" not in page(machine, "The bus is lost")
+    written_once(machine)
+
+
+def test_a_paper_trail_is_written_anew(machine: Machine) -> None:
+    done(machine, "on paper")
+    machine.say("cd /var/lib/agentic/agent/workspaces; echo changed >> $(ls -t | head -1)/plan.md")
+    assert "✗" not in page(machine, "Replay")
+    assert machine.say("find /var/lib/agentic/agent/workspaces -user root") == ""
+
+
+def test_everything_is_stopped_and_goes_on(machine: Machine) -> None:
+    stop, go_on = typed("Stopping everything").splitlines()
+    machine.say(f"{AS_ROOT}{stop}")
+    assert "stopped" in machine.run(f"{AS_ROOT} agentic run 'is refused'").stdout
+    machine.say(f"{AS_ROOT}{go_on}")
+    done(machine, "after all")

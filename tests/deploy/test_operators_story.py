@@ -1,0 +1,114 @@
+"""A year of an operator, by docs/OPERATIONS.md: what the first version left is upgraded, its small disk fills, runs are
+pruned, it is backed up with a write under way, all is lost, and on a machine on which nothing is it goes on.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.booted import Machine, booted, needs_boot
+from tests.deploy.operating import (
+    AS_ROOT,
+    comes_to,
+    done,
+    page,
+    ready,
+    runs,
+    tools_added,
+    typed,
+    under_way,
+    written_once,
+)
+
+pytestmark = [needs_boot, pytest.mark.timeout(900)]
+
+SAMPLE = Path(__file__).parent.parent / "samples" / "stores" / "3a9ed97"
+A_SMALL_DISK = """
+systemctl stop agentic-loop ductile-gateway agentic-nats
+rm -r /var/lib/agentic /var/lib/agentic-nats/data
+mkdir /var/lib/agentic
+mount -t tmpfs -o size=10m,mode=0755 none /var/lib/agentic
+for place in agent gateway; do install -d -m 0700 /var/lib/agentic/$place /var/lib/agentic/$place/store; done
+"""
+OF_THE_FIRST_VERSION = """
+python3 - <<'END'
+import sqlite3
+for name, service in {"runs": "agent", "ledger": "gateway", "outbox": "gateway"}.items():
+    with sqlite3.connect(f"/var/lib/agentic/{service}/store/{name}.db") as database:
+        database.executescript(open(f"/srv/sample/{name}.sql").read())
+END
+chown -R agentic: /var/lib/agentic/agent
+chown -R agentic-gateway: /var/lib/agentic/gateway
+systemctl start agentic-nats
+"""
+FILLED = """
+for number in $(seq 200); do
+  goal=$(head -c 12000 /dev/urandom | od -An -tx1 | tr -d ' \\n')
+  code=$(curl -s -o /tmp/said -w '%{http_code}' -H "Authorization: Bearer $AGENTIC_TOKEN" \\
+    -H 'Content-Type: application/json' -d "{\\"goal\\": \\"$goal\\"}" http://127.0.0.1:8700/v1/wake)
+  [ "$code" = 202 ] || break
+done
+cat /tmp/said
+"""
+LOST = """
+systemctl disable --now agentic-loop ductile-gateway agentic-nats
+systemctl kill --signal KILL --kill-whom all ductile-gateway || true
+umount --lazy /var/lib/agentic
+rm -rf /var/lib/agentic* /etc/agentic* /etc/systemd/system/agentic* /etc/sysusers.d/agentic.conf /opt/agentic/plugins
+rm /etc/systemd/system/ductile-gateway.service
+for user in agentic agentic-gateway agentic-nats; do userdel $user; done
+groupdel agentic-settings
+useradd --system somebody-else
+"""
+"""Whoever is made next has another number, as on another machine."""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    with booted(tmp_path_factory.mktemp("machine")) as bare:
+        bare.say(typed("Under systemd"))
+        tools_added(bare)
+        yield bare
+
+
+def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(machine: Machine) -> None:
+    for file in SAMPLE.glob("*.sql"):
+        machine.put(file, "/srv/sample")
+    machine.say(A_SMALL_DISK)
+    machine.say(OF_THE_FIRST_VERSION)
+    _, *all_but_the_backup = typed("A new version of one agent").replace("agentic doctor", "").splitlines()
+    machine.say(AS_ROOT + "\n".join(all_but_the_backup))  # which an earlier version has none of
+    ready(machine)
+    wakes = {run["wake_id"]: run["status"] for run in runs(machine)}
+    assert (wakes["w-done"], wakes["w-cancelled"], wakes["w-slowly"]) == ("done", "cancelled", "escalated")
+    done(machine, "under the new version")
+
+    page(machine, "Keep", 0)
+    machine.say("sed -i 's/keep_runs:.*/keep_runs: {done_days: 0.00001}/' /etc/agentic/agentic.yaml")
+    machine.say("systemctl restart agentic-loop")
+    ready(machine)
+    assert "Free space" in machine.say(f"{AS_ROOT}{FILLED}") or "make room" in machine.say("cat /tmp/said")
+    page(machine, "A full disk")
+    assert "w-done" not in {run["wake_id"] for run in runs(machine)}
+
+    under_way(machine, seconds=300)
+    page(machine, "Back up and restore", 0, 1)
+    before = {run["run_id"] for run in runs(machine)}
+    machine.say(LOST)
+    said = page_of_a_new_machine(machine)
+    assert "in doubt" in said or "under way" in said
+    assert {run["run_id"] for run in runs(machine)} == before
+    comes_to(machine, "escalated")
+    machine.say("rm /srv/diary/page")
+    page(machine, "A write in doubt")
+    comes_to(machine, "done")
+    written_once(machine)
+    done(machine, "life goes on")
+
+
+def page_of_a_new_machine(machine: Machine) -> str:
+    elsewhere = typed("Everything is lost")
+    said = machine.say(f"umask 022\n{elsewhere}")
+    ready(machine)
+    return said

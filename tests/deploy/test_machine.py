@@ -188,7 +188,7 @@ def dead_letter(machine: Machine) -> int:
 
 
 def test_a_write_in_doubt_is_answered_for_by_a_person(machine: Machine) -> None:
-    under_way(machine, seconds=60)
+    under_way(machine, seconds=40)
     machine.say("systemctl kill --signal KILL --kill-whom all ductile-gateway")
     comes_to(machine, "escalated")
     assert "in doubt" in page(machine, "A write in doubt")

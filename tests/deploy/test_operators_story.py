@@ -92,7 +92,7 @@ def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(m
     page(machine, "A full disk")
     assert "w-done" not in {run["wake_id"] for run in runs(machine)}
 
-    under_way(machine, seconds=60)
+    under_way(machine, seconds=40)
     page(machine, "Back up and restore", 0, 1)
     before = {run["run_id"] for run in runs(machine)}
     machine.say(LOST)

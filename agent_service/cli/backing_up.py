@@ -10,7 +10,8 @@ import asyncio
 import json
 import sqlite3
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from agent_service import settings
 from agent_service.cli import configuration
-from agent_service.cli.records import bus_at_hand
+from agent_service.cli.records import bus_at_hand, records
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
 from groundwork.backup.archive import Archive, place_of
@@ -35,10 +36,6 @@ from schemas import subjects
 AGENT, GATEWAY, ARTIFACTS = "agent", "gateway", "artifacts"
 BESIDE = (ID_FILE, "progress.wanted")
 """What lies beside the database, and goes with it."""
-SHARED = (
-    f"the runs are in the stream {subjects.STREAM_RUNS}, which NATS backs up by itself: `nats stream backup`, as "
-    "docs/OPERATIONS.md says; or bring them into one file first, with `agentic migrate --from jetstream --to sqlite`"
-)
 _COUNTED = "SELECT count(*), coalesce(sum(status IN ('queued', 'running', 'paused')), 0) FROM runs"
 
 
@@ -86,13 +83,13 @@ async def backup(config: Path | None, order: Order) -> BackedUp:
     """Raises Misconfigured for a store that cannot be backed up, or a file that is no backup, and TryAgain."""
     path = configuration.nearby(config)
     loaded, file = settings.load(path), place_of(order.place)
-    if loaded.shared:
-        raise Misconfigured(SHARED)
-    if not (loaded.store / FILE).is_file():
+    if not (loaded.shared or (loaded.store / FILE).is_file()):
         raise Misconfigured(f"there is no database {loaded.store / FILE}: name the configuration of its agent")
     ring, at = _ring(loaded), datetime.now(UTC)
     name = f"{at:%Y%m%dT%H%M%S}Z"
-    parts = {AGENT: await asyncio.to_thread(_back_up_runs, file, name, loaded, ring, with_keys=order.with_keys)}
+    keys = loaded.keys_path() if order.with_keys else None
+    async with _folder_of_runs(path, loaded) as folder:
+        parts = {AGENT: await asyncio.to_thread(_back_up_runs, file, name, folder, ring, keys)}
     told = await _of_gateway(path, file, name, with_keys=order.with_keys)
     left_out = {GATEWAY: told["left_out"]} if told["left_out"] else {}
     try:
@@ -123,18 +120,28 @@ def _ring(loaded: AgentSettings) -> KeyRing:
     return KeyRing.open(loaded.keys_path())
 
 
-def _back_up_runs(file: Path, name: str, loaded: AgentSettings, ring: KeyRing, *, with_keys: bool) -> tuple[Part, int]:
+@asynccontextmanager
+async def _folder_of_runs(config: Path | None, loaded: AgentSettings) -> AsyncIterator[Path]:
+    """Where their database is: of a store that several share, a copy of what is in the stream now."""
+    if not loaded.shared:
+        yield loaded.store
+        return
+    async with records(config) as kept:
+        yield kept.database.path.parent
+
+
+def _back_up_runs(file: Path, name: str, folder: Path, ring: KeyRing, keys: Path | None) -> tuple[Part, int]:
     at = datetime.now(UTC).isoformat()
-    with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(loaded.store / FILE, file) as copy:
+    with Archive.to_write(file, with_keys=keys is not None) as archive, snapshot(folder / FILE, file) as copy:
         kept = [archive.keep(FILE, pieces(copy))]
-        kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := loaded.store / part).exists()]
-        if with_keys:
-            kept.append(archive.keep(KEYS, pieces(loaded.keys_path())))
+        kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := folder / part).exists()]
+        if keys:
+            kept.append(archive.keep(KEYS, pieces(keys)))
         part = Part(
             part=AGENT,
             at=at,
             program=installed_version(),
-            store=known_id(loaded.store),
+            store=known_id(folder),
             files=tuple(kept),
             about=_counted(copy),
         )

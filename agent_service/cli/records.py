@@ -33,6 +33,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.slots import claimed
+from groundwork.sqlite.file import SqliteFile
 
 CONNECT_WITHIN_S = 5.0
 LOOKING = "looking"
@@ -47,6 +48,7 @@ class Records:
     config: Path | None
     settings: AgentSettings
     ring: KeyRing | None
+    database: SqliteFile
     store: SqliteStore
     workspace: Workspace
     shared: Copied | None = None
@@ -82,7 +84,15 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
         database = shared.database if shared else await opened.enter_async_context(open_for_reading(loaded.store))
         store, workspace = SqliteStore(database), Workspace(loaded.workspaces)
         ring = KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None
-        yield Records(config=config, settings=loaded, ring=ring, store=store, workspace=workspace, shared=shared)
+        yield Records(
+            config=config,
+            settings=loaded,
+            ring=ring,
+            database=database,
+            store=store,
+            workspace=workspace,
+            shared=shared,
+        )
 
 
 @asynccontextmanager

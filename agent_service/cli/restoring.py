@@ -42,8 +42,9 @@ from schemas import subjects
 from schemas.halt import Halt
 
 SHARED = (
-    "agent.store is `jetstream`: name the folder of a store (agent.store: .agentic/agent), restore into that, and then "
-    "move the runs with `agentic migrate --from sqlite --to jetstream`"
+    "agent.store is `jetstream`, and runs are restored into a store of one agent first: name the folder of one "
+    "(agent.store: .agentic/agent), restore into that, and then move the runs with `agentic migrate --from sqlite --to "
+    "jetstream`"
 )
 OPEN = frozenset(set(Status) - FINAL)
 MANY = 1_000_000

@@ -88,3 +88,19 @@ async def test_the_doctor_looks_at_the_streams_of_several(config: Path) -> None:
     checks = await found(config)
     assert checks["streams"].mark == "ok", checks["streams"]
     assert (checks["cache"].mark, "database" in checks) == ("ok", False)
+
+
+def test_it_is_backed_up_as_it_is_in_the_stream_and_restored_for_one_agent(config: Path, tmp_path: Path) -> None:
+    place = tmp_path / "it.backup"
+    made = agentic("backup", place, "--config", config, "--json")
+    assert (made.code, made.document["about"]["agent"]["runs"]) == (0, MANY), made
+    settings = json.loads(config.read_text())
+    settings["agent"]["store"] = str(tmp_path / "one")
+    one = tmp_path / "one.yaml"
+    one.write_text(json.dumps(settings))
+    refused = agentic("restore", place, "--config", config)
+    assert (refused.code, "agentic migrate" in refused.err) == (78, True)
+    told = agentic("restore", place, "--config", one, "--json")
+    assert (told.code, told.document["runs"], told.document["flawed"]) == (0, MANY, {}), told
+    verdict = agentic("verify", "--all", "--config", one, "--json")
+    assert (verdict.document["runs"], {flaw["place"] for flaw in verdict.document["flaws"]}) == (MANY, set()), verdict

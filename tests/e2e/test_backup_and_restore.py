@@ -176,3 +176,19 @@ async def test_what_was_changed_in_a_backup_is_not_restored_and_nothing_is_left_
         new.gateway.start()
         new.agent.start()
         await until(lambda: "go-on" in agentic("runs", "--url", new.url).err + new.agent.log.read_text(), within_s=30)
+
+
+async def test_a_move_leaves_nothing_in_doubt_for_nothing_was_done_since(tmp_path: Path) -> None:
+    place = tmp_path / "agentic.backup"
+    async with machine(tmp_path / "old", script(tmp_path, thinks_s=600)) as old:
+        await old.begin()
+        thinks = await old.wake("thinks")
+        await old.waits_for(thinks, "model")
+        old.lose()
+        await backed_up(old, place, "--with-keys")
+    async with machine(tmp_path / "new", script(tmp_path)) as new:
+        told = await restored(new, place, "--moved")
+        assert (told["moved"], set(told["under_way"])) == (True, {thinks})
+        await new.begin()
+        await new.comes_to(thinks, "done")
+    assert lines(tmp_path / "thinks") == 1

@@ -23,7 +23,12 @@ from tests.kit import nats_cli
 from tests.kit.bus import server_with
 from tests.kit.pages import PAGES, ROOT, Block, blocks, play, written
 
-BUS, README, SCRIPTS = ROOT / "docs" / "BUS.md", ROOT / "README.md", ROOT / "docs" / "SCRIPTS.md"
+API, BUS, README, SCRIPTS = (
+    ROOT / "docs" / "API.md",
+    ROOT / "docs" / "BUS.md",
+    ROOT / "README.md",
+    ROOT / "docs" / "SCRIPTS.md",
+)
 CONTINUATIONS, TRACING = ROOT / "docs" / "CONTINUATIONS.md", ROOT / "docs" / "TRACING.md"
 EVALUATION, TOOLS = ROOT / "docs" / "EVALUATION.md", ROOT / "docs" / "TOOLS.md"
 FIVE_MINUTES, OWN_SERVER = "The next five minutes", "With your own NATS server"
@@ -99,7 +104,9 @@ def test_every_block_of_a_page_says_what_it_is() -> None:
 def test_every_command_in_a_page_is_played_or_needs_what_no_test_has() -> None:
     sections = {(block.page, block.heading) for block in SHELL if block.is_run_here}
     sections -= {(block.page, block.heading) for block in NATS_TOOLS}
-    others = {section for section in sections if section[0] not in (BUS, CONTINUATIONS, EVALUATION, SCRIPTS, TOOLS)}
+    others = {
+        section for section in sections if section[0] not in (API, BUS, CONTINUATIONS, EVALUATION, SCRIPTS, TOOLS)
+    }
     assert others == {(README, FIVE_MINUTES), (README, OWN_SERVER), (README, OWN_TOOL)}
 
 
@@ -166,6 +173,40 @@ async def test_the_nats_tools_print_what_the_page_on_tracing_shows_of_them(check
     lines = {_skeleton(line) for line in said.splitlines()}
     shown = [line for block in NATS_TOOLS if block.language == "text" for line in block.text.splitlines()]
     assert [line for line in shown if _skeleton(line) not in lines] == []
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="no curl: your package manager has it")
+async def test_the_page_on_the_api_holds_call_by_call(checkout: Path) -> None:
+    options = DevOptions(folder=checkout / ".agentic", script=the_waiting_script(checkout), sync_interval="1s")
+    async with stack(options) as made:
+        said = await asyncio.to_thread(play, played(API), checkout, a_shell(checkout, AGENTIC_URL=made.url))
+    for fact in (
+        '"status":"done"',
+        '"path":"plan.md"',
+        "# Plan",
+        "id: 4\nevent: ",
+        '"next_after":5',
+        '"next_cursor":null',
+    ):
+        assert fact in said
+    for fact in ('"signal_id":', '"status":"cancelled"', '"field":"constraints.max_step"', '"code":"invalid"'):
+        assert fact in said
+
+
+def the_waiting_script(cwd: Path) -> Path:
+    """What the demo does, but that a goal which begins with `wait` waits."""
+    frame = "frame: {goal_statement: $goal, definition_of_done: [It is said., It is heard., It is looked at.]}"
+    done = "[{item: d1, evidence: step:1}, {item: d2, evidence: step:1}, {item: d3, evidence: step:1}]"
+    (cwd / "waiting.yaml").write_text(
+        f"""name: waiting
+rules:
+  - {{phase: frame, when: {{goal: "^wait"}}, wait_s: 60, {frame}}}
+  - {{phase: frame, {frame}}}
+  - {{phase: plan, plan: {{action: {{tool: echo, command: handle, arguments: {{message: $goal}}}}}}}}
+  - {{phase: reflect, reflect: {{verdict: done, summary: It is done., met: {done}}}}}
+"""
+    )
+    return cwd / "waiting.yaml"
 
 
 def _skeleton(line: str) -> str:

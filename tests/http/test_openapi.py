@@ -10,8 +10,9 @@ import pytest
 
 from agent_service.api import requests
 from agent_service.api.openapi import EXAMPLES, TAKEN, Json, Tag
-from agent_service.api.problems import MEDIA_TYPE
+from agent_service.api.problems import CODES, MEDIA_TYPE
 from tests.http.house import House
+from tests.kit.pages import ROOT
 
 UNLISTED = ("/", "/page/{path:path}", "/docs", "/openapi.json")
 """For people in a browser, and the document itself."""
@@ -124,3 +125,12 @@ def test_every_body_that_is_shown_is_taken() -> None:
     for name, model in of.items():
         for body in shown[name]["sent"].values():
             requests.read(models[model], json.dumps(body).encode())
+
+
+async def test_the_page_on_the_api_has_every_call_with_its_scope_and_every_code(document: Json) -> None:
+    page = (ROOT / "docs" / "API.md").read_text()
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            scope = f"`{call['security'][0]['token'][0]}`" if call["security"] else ""
+            assert f"| `{method.upper()} {path}` | {scope}".rstrip() in page
+    assert [code for code in CODES if f"`{code}`" not in page] == []

@@ -27,6 +27,15 @@ LOCKED = ("install", "--quiet", "--disable-pip-version-check", "--require-hashes
 READY_WITHIN_S = 60
 WHERE = "import agent_service, sys; sys.exit(not agent_service.__file__.startswith(sys.prefix))"
 
+EXAMPLE = "repository-chore"
+CLIENT = """
+import sys
+from agentic_client import Client
+with Client(sys.argv[1]) as agent:
+    run = agent.run("show me how this works", timeout_s=60)
+    sys.exit(not run.done or not agent.read(run, "plan.md"))
+"""
+
 
 class Installed:
     """A clean environment that the wheel is installed in, and an empty folder to work in."""
@@ -50,11 +59,12 @@ class Installed:
         subprocess.run([self.bin / command[0], *command[1:]], cwd=self.folder, env=self.environment, check=True)
 
     @contextmanager
-    def everything_running(self) -> Iterator[str]:
-        """`agentic dev`, as long as it is needed: where its API is. It has to end by itself when it is asked to."""
+    def everything_running(self, where: str = ".") -> Iterator[str]:
+        """`agentic dev` in a folder, as long as it is needed: where its API is. It has to end when it is asked to."""
         command = [str(self.bin / "agentic"), "dev", "--http-port", "0", "--json"]
         told("agentic dev --http-port 0 --json")
-        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE) as process:
+        folder = self.folder / where
+        with subprocess.Popen(command, cwd=folder, env=self.environment, stdout=subprocess.PIPE) as process:
             assert process.stdout
             try:
                 yield str(json.loads(process.stdout.readline())["url"])
@@ -116,6 +126,10 @@ def main() -> None:
         installed.run("agentic", "eval", "--scenario", "feed-summary")
         with installed.everything_running() as url:
             installed.run("agentic", "run", "--url", url, "show me how this works")
+            installed.run("python", "-I", "-c", CLIENT, url)
+        installed.run("agentic", "example", EXAMPLE)
+        with installed.everything_running(EXAMPLE) as url:
+            installed.run("agentic", "run", "--url", url, "Tidy the repository")
         told("all of it works as it is installed")
 
 

@@ -236,4 +236,4 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     http = create_app(desk, agent.paper.files, ready, agent.settings, member=member, **told)
     measured = Measured(http, request_durations(agent.metrics.instruments))
     group.create_task(serve_http(measured, listener, finish=False), name="http")
-    await serve_reading(service, desk, agent.paper.files, fresh)
+    await serve_reading(service, desk, agent.paper.files, asked.tools, fresh)

@@ -18,8 +18,10 @@ from agentic_client.errors import Unreachable as Unreachable
 from agentic_client.synchronous import Client as Client
 from agentic_client.views import Accepted as Accepted
 from agentic_client.views import Asks as Asks
+from agentic_client.views import Command as Command
 from agentic_client.views import Event as Event
 from agentic_client.views import File as File
 from agentic_client.views import Run as Run
 from agentic_client.views import RunLine as RunLine
 from agentic_client.views import RunPage as RunPage
+from agentic_client.views import Tool as Tool

@@ -14,7 +14,7 @@ from agentic_client.calls import Answer, Order, Ruling, Which, Wishes, address_o
 from agentic_client.errors import AgenticError, Broken, Conflict, StillRunning, TryAgain
 from agentic_client.over_http import OverHttp
 from agentic_client.transport import Json, Transport
-from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status
+from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool
 
 PATIENCE_S = 60.0
 LONGEST_WAIT_S = 30.0
@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
 T = TypeVar("T")
-M = TypeVar("M", Accepted, Event, File, Run, RunPage)
+M = TypeVar("M", Accepted, Event, File, Run, RunPage, Tool)
 
 
 class AsyncClient:
@@ -142,6 +142,16 @@ class AsyncClient:
         `outcome` is for a write in doubt: it `ran`, it `did_not_run`, or the run may `look`. Returns its status.
         """
         return await self._say(run, "answer", body_of(None, more) | ({"answer": answer} if answer is not None else {}))
+
+    async def say(self, run: Which, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
+        """Tell the run something that it did not ask for: it counts with its next decision. Returns its status."""
+        said = {"kind": "message", "message": message, "signal_id": signal_id, "by": by}
+        return await self._say(run, "signal", {name: value for name, value in said.items() if value is not None})
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """What runs may use now, by name."""
+        listed = await self._patiently(self._transport.tools)
+        return tuple(_read(Tool, one) for one in listed["tools"])
 
     async def cancel(self, run: Which, *, reason: str | None = None) -> Status:
         """End the run now. Repeating it changes nothing; one that has ended otherwise is a Conflict."""

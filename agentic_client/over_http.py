@@ -17,7 +17,7 @@ STREAM_SILENT_AT_MOST_S = 60.0
 """Of an event stream, which says something every few seconds."""
 EVENTS = "text/event-stream"
 LAST_EVENT_ID = "Last-Event-ID"
-_PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers"}
+_PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers", "signal": "signals"}
 
 
 class OverHttp:
@@ -57,6 +57,9 @@ class OverHttp:
             async for line in answer.aiter_lines():
                 if line.startswith("data:"):
                     yield json.loads(line.removeprefix("data:"))
+
+    async def tools(self) -> Json:
+        return await self._json("GET", "/v1/tools")
 
     async def files(self, run_id: str) -> Json:
         return await self._json("GET", _run(run_id, "workspace"))

@@ -59,6 +59,9 @@ class OverNats:
                     return
                 await asyncio.sleep(LOOK_AGAIN_S)
 
+    async def tools(self) -> Json:
+        return await self._ask("tools", {})
+
     async def files(self, run_id: str) -> Json:
         return await self._ask("files", {"run_id": run_id})
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from agentic_client.asynchronous import PATIENCE_S, AsyncClient
 from agentic_client.calls import Answer, Order, Ruling, Which, Wishes
-from agentic_client.views import Accepted, Event, File, Run, RunPage, Status
+from agentic_client.views import Accepted, Event, File, Run, RunPage, Status, Tool
 
 T = TypeVar("T")
 
@@ -101,6 +101,14 @@ class Client:
     def answer(self, run: Which, answer: str | None = None, **more: Unpack[Answer]) -> Status:
         """Answer its question, or its escalation, which sets it going again, with a higher budget if given."""
         return self._done(self._client.answer(run, answer, **more))
+
+    def say(self, run: Which, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:
+        """Tell the run something that it did not ask for: it counts with its next decision. Returns its status."""
+        return self._done(self._client.say(run, message, signal_id=signal_id, by=by))
+
+    def tools(self) -> tuple[Tool, ...]:
+        """What runs may use now, by name."""
+        return self._done(self._client.tools())
 
     def cancel(self, run: Which, *, reason: str | None = None) -> Status:
         """End the run now. Repeating it changes nothing; one that has ended otherwise is a Conflict."""

@@ -20,10 +20,12 @@ class Transport(Protocol):
     async def runs(self, filters: Filters) -> Json: ...
 
     async def say(self, run_id: str, what: str, body: Json) -> Json:
-        """`what` is `cancel`, `approve` or `answer`."""
+        """`what` is `cancel`, `approve`, `answer` or `signal`."""
 
     def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
         """Those after entry `after` as they come, until the run has ended. Raises Unreachable when it breaks off."""
+
+    async def tools(self) -> Json: ...
 
     async def files(self, run_id: str) -> Json: ...
 

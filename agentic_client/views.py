@@ -155,3 +155,21 @@ class File(_Told):
     path: str
     size: int
     sha256: str | None
+
+
+class Command(_Told):
+    """A command of a tool: `tier` is `read` or `write`, `input_schema` a JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    tier: str
+    input_schema: dict[str, Any]
+
+
+class Tool(_Told):
+    """A tool that runs may use. `present`: whether who offers it answers now."""
+
+    name: str
+    description: str
+    present: bool
+    commands: tuple[Command, ...]

@@ -1,4 +1,4 @@
-"""What can be read over the bus beyond where a run stands: lists of runs, journals and files, as over HTTP.
+"""What can be read over the bus beyond where a run stands: lists of runs, journals, files and tools, as over HTTP.
 
 An answer is one message, which a server may bound at 1 MiB: of a journal as many entries are told as fit, and a file
 comes in pieces. For operators alone: a journal holds all that a run was told, and what its tools answered.
@@ -18,6 +18,7 @@ from agent_service.api.freshness import Fresh, at_once
 from agent_service.api.micro_service import Endpoint, StatusCall, add, answering
 from agent_service.api.refusals import Refusal
 from agent_service.api.run_calls import FileList, PageQuery, StretchQuery, file_of, listed
+from agent_service.api.tools import ToolCalls, ToolsView
 from agent_service.core.waiting import Status
 from agent_service.telling.folder.run_files import RunFiles
 from schemas.fields import Id
@@ -48,6 +49,10 @@ class FilesCall(StatusCall):
     """Which files has the run?"""
 
 
+class ToolsCall(BaseModel):
+    """Which tools may runs use?"""
+
+
 class FileCall(BaseModel):
     """A piece of one of its files, from byte `offset` on."""
 
@@ -64,10 +69,22 @@ class FilePiece(BaseModel):
 
 
 async def serve_reading(
-    service: Service, desk: Desk, files: RunFiles, fresh: Fresh = at_once, *, most_bytes: int = MOST_BYTES
+    service: Service,
+    desk: Desk,
+    files: RunFiles,
+    tools: ToolCalls,
+    fresh: Fresh = at_once,
+    *,
+    most_bytes: int = MOST_BYTES,
 ) -> None:
     """Answer these, too. `fresh` is waited for before anything is shown."""
-    for endpoint in _endpoints(desk, files, fresh, most_bytes):
+
+    async def list_tools(request: Request) -> ToolsView:
+        requests.read(ToolsCall, request.data)
+        return await tools.list_tools()
+
+    of_tools = Endpoint(name="tools", asked=ToolsCall, answered=ToolsView, handler=answering(list_tools))
+    for endpoint in (*_endpoints(desk, files, fresh, most_bytes), of_tools):
         await add(service, endpoint)
 
 

@@ -27,6 +27,7 @@ from agent_service.api.requests import (
     CancelRequest,
     Nothing,
     SignalAnswer,
+    SignalRequest,
     StopRequest,
     WakeAnswer,
     WakeRequest,
@@ -45,7 +46,7 @@ from schemas.signing import AgentKeys, KeysWanted
 log = logging.getLogger(__name__)
 
 
-CONTROL = frozenset({"cancel", "approve", "answer", "stop-all", "go-on"})
+CONTROL = frozenset({"cancel", "approve", "answer", "signal", "stop-all", "go-on"})
 """Who asks these changes what runs do."""
 
 
@@ -81,6 +82,12 @@ class ApproveCall(ApprovalRequest):
 
 class AnswerCall(AnswerRequest):
     """Answer the question of the run, or its escalation."""
+
+    run_id: Id
+
+
+class SignalCall(SignalRequest):
+    """Say anything to the run."""
 
     run_id: Id
 
@@ -144,6 +151,10 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
         call = requests.read(AnswerCall, request.data)
         return await desk.signal(call.run_id, call, by=asker(request))
 
+    async def signal(request: Request) -> BaseModel:
+        call = requests.read(SignalCall, request.data)
+        return await desk.signal(call.run_id, call, by=asker(request))
+
     return (
         Endpoint(name="wake", asked=WakeRequest, answered=WakeAnswer, handler=answering(wake)),
         Endpoint(name="status", asked=StandingCall, answered=RunView, handler=answering(status)),
@@ -151,6 +162,7 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
         Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=answering(cancel)),
         Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=answering(approve)),
         Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=answering(answer)),
+        Endpoint(name="signal", asked=SignalCall, answered=SignalAnswer, handler=answering(signal)),
     )
 
 

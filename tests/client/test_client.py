@@ -107,6 +107,22 @@ async def test_a_run_is_cancelled_once_and_asks_for_nothing_more(url: str) -> No
             await client.approve(run)
 
 
+async def test_a_run_is_told_what_it_did_not_ask_for(url: str) -> None:
+    async with AsyncClient(url) as client:
+        run = await client.wake("slowly be told something")
+        assert await client.say(run, "in French", signal_id="s-1", by="ann") in ("queued", "running")
+        await client.say(run, "in French", signal_id="s-1", by="ann")
+        heard = [event async for event in client.events(run) if event.kind == "SignalReceived"]
+    assert [event.event["signal"]["message"] for event in heard] == ["in French"]
+
+
+async def test_the_tools_of_runs_are_listed_with_what_they_take(url: str) -> None:
+    async with AsyncClient(url) as client:
+        tools = {tool.name: tool for tool in await client.tools()}
+    assert tools["echo"].present
+    assert tools["echo"].commands[0].input_schema["type"] == "object"
+
+
 async def test_a_question_is_answered(url: str) -> None:
     async with AsyncClient(url) as client:
         run = await client.run("ask which")

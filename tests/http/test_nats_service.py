@@ -24,8 +24,8 @@ from tests.http.house import House
 from tests.http.waiting_runs import with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 
-ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer", "keys", "stop-all", "go-on")
-WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, _, STOP_ALL, _ = (
+ENDPOINTS = ("wake", "status", "callback", "cancel", "approve", "answer", "signal", "keys", "stop-all", "go-on")
+WAKE, STATUS, CALLBACK, CANCEL, APPROVE, ANSWER, _, _, STOP_ALL, _ = (
     f"{subjects.SERVICE_AGENT}.{name}" for name in ENDPOINTS
 )
 

@@ -24,7 +24,9 @@ async def caller(
 ) -> AsyncIterator[Client]:
     """Somebody on the bus, while the service answers there; its answers may be bounded to so many bytes."""
     service = await serve_on_bus(link, house.desk, house.signing, house.switch)
-    await serve_reading(service, house.desk, house.files, most_bytes=getattr(request, "param", MOST_BYTES))
+    await serve_reading(
+        service, house.desk, house.files, house.operations.tools, most_bytes=getattr(request, "param", MOST_BYTES)
+    )
     caller = await nats.connect(nats_server.url)
     yield caller
     await caller.close()

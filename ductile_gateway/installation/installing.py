@@ -7,7 +7,7 @@ takes before is one that it takes afterwards.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from ductile_gateway.installation.program import DuctileProgram
 from ductile_gateway.installation.record import KeptFile, Record
 from ductile_gateway.installation.wishes import Wishes
 from groundwork.service.errors import Misconfigured
+
+SETTINGS_BEGIN = b"# The agent and its gateway beside the Ductile in "
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,11 @@ def removal(found: Found) -> Proposal:
     before = record.read(found)
     if before is None:
         raise Misconfigured(f"nothing was installed in {found.folder}: there is no {record.place(found)}")
+    if stranger := next(_strangers(found, before), None):
+        raise Misconfigured(
+            f"{record.place(found)} names {stranger}, which no installation writes: somebody else has changed it. "
+            "Take out by hand what docs/DUCTILE.md names"
+        )
     if user := next(found.uses_of_ours(), None):
         raise Misconfigured(f"{user}, and Ductile would not start without it: change that first")
     kept = _changed_since(before)
@@ -93,6 +100,20 @@ def removal(found: Found) -> Proposal:
     place = record.place(found)
     note = Change(path=place, before=place.read_bytes(), after=None, secret=True)
     return Proposal(found, [*edits, *gone, note], [path for path in kept if path.exists()], before.agents_folder)
+
+
+def _strangers(found: Found, before: Record) -> Iterator[Path]:
+    """What is neither in Ductile's folder nor one of the agent's files: whoever may write the record is not to choose
+    what somebody with more rights removes."""
+    ductiles = [item.path for item in before.items] + [*before.made]
+    ductiles += [file.path for file in before.files if not file.at_agent]
+    for path in map(Path.resolve, ductiles):
+        if not path.is_relative_to(found.folder.resolve()) and path not in found.files:
+            yield path
+    for file in (file for file in before.files if file.at_agent and _digest(file.path) == file.sha256):
+        is_secret = file.path.resolve().parent.parts[-2:] == (".agentic", "secrets")
+        if not is_secret and not file.path.read_bytes().startswith(SETTINGS_BEGIN):
+            yield file.path
 
 
 def _changed_since(before: Record) -> list[Path]:

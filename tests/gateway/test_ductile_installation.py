@@ -1,5 +1,6 @@
 """Agents are added to a Ductile that is there, and taken out again, by files alone: its program is a stand-in."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,19 @@ def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(duct
     removal(find(ductile)).carry_out(None)
     assert page.read_text().endswith("# my own\n")
     assert (ductile / "config.yaml").read_text() == CONFIG
+
+
+@pytest.mark.parametrize("at_agent", [True, False])
+def test_a_record_that_names_files_of_others_removes_none(ductile: Path, at_agent: bool) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    other, place = ductile.parent / "other", ductile / "agentic" / "installed.json"
+    other.write_text("of somebody else")
+    noted = json.loads(place.read_text())
+    digest = hashlib.sha256(other.read_bytes()).hexdigest()
+    noted["files"].append({"path": str(other), "sha256": digest, "at_agent": at_agent})
+    place.write_text(json.dumps(noted))
+    with pytest.raises(Misconfigured, match=f"names {other}, which no installation writes"):
+        removal(find(ductile))
 
 
 def test_what_ductile_would_not_start_with_is_taken_back(ductile: Path) -> None:

@@ -50,7 +50,9 @@ class Machine:
     def say(self, script: str, *, within_s: float = WITHIN_S) -> str:
         """The same, of what has to end well."""
         done = self.run(f"set -eu -o pipefail\n{script}", within_s=within_s)
-        assert done.returncode == 0, f"{script}\n{done.stdout[-4000:]}"
+        if done.returncode:
+            noted = self.run("journalctl --no-pager --lines 40").stdout
+            raise AssertionError(f"{script}\n{done.stdout[-4000:]}\n{noted}")
         return done.stdout
 
     def put(self, source: Path, folder: str) -> None:

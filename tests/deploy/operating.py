@@ -56,6 +56,7 @@ def done(machine: Machine, goal: str) -> None:
 
 def under_way(machine: Machine, *, seconds: int = 10) -> None:
     """A run whose tool has begun to write."""
+    ready(machine)
     machine.say(
         f"rm -f /srv/diary/page\n{AS_ROOT} agentic wake 'nap {seconds} /srv/diary/page'\n"
         "for _ in $(seq 100); do test -e /srv/diary/page && exit 0; sleep 0.1; done; exit 1"
@@ -64,10 +65,10 @@ def under_way(machine: Machine, *, seconds: int = 10) -> None:
 
 def written_once(machine: Machine) -> None:
     """The run that was under way has ended well."""
+    ready(machine)
     machine.say(f"{AS_ROOT} agentic show last --watch")
     begun, ended = machine.say("cat /srv/diary/page").splitlines()
     assert begun.split() == [ended.split()[0], "begins"], "once, by the same call"
-    ready(machine)
 
 
 def runs(machine: Machine) -> list[dict[str, Any]]:

@@ -205,7 +205,7 @@ def test_a_bus_that_was_lost_is_made_anew_and_a_write_under_way_is_not_repeated(
 
 def test_a_paper_trail_is_written_anew(machine: Machine) -> None:
     done(machine, "on paper")
-    machine.say("cd /var/lib/agentic/agent/workspaces; echo changed >> $(ls -t | head -1)/plan.md")
+    machine.say(f"echo changed >> /var/lib/agentic/agent/workspaces/{runs(machine)[0]['run_id']}/plan.md")
     assert "✗" not in page(machine, "Replay")
     assert machine.say("find /var/lib/agentic/agent/workspaces -user root") == ""
 

@@ -20,7 +20,7 @@ class Other:
     process: asyncio.subprocess.Process
     log: Path
 
-    async def ready(self, *, within_s: float = 20.0) -> str:
+    async def ready(self, *, within_s: float = 60.0) -> str:
         """Where its API answers, once it is ready; empty for a gateway."""
         await until(lambda: bool(_said(self.log, "ready")), within_s=within_s)
         return str(_said(self.log, "ready")[-1].get("http", ""))

@@ -27,6 +27,8 @@ from groundwork.sqlite.errors import storage_error
 T = TypeVar("T", Part, Whole)
 
 BLOCK = 64 * 1024
+LONGEST_TEXT = 1 << 30
+"""Bytes of what is told of a part, some 70 of them for each of its blocks."""
 NAME = "agentic.backup"
 """Of the file, where only a folder is named."""
 PURPOSE = "backup"
@@ -111,7 +113,7 @@ class Archive:
         """Its blocks. Raises Misconfigured where one is not what it was."""
         for block in file.blocks:
             rows = self._connection.execute("SELECT content FROM blocks WHERE hash = ?", (bytes.fromhex(block),))
-            found = next((_inflated(content) for (content,) in rows), b"")
+            found = next((_inflated(content, BLOCK) for (content,) in rows), b"")
             if hashlib.sha256(found).hexdigest() != block:
                 raise Misconfigured(f"{self.path} is damaged: {file.name} is not as it was backed up. Use another copy")
             yield found
@@ -270,8 +272,10 @@ def _explained(path: Path) -> Iterator[None]:
         raise Misconfigured(f"{error.filename or path} cannot be used: {error.strerror}") from error
 
 
-def _inflated(content: bytes) -> bytes:
-    """Nothing where it is damaged, which its hash shows."""
+def _inflated(content: bytes, most: int = LONGEST_TEXT) -> bytes:
+    """Nothing where it is damaged, which its hash shows, or more than `most` bytes, which no backup writes."""
+    inflating = zlib.decompressobj()
     with contextlib.suppress(zlib.error):
-        return zlib.decompress(content)
+        found = inflating.decompress(content, most + 1)
+        return found if inflating.eof and len(found) <= most else b""
     return b""

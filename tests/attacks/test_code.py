@@ -15,6 +15,8 @@ OURS = ("agent_service", "ductile_gateway", "groundwork", "schemas", "deploy/duc
 TWIN = ("tests/attacks/twins", "tests/attacks/plugins/rogue")
 SECRET = re.compile(r"(^|_)(signature|secret|password|mac|seal)$")
 UNPACKS = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "shelve", "pickle", "marshal"}
+HANDED_IN = {"agent_service/telling/export/file.py": {"zipfile", "zlib"}, "groundwork/backup/archive.py": {"zlib"}}
+"""Where files are unpacked that an operator names, each part within a bound: nothing of the bus, or of a plugin."""
 RUNS_TEXT = {"eval", "exec", "unpack_archive", "system"}
 
 
@@ -25,9 +27,13 @@ class Code:
     protected: bool
 
     def nodes(self) -> Iterator[ast.AST]:
+        for _, nodes in self.files():
+            yield from nodes
+
+    def files(self) -> Iterator[tuple[str, list[ast.AST]]]:
         for folder in OURS if self.protected else TWIN:
             for file in sorted((ROOT / folder).rglob("*.py")):
-                yield from ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+                yield str(file.relative_to(ROOT)), list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
 @pytest.fixture
@@ -59,9 +65,12 @@ async def test_a_digest_that_is_compared_until_it_differs(target: Code) -> list[
 
 @attack(11, 117)
 async def test_content_that_is_unpacked_or_revived(target: Code) -> list[str]:
-    imported = [alias.name for node in target.nodes() if isinstance(node, ast.Import) for alias in node.names]
-    imported += [node.module or "" for node in target.nodes() if isinstance(node, ast.ImportFrom)]
-    return sorted(UNPACKS & {name.partition(".")[0] for name in imported})
+    found = set[str]()
+    for file, nodes in target.files():
+        imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        found |= {name.partition(".")[0] for name in imported} & UNPACKS - HANDED_IN.get(file, set())
+    return sorted(found)
 
 
 @attack(51)

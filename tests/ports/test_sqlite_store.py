@@ -192,6 +192,8 @@ def test_no_statement_reads_or_sorts_more_than_it_needs(schema: sqlite3.Connecti
     by_age = ["SCAN json_each VIRTUAL TABLE INDEX 1:", "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"]  # of one instant
     read_whole |= {"ended": by_age, "sizes": by_age[:1], "behind": ["SCAN gone USING INDEX gone_behind"]}
     read_whole |= {"artifacts_behind": ["SCAN artifacts_gone USING INDEX artifacts_gone_behind"]}
+    read_whole |= {"imported": ["SCAN imported USING COVERING INDEX sqlite_autoindex_imported_1"]}  # once
+    read_whole |= {"artifacts": ["SCAN items USING INDEX items_of_run"]}  # to bring lost ones back
     of_members = ["SCAN json_each VIRTUAL TABLE INDEX 1:"]
     skipped = ["SCAN skipped"]
     read_whole |= {"due_of": of_members, "queued_of": of_members, "held_of": of_members}

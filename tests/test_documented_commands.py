@@ -211,7 +211,14 @@ rules:
 
 def _skeleton(line: str) -> str:
     """A line without what is otherwise each time: numbers, ids, times, sizes, and the width of a table."""
-    for of_the_day in (r"run_\w{26}", r"\b[0-9a-f]{16,32}\b", r"\b\w{22}\b", r"\b[A-Z][a-z]{2} (?=\d)", r"\bnever\b"):
+    for of_the_day in (
+        r"urn:uuid:[\w-]{36}",
+        r"run_\w{26}",
+        r"\b[0-9a-f]{16,32}\b",
+        r"\b\w{22}\b",
+        r"\b[A-Z][a-z]{2} (?=\d)",
+        r"\bnever\b",
+    ):
         line = re.sub(of_the_day, "0", line)
     return " ".join(re.sub(r"[\d.:-]*\d([µm]?s| [KM]?i?B)?", "0", line).split())
 

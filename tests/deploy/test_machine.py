@@ -210,6 +210,11 @@ def test_a_paper_trail_is_written_anew(machine: Machine) -> None:
     assert machine.say("find /var/lib/agentic/agent/workspaces -user root") == ""
 
 
+def test_a_run_leaves_as_a_file_that_proves_itself(machine: Machine) -> None:
+    done(machine, "to be shown")
+    assert "is as it was written" in page(machine, "One run as a file")
+
+
 def test_everything_is_stopped_and_goes_on(machine: Machine) -> None:
     stop, go_on = typed("Stopping everything").splitlines()
     machine.say(f"{AS_ROOT}{stop}")

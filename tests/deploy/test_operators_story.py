@@ -85,12 +85,11 @@ def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(m
     done(machine, "under the new version")
 
     page(machine, "Keep", 0)
-    machine.say("sed -i 's/keep_runs:.*/keep_runs: {done_days: 0.00001}/' /etc/agentic/agentic.yaml")
-    machine.say("systemctl restart agentic-loop")
-    ready(machine)
+    kept(machine, "{done_days: 0.00001, escalated_days: 0.00001}")
     assert "Free space" in machine.say(f"{AS_ROOT}{FILLED}") or "make room" in machine.say("cat /tmp/said")
     page(machine, "A full disk")
     assert "w-done" not in {run["wake_id"] for run in runs(machine)}
+    kept(machine, "{done_days: 90}")
 
     under_way(machine, seconds=40)
     page(machine, "Back up and restore", 0, 1)
@@ -105,6 +104,12 @@ def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(m
     comes_to(machine, "done")
     written_once(machine)
     done(machine, "life goes on")
+
+
+def kept(machine: Machine, rules: str) -> None:
+    """From now on runs are kept by these rules."""
+    machine.say(f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop")
+    ready(machine)
 
 
 def page_of_a_new_machine(machine: Machine) -> str:

@@ -108,7 +108,9 @@ def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(m
 
 def kept(machine: Machine, rules: str) -> None:
     """From now on runs are kept by these rules."""
-    machine.say(f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop")
+    machine.say(
+        f"sed -i 's/keep_runs:.*/keep_runs: {rules}/' /etc/agentic/agentic.yaml; systemctl restart agentic-loop"
+    )
     ready(machine)
 
 

@@ -87,6 +87,7 @@ def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(m
     page(machine, "Keep", 0)
     kept(machine, "{done_days: 0.00001, escalated_days: 0.00001}")
     assert "Free space" in machine.say(f"{AS_ROOT}{FILLED}") or "make room" in machine.say("cat /tmp/said")
+    machine.say("mount -o remount,size=14m /var/lib/agentic")  # as if something else had been moved away from there
     page(machine, "A full disk")
     assert "w-done" not in {run["wake_id"] for run in runs(machine)}
     kept(machine, "{done_days: 90}")

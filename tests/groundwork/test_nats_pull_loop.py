@@ -319,7 +319,8 @@ async def test_messages_beyond_the_slots_wait_and_are_given_back_by_stopping(
     seen.gate.set()
     async with consuming(link, seen, slots=5):
         await until_all_acknowledged(link)  # long before ack_wait
-    assert len(seen.finished) == 31
+    # One may come twice: the server reads pulls and acknowledgements each in its order, and two gave it back.
+    assert set(seen.finished) == {"before", *map(str, range(30))}
 
 
 async def test_stopping_lets_the_handlers_in_hand_finish_and_acknowledges_them(link: NatsLink, seen: Seen) -> None:

@@ -67,7 +67,8 @@ test-kubernetes: $(READY)
 MACHINE ?= /var/tmp/agentic-machine
 test-systemd: $(READY)
 	@sh tests/deploy/machine/make.sh $(MACHINE) || echo "No machine could be made: what needs one is skipped." >&2
-	BOOTS_FROM=$(MACHINE) $(RUN) -m pytest tests/deploy/test_systemd.py tests/deploy/test_machine.py
+	BOOTS_FROM=$(MACHINE) $(RUN) -m pytest tests/deploy/test_systemd.py tests/deploy/test_machine.py \
+	  tests/deploy/test_operators_story.py
 
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
 test-ductile: $(READY)

@@ -54,7 +54,6 @@ async def _in_a_folder(
 async def _on_the_bus(
     settings: AgentSettings, ground: SharedGround, ring: KeyRing, on_commit: OnCommit
 ) -> AsyncIterator[SharedStore]:
-    _refuse_what_is_not_kept_to(settings)
     facts, seals = log_of_runs(ground.link), Seals(ring)
     await refuse_unless_here(facts)
     opened = open_shared(ground.folder, facts, ground.members, held=ground.lease.held, on_commit=on_commit, seals=seals)
@@ -63,16 +62,6 @@ async def _on_the_bus(
             why = f"the newest run on the bus: {STRANGE_KEY.format(key=strange)}"
             raise Misconfigured(f"{why}. Give all agents of this store the same {settings.keys_path()}")
         yield store
-
-
-def _refuse_what_is_not_kept_to(settings: AgentSettings) -> None:
-    """Raises Misconfigured for rules that a shared store does not know."""
-    rules = settings.retention()
-    if rules.most or rules.artifacts is not None:
-        raise Misconfigured(
-            "agent.keep_runs: artifacts_days and max_gib are for an agent with a store of its own; with `agent.store: "
-            "jetstream` runs go by days alone. Take them out"
-        )
 
 
 def told_head(store: SqliteStore, ring: KeyRing, run_id: str) -> str:

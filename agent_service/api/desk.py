@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, computed_field
 
-from agent_service.api.absent import absent, gone, no_such_file
+from agent_service.api.absent import absent, gone
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import (
     CallbackAnswer,
@@ -245,10 +245,10 @@ class Desk:
         if tombstone := await self._store.tombstone(run_id):
             raise gone(tombstone)
 
-    async def missing(self, run_id: str, path: str) -> Refusal:
-        """What is told of a file that a run has not: an artifact may be kept no longer (410)."""
-        gone_with = await self._store.artifacts_gone(run_id) if is_artifact_path(path) else None
-        return Refusal(410, "artifacts_gone", str(gone_with), run_id=run_id) if gone_with else no_such_file()
+    async def check_artifacts_kept(self, run_id: str, path: str) -> None:
+        """Refuses (410) an artifact that is kept no longer, also where a copy is left that goes later."""
+        if is_artifact_path(path) and (gone_with := await self._store.artifacts_gone(run_id)):
+            raise Refusal(410, "artifacts_gone", str(gone_with), run_id=run_id)
 
     async def cancel(self, run_id: str, request: CancelRequest, *, by: str) -> CancelAnswer:
         """Answers once it is durable, and again when it is repeated. Refuses (409) a run that ended otherwise."""

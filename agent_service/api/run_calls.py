@@ -254,9 +254,10 @@ async def download(files: RunFiles, desk: Desk, run_id: str, path: str) -> Respo
 async def file_of(files: RunFiles, desk: Desk, run_id: str, path: str) -> bytes:
     """One file. Refuses with 404, 410 for an artifact that is kept no longer, and 409 for what is too large to be sent
     or not what the journal recorded."""
+    await desk.check_artifacts_kept(run_id, path)
     content = await _of_disk(files.read(run_id, path))
     if content is None:
-        raise await desk.missing(run_id, path)
+        raise no_such_file()
     return content
 
 

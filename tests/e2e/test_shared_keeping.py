@@ -29,7 +29,7 @@ commands:
     input_schema: {type: object, properties: {}, required: [], additionalProperties: true}
 """
 RUN = """#!/bin/sh
-echo '{"status": "ok", "result": "written", "artifacts": [{"name": "page.md", "content_type": "text/plain", "text": "a page"}]}'
+echo '{"status": "ok", "result": "w", "artifacts": [{"name": "page.md", "content_type": "text/plain", "text": "x"}]}'
 """
 AT_ONCE = 0.000001
 """A tenth of a second in days, a kilobyte in GiB."""

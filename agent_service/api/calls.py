@@ -82,6 +82,12 @@ class Call:
     """Dependencies that run after the token was checked."""
     also: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
     shown: bool = True
+    finished: bool = False
+    """Whether what a POST asks for is done when it is answered (200); else it is only accepted (202)."""
+
+    @property
+    def status(self) -> int:
+        return 202 if self.takes and not self.finished else 200
 
 
 def create_app(
@@ -230,7 +236,7 @@ def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
         Call(path="/v1/go-on", endpoint=stopping.go_on, takes=Nothing, **switch),
         Call(path="/v1/drain", endpoint=draining.show_drain, **of),
         Call(path="/v1/drain", endpoint=draining.drain, takes=DrainRequest, **switch),
-        Call(path="/v1/prune", endpoint=operations.pruning.prune, takes=PruneRequest, **switch),
+        Call(path="/v1/prune", endpoint=operations.pruning.prune, takes=PruneRequest, finished=True, **switch),
     )
 
 
@@ -262,7 +268,7 @@ def _add(app: FastAPI, access: Access, call: Call, fresh: Fresh) -> None:
         call.path,
         call.endpoint,
         methods=[call.method],
-        status_code=202 if call.takes else 200,
+        status_code=call.status,
         dependencies=[*by_token, *map(Depends, (*shows, *call.before))],
         response_class=call.answers,
         tags=[call.tag],

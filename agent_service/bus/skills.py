@@ -195,7 +195,7 @@ class NatsSkills:
         """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so."""
         unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight, self._offered()))
         if unknown - self._unknown:
-            log.warning("the settings name what nobody offers", extra={"what": "; ".join(sorted(unknown))})
+            log.warning("the settings name what nobody offers", extra={"why": "; ".join(sorted(unknown))})
         self._unknown = unknown
 
     def _allows(self, tool: ToolOffer) -> bool:

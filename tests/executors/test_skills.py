@@ -65,7 +65,7 @@ async def test_a_name_in_agent_tools_that_nobody_offers_is_told_once(
     skills = NatsSkills(link, allow=("walk", "wlak"), schema_flaw=schema_flaw, oversight=ruled, fresh_s=0.0)
     for _ in range(2):
         assert await names(skills) == ["walk"]
-    assert [vars(record)["what"] for record in caplog.records if "nobody offers" in record.message] == [
+    assert [vars(record)["why"] for record in caplog.records if "nobody offers" in record.message] == [
         "agent.approve or agent.untrusted names walk.rnu, wlak; agent.tools names wlak"
     ]
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from agentic_client.calls import Answer, Order, Ruling, Which, Wishes, address_of, body_of, filters_of, run_id_of
+from agentic_client.calls import Answer, Order, Ruling, Which, Wishes, address_of, body_of, file_of, filters_of, run_id_of
 from agentic_client.errors import AgenticError, Broken, Conflict, StillRunning, TryAgain
 from agentic_client.over_http import OverHttp
 from agentic_client.transport import Json, Transport
@@ -170,8 +170,8 @@ class AsyncClient:
 
     async def read(self, run: Which, path: str) -> bytes:
         """The content of one of its files, by the path that `files` and `Run.artifacts` say."""
-        run_id = run_id_of(run)
-        return await self._patiently(lambda: self._transport.read(run_id, path), run_id)
+        run_id, file = run_id_of(run), file_of(path)
+        return await self._patiently(lambda: self._transport.read(run_id, file), run_id)
 
     async def _asked_now(self, run: Which) -> str:
         view = await self.show(run)

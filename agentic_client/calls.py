@@ -1,6 +1,7 @@
 """What a caller may say with a call, and how it is sent: the names are those of the HTTP API."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypedDict, cast
@@ -12,6 +13,7 @@ from agentic_client.views import Status
 
 HERE = "http://127.0.0.1:8700"
 SCHEMES = ("http://", "https://", "nats://", "tls://", "ws://", "wss://")
+_RUN_ID = re.compile(r"\w+", re.ASCII)
 
 
 class Limits(TypedDict, total=False):
@@ -73,7 +75,20 @@ Which = str | HasRunId
 
 
 def run_id_of(run: Which) -> str:
-    return run if isinstance(run, str) else run.run_id
+    """Raises Invalid for what can be no id, and could lead to another path of the API."""
+    run_id = run if isinstance(run, str) else run.run_id
+    if not _RUN_ID.fullmatch(run_id):
+        facts = {"code": "invalid", "field": "run_id"}
+        raise Invalid(f"{run_id!r} is no id of a run: give the `run_id` that an answer had", facts=facts)
+    return run_id
+
+
+def file_of(path: str) -> str:
+    """The path of one of a run's files. Raises Invalid for one that leads out of the run's folder."""
+    if not set(path.split("/")).isdisjoint(("", ".", "..")):
+        facts = {"code": "invalid", "field": "path"}
+        raise Invalid(f"{path!r} is no path of a file of a run: give one that `files` or `artifacts` says", facts=facts)
+    return path
 
 
 def address_of(url: str | None) -> str:

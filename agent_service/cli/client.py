@@ -194,7 +194,9 @@ def unless_away() -> Iterator[None]:
 
 
 def run_path(run_id: str, *parts: str) -> str:
-    """The path of a run, or of something of it, in the API."""
+    """The path of a run, or of something of it, in the API. Raises NotDone for what would lead to another one."""
+    if ".." in "/".join(parts).split("/"):
+        raise NotDone(f"{parts[-1]} is no file of a run: name one that `agentic cat RUN` lists", Exit.NOT_FOUND)
     return "/".join(("/v1/runs", quote(run_id, safe=""), *map(quote, parts)))
 
 

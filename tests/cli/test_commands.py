@@ -137,7 +137,7 @@ def test_cat_lists_the_files_of_a_run_and_prints_each_as_it_is(dev: Dev, done: d
     for path in ("memory.md", "trace.jsonl"):
         assert dev("cat", done["run_id"], path).out == (dev.folder / "workspaces" / done["run_id"] / path).read_text()
     assert {"memory.md", "trace.jsonl"} <= set(dev("cat", done["run_id"]).out.split())
-    assert dev("cat", done["run_id"], "../agent/agent.db").code == 5
+    assert dev("cat", done["run_id"], "../../../../healthz").code == 5
 
 
 def test_entries_and_tail_print_each_entry_once_and_in_order(dev: Dev, done: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ import pytest
 from agentic_client import AgenticError, AsyncClient, Client, Gone, Invalid, NotNow, Unreachable
 from agentic_client.errors import refused
 
+RUN = "run_01M83VND07GNVAYQFY3XQ51T1D"
+
 
 def test_an_answer_of_either_form_names_what_has_to_change() -> None:
     old = refused(422, {"error": {"code": "invalid", "message": "goal: must not be blank", "field": "goal"}})
@@ -30,6 +32,16 @@ async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unu
     async with AsyncClient(url.format(unused_port), patience_s=0.2) as client:
         with pytest.raises(Unreachable, match="is it running, is it there"):
             await client.wake("x")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://127.0.0.1:{}"])
+@pytest.mark.parametrize(
+    ("run", "path"),
+    [(RUN, "../plan.md"), (RUN, "artifacts/../../../../health"), (RUN, "/etc/passwd"), (RUN, ""), ("..", "plan.md")],
+)
+def test_no_file_of_a_run_leads_to_another_call(url: str, run: str, path: str, unused_port: int) -> None:
+    with Client(url.format(unused_port), patience_s=0) as client, pytest.raises(Invalid, match=r"no (path|id) of a"):
+        client.read(run, path)
 
 
 def test_an_address_of_another_kind_is_refused_at_once() -> None:

@@ -10,7 +10,18 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from agentic_client.calls import Answer, Order, Ruling, Which, Wishes, address_of, body_of, file_of, filters_of, run_id_of
+from agentic_client.calls import (
+    Answer,
+    Order,
+    Ruling,
+    Which,
+    Wishes,
+    address_of,
+    body_of,
+    file_of,
+    filters_of,
+    run_id_of,
+)
 from agentic_client.errors import AgenticError, Broken, Conflict, StillRunning, TryAgain
 from agentic_client.over_http import OverHttp
 from agentic_client.transport import Json, Transport

@@ -1,8 +1,9 @@
 """What is said in the log of a shared store, as JSON: one fact is one commit, whole.
 
 Rules: a fact is never changed. A field may be added that earlier versions may do without; where they may not, VERSION
-is raised, and they leave such a fact, and the run that it is of, to those who know it. Texts are those that rows hold,
-byte for byte, for hashes and seals are over them. Instants are µs since 1970 UTC; hashes are hex digits.
+is raised, or that of such facts alone, and they leave such a fact, and the run that it is of, to those who know it.
+Texts are those that rows hold, byte for byte, for hashes and seals are over them. Instants are µs since 1970 UTC;
+hashes are hex digits.
 """
 
 from typing import Annotated, Any, Self
@@ -21,6 +22,8 @@ from schemas import subjects
 from schemas.halt import Halt
 
 VERSION = 1
+IMPORTED = 2
+"""The version of entries of imported runs: one that does not know of these would let people go on with them."""
 RULES_BELOW = 1000
 
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
@@ -91,6 +94,8 @@ class EntryFact(_Said):
     opened: tuple[str, int] | None = None
     told: tuple[Span, ...] = ()
     asking: Asking | None = None
+    imported: Instant | None = None
+    """When the run was brought here to be read; in each of its entries."""
 
     @classmethod
     def of(
@@ -106,7 +111,7 @@ class EntryFact(_Said):
         """A commit as a fact; `asked` is that of the first entry of a run."""
         status, seq, head, summary, at, due_at, state, run_id, *_ = rows.run
         _, _, _, kind, event, effects_digest, previous, _ = rows.entry
-        brief = {"goal": rows.brief[1], "brief": rows.brief[2]} if rows.brief else {}
+        brief: dict[str, Any] = {"goal": rows.brief[1], "brief": rows.brief[2]} if rows.brief else {}
         asking = dict(zip(Asking.model_fields, asked, strict=True)) if asked else None
         return cls(
             v=VERSION,
@@ -149,7 +154,7 @@ class EntryFact(_Said):
     @property
     def level(self) -> int:
         """How new its writer is: grows with the version of facts, and with that of the rules it was decided by."""
-        return self.v * RULES_BELOW + min(self.entry().rules, RULES_BELOW - 1)
+        return max(self.v, IMPORTED) * RULES_BELOW + min(self.entry().rules, RULES_BELOW - 1)
 
     def entry(self) -> Entry:
         return Entry(
@@ -253,7 +258,7 @@ class GoneFact(_Said):
 
 AnyFact = EntryFact | ToldFact | HaltFact | SeenFact | GoneFact
 
-KNOWN_LEVEL = VERSION * RULES_BELOW + RULES
+KNOWN_LEVEL = IMPORTED * RULES_BELOW + RULES
 _ENTRIES = tuple(f"{subjects.STORE}.{of}." for of in ("run", "wake"))
 _SHAPES: dict[str, type[AnyFact]] = {
     subjects.STORED_TOLD: ToldFact,
@@ -309,7 +314,7 @@ def _unreadable(subject: str, body: bytes, error: ValidationError) -> Newer | Po
         envelope = _Envelope.model_validate_json(body)
     except ValidationError:
         envelope = _Envelope(v=0)
-    if envelope.v > VERSION:
+    if envelope.v > IMPORTED:
         return Newer(envelope.v * RULES_BELOW, envelope.run_id)
     first: Any = error.errors(include_url=False, include_input=False)[0]
     return Poisoned(f"it cannot be read: {'.'.join(map(str, first['loc'])) or subject}: {first['msg']}")

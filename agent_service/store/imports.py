@@ -1,4 +1,4 @@
-"""Runs of another store, brought into this one on SQLite to be read.
+"""Runs of another store, brought into this one to be read.
 
 What is stored of such a run follows from its journal alone, and is sealed by the keys of this store. All of it counts
 as told, so that nothing is said on the bus; nothing is counted as spent, for it was spent elsewhere. It stays as it is:
@@ -41,9 +41,13 @@ class SqliteImports:
         self._writing = Writing(self._sql)
 
     @cached_property
-    def _known(self) -> frozenset[str]:
-        """Read once: while an agent works nobody imports."""
-        return frozenset(run_id for (run_id,) in self._database.look_up(self._sql["imported"]))
+    def _known(self) -> set[str]:
+        """Read once: while an agent works nobody imports, unless others share its store."""
+        return {run_id for (run_id,) in self._database.look_up(self._sql["imported"])}
+
+    def heard(self, run_id: str) -> None:
+        """The run is in the database now, and was imported."""
+        self._known.add(run_id)
 
     def check(self, run_id: str) -> None:
         """Raises ReadOnly for a run that was imported."""

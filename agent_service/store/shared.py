@@ -112,6 +112,7 @@ class SharedStore(SqliteStore):
     async def commit(self, commit: Commit) -> None:
         entry = commit.entry
         self._quarantine.check(entry.run_id)
+        self.imports.check(entry.run_id)
         await self._permitted()
         after = self._position_of(commit)
         rows, told = rows_of(commit), self._own.to_tell(entry.run_id)
@@ -260,6 +261,8 @@ class SharedStore(SqliteStore):
                 self._own.add(entry.run_id, (entry.seq,))
         if self._seals:
             self._seals.forget(entry.run_id)
+        if entry.imported is not None:
+            self.imports.heard(entry.run_id)
         told = Elsewhere(
             entry=entry.entry(),
             position=position,

@@ -27,7 +27,7 @@ from schemas import subjects
 from tests.cli.calling import Called, agentic
 from tests.cli.examined import configured
 from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
-from tests.ports.stores import stored
+from tests.ports.stores import imported, stored
 
 MANY = 30
 
@@ -49,8 +49,10 @@ async def link(nats_server: EmbeddedNats) -> AsyncIterator[NatsLink]:
 async def filled(config: Path) -> Path:
     """The folder of its store, with runs at every point of their way."""
     loaded = load(config, {})
-    async with SqliteStore.open(loaded.store, seals=Seals(KeyRing.open(loaded.keys_path()))) as store:
-        for number in range(1, MANY):
+    ring = KeyRing.open(loaded.keys_path())
+    async with SqliteStore.open(loaded.store, seals=Seals(ring)) as store:
+        await imported(store, 1, ring)
+        for number in range(2, MANY):
             await stored(store, whole_run(number, steps=number % 4 + 1)[: -(number % 3) or None])
         await store.accept(wake_of(accepted(MANY)), accepted(MANY))
     return loaded.store

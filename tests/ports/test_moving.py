@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.core.waiting import Status
+from agent_service.errors import ReadOnly
 from agent_service.ports import Dismissal
 from agent_service.retention import Ended
 from agent_service.store.applying import Applying
@@ -27,9 +28,10 @@ from groundwork.sqlite.file import SqliteFile
 from schemas.halt import Halt
 from tests.kit.memory_log import MemoryCopy, MemoryLog, MemoryMembers
 from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
-from tests.ports.stores import as_loaded, stored, untold
+from tests.ports.stores import as_loaded, imported, stored, untold
 
 MANY = 40
+IMPORTED = MANY + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ async def source(folder: Path, ring: KeyRing) -> AsyncIterator[SqliteFile]:
     async with SqliteStore.open(folder, seals=Seals(ring)) as store:
         if not await store.runs(limit=1):
             await _filled(store)
+            await imported(store, IMPORTED, ring)
     async with open_database(folder) as database:
         yield database
 
@@ -96,6 +99,8 @@ async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tm
         assert store.version(run_id(MANY)) == 2
         assert (run_id(1), 3) in [(run, told) for run, told, _ in await untold(store)]
         assert len(await store.entries(run_id(5))) == store.version(run_id(5))
+        with pytest.raises(ReadOnly):
+            await store.commit(whole_run(IMPORTED)[-1])
         copying.cancel()
 
 

@@ -12,7 +12,7 @@ from agent_service.core.waiting import Reserve
 from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
 from agent_service.journal import Commit
 from agent_service.ports import Dismissal
-from agent_service.store.facts import VERSION, EntryFact
+from agent_service.store.facts import IMPORTED, EntryFact
 from agent_service.store.rows import rows_of
 from agent_service.store.seals import Seals
 from groundwork.nats.lease import Taken
@@ -316,7 +316,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
     commits = whole_run(1)
     await stored(a.store, commits[:2])
     fact = EntryFact.of(rows_of(commits[2]), by="newer", seal=None)
-    changed = {"v": VERSION + 1} if of == "shape" else {"effects_digest": f"{'0' * 16}ff"}
+    changed = {"v": IMPORTED + 1} if of == "shape" else {"effects_digest": f"{'0' * 16}ff"}
     newer = fact.model_copy(update=changed)
     log.store(newer.subject, newer.encoded(), after=log.position_of(newer.subject))
     a.members.live = frozenset({"a"})
@@ -335,7 +335,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
 async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, log: MemoryLog) -> None:
     wake = accepted(1)
     asked = wake.state.wake_id, "digest", 0
-    fact = EntryFact.of(rows_of(wake), by="newer", seal=None, asked=asked).model_copy(update={"v": VERSION + 1})
+    fact = EntryFact.of(rows_of(wake), by="newer", seal=None, asked=asked).model_copy(update={"v": IMPORTED + 1})
     log.store(fact.subject, fact.encoded(), after=0)
     with pytest.raises(TryAgain, match="newer version"):
         await a.store.accept(wake_of(wake), wake)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_service.core.waiting import Status
-from agent_service.store.facts import VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact, Span, ToldFact
+from agent_service.store.facts import IMPORTED, VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact, Span, ToldFact
 from agent_service.store.graves import SqliteGraves
 from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
@@ -31,10 +31,14 @@ class History:
         self._source = source
         self._copy = copy
         self._sql = load_queries("moving.sql")
+        self._imported: dict[str, tuple[str, int]] = {}
+        """Runs that were imported: the status of each, and when."""
 
     async def entries(self) -> AsyncIterator[EntryFact]:
         """In the order in which they were stored. Raises Misconfigured where the copy has another entry in a place."""
         spent, opened = iter(await self._spent()), iter(await self._opened())
+        imported = await self._source.read(self._sql["all_imported"])
+        self._imported = {run_id: (status, at) for run_id, status, at in imported}
         position = 0
         while rows := await self._source.read(self._sql["stretch"], (position, AT_ONCE)):
             for row in rows:
@@ -92,8 +96,12 @@ class History:
         entry |= {"effects_digest": effects_digest.hex(), "previous": previous.hex(), "hash": own_hash.hex()}
         asked = self._asked(run_id) if seq == 1 else {}
         left = self._newest(run_id) if seq == version else REPLACED
+        mark: dict[str, Any] = {"v": VERSION}
+        if run_id in self._imported:  # it has ended, also while it is on its way
+            status, since = self._imported[run_id]
+            mark = {"v": IMPORTED, "imported": since, "status": Status(status)}
         spans = ((1, min(seq, told)),) if told else ()
-        return EntryFact(v=VERSION, by="", told=spans, **{**entry, **asked, **left})
+        return EntryFact(by="", told=spans, **{**entry, **asked, **left, **mark})
 
     def _asked(self, run_id: str) -> dict[str, Any]:
         ((wake_id, digest, accepted_at, goal, brief),) = self._source.look_up(self._sql["asked"], (run_id,))

@@ -11,6 +11,9 @@ SELECT wake_id, wake_digest, accepted_at, goal, brief FROM runs JOIN whole_brief
 -- name: newest_row
 SELECT status, summary, due_at, state, seal, goal, brief FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?;
 
+-- name: all_imported
+SELECT run_id, status, at FROM imported JOIN runs USING (run_id);
+
 -- name: items
 SELECT field, item FROM items WHERE run_id = ? ORDER BY rowid;
 
@@ -68,6 +71,9 @@ SELECT run_id, field, item FROM items ORDER BY run_id, field, rowid;
 
 -- name: compared_dismissals
 SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
+
+-- name: compared_imported
+SELECT run_id, at FROM imported ORDER BY run_id;
 
 -- name: compared_gone
 -- Without their places in the order of all entries, and the seals that are over them.

@@ -1,23 +1,15 @@
 """`python -m agent_service` is the command `agentic`."""
 
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from groundwork.service import garbage
+from groundwork.service import beginning
 
 
 def main() -> None:
     """The entry point. Raises SystemExit."""
-    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interruptible:  # Ctrl-C while the modules are loaded ends the process, without a traceback of imports
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with garbage.uncollected():
-        run = _loaded(sys.argv[1:])
-    if interruptible:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    beginning.run(lambda: _loaded(sys.argv[1:]))
 
 
 def _loaded(arguments: list[str]) -> Callable[[], None]:

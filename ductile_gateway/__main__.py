@@ -4,14 +4,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from groundwork.service import garbage
+from groundwork.service import beginning
 
 
 def main() -> None:
     """The entry point. Raises SystemExit."""
-    with garbage.uncollected():
-        run = _loaded(sys.argv[1:])
-    run()
+    beginning.run(lambda: _loaded(sys.argv[1:]))
 
 
 def _loaded(arguments: list[str]) -> Callable[[], None]:

@@ -6,13 +6,14 @@ does not know.
 """
 
 import asyncio
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agent_service.cli.complaints import NotDone
-from agent_service.cli.configuration import told
+from agent_service.cli.configuration import nearby, told
 from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.cli.row_flaws import ROW, flaws_of_row, flaws_of_version
@@ -65,8 +66,13 @@ class Verified:
             return f"✓ {self.run_id} is as it was written: {counts}{seal}"
         lines = [f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws]
         if not any(flaw.place in OF_THE_DATABASE for flaw in self.flaws):
-            lines.append(f"`agentic rebuild {self.run_id}` writes the folder anew from the journal, which is whole")
+            command = f"agentic rebuild{self._option()} {self.run_id}"
+            lines.append(f"`{command}` writes the folder anew from the journal, which is whole")
         return "\n".join(lines)
+
+    def _option(self) -> str:
+        """What has another command find the same settings."""
+        return "" if self.config == told(nearby(None)) else f" --config {shlex.quote(self.config)}"
 
 
 async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verified:

@@ -27,7 +27,7 @@ class Execution(BaseModel):
         told = (
             f"job {self.job_id}" if self.job_id else "",
             f"run {self.attempts} times" if self.attempts and self.attempts > 1 else "",
-            f"exit code {self.exit_code}" if self.exit_code is not None else "",
+            f"exit code {self.exit_code}" if self.exit_code else "",
             f"it failed before: {self.last_error}" if self.last_error else "",
         )
         return ", ".join(filter(None, told))

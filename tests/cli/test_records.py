@@ -140,7 +140,7 @@ async def test_a_changed_folder_is_named_and_rebuilt_byte_for_byte(
     verdict = await verify(RUN_ID, config)
     assert not verdict.ok
     assert says in str(verdict).splitlines()[0]
-    assert "agentic rebuild" in str(verdict)
+    assert f"`agentic rebuild --config {config} {RUN_ID}`" in str(verdict)
     rebuilt = await rebuild(RUN_ID, config)
     assert len(rebuilt.added + rebuilt.changed + rebuilt.removed) == 1
     assert contents(folder) == before

@@ -86,10 +86,10 @@ async def backup(config: Path | None, order: Order) -> BackedUp:
     if not (loaded.shared or (loaded.store / FILE).is_file()):
         raise Misconfigured(f"there is no database {loaded.store / FILE}: name the configuration of its agent")
     ring, at = _ring(loaded), datetime.now(UTC)
-    name = f"{at:%Y%m%dT%H%M%S}Z"
     keys = loaded.keys_path() if order.with_keys else None
     async with _folder_of_runs(path, loaded) as folder:
-        parts = {AGENT: await asyncio.to_thread(_back_up_runs, file, name, folder, ring, keys)}
+        name, runs = await asyncio.to_thread(_back_up_runs, file, at, folder, ring, keys)
+    parts = {AGENT: runs}
     told = await _of_gateway(path, file, name, with_keys=order.with_keys)
     left_out = {GATEWAY: told["left_out"]} if told["left_out"] else {}
     try:
@@ -130,8 +130,10 @@ async def _folder_of_runs(config: Path | None, loaded: AgentSettings) -> AsyncIt
         yield kept.database.path.parent
 
 
-def _back_up_runs(file: Path, name: str, folder: Path, ring: KeyRing, keys: Path | None) -> tuple[Part, int]:
-    at = datetime.now(UTC).isoformat()
+def _back_up_runs(
+    file: Path, at: datetime, folder: Path, ring: KeyRing, keys: Path | None
+) -> tuple[str, tuple[Part, int]]:
+    """The name of the backup, and what it has of them."""
     with Archive.to_write(file, with_keys=keys is not None) as archive, snapshot(folder / FILE, file) as copy:
         kept = [archive.keep(FILE, pieces(copy))]
         kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := folder / part).exists()]
@@ -139,14 +141,15 @@ def _back_up_runs(file: Path, name: str, folder: Path, ring: KeyRing, keys: Path
             kept.append(archive.keep(KEYS, pieces(keys)))
         part = Part(
             part=AGENT,
-            at=at,
+            at=at.isoformat(),
             program=installed_version(),
             store=known_id(folder),
             files=tuple(kept),
             about=_counted(copy),
         )
+        name = archive.fresh_name(at)
         archive.tell(name, part, ring)
-        return part, archive.written
+        return name, (part, archive.written)
 
 
 def _counted(copy: Path) -> dict[str, int]:

@@ -30,7 +30,7 @@ from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.plain import one_line
 from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import set_aside, staging, write_out
+from groundwork.backup.files import put_in_place, set_aside, staging, write_out
 from groundwork.backup.keys import ring_for
 from groundwork.backup.told import Part, Whole
 from groundwork.nats.artifact_bucket import ArtifactBucket
@@ -186,11 +186,11 @@ async def _restore_runs(
         set_aside(loaded.store, FILE)
         for name in BESIDE:
             if (beside / name).exists():
-                (beside / name).replace(loaded.store / name)
+                put_in_place(beside / name, loaded.store / name)
         anchor = Anchor.made(store_id(loaded.store), standing, datetime.now(UTC), ring)
         await NatsAnchors(link).put(anchor)
         AnchorFile(loaded.keys_path()).keep(anchor)
-        (beside / FILE).replace(loaded.store / FILE)
+        put_in_place(beside / FILE, loaded.store / FILE)
     return found
 
 

@@ -47,18 +47,17 @@ class BackedUp:
 def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys: bool, as_json: bool) -> None:
     """Into a backup of its own; or `into` one that the agent's command makes, and which it says to be whole. Raises
     Misconfigured and TryAgain."""
-    at = datetime.now(UTC)
-    file, name = place_of(place), into or f"{at:%Y%m%dT%H%M%S}Z"
+    file = place_of(place)
     if why := _nothing_here(settings):
         if not into:
             raise Misconfigured(why)
-        made = BackedUp(file=str(file), backup=name, about={}, left_out=why)
+        made = BackedUp(file=str(file), backup=into, about={}, left_out=why)
     else:
-        made = _backed_up(settings, file, name, whole=not into, with_keys=with_keys)
+        made = _backed_up(settings, file, into, with_keys=with_keys)
     if as_json:
         sys.stdout.write(f"{json.dumps(asdict(made))}\n")
         return
-    sys.stdout.write(f"✓ {name} is in {file}: {made.about['calls']} calls; {made.written >> 10} KiB were new\n")
+    sys.stdout.write(f"✓ {made.backup} is in {file}: {made.about['calls']} calls; {made.written >> 10} KiB were new\n")
     for keys in made.keys:
         sys.stdout.write(f"The keys are not in it: keep {keys} in another place\n")
 
@@ -69,18 +68,18 @@ def _nothing_here(settings: GatewaySettings) -> str:
     return "" if (settings.store / FILE).is_file() else f"there is no ledger {settings.store / FILE} on this machine"
 
 
-def _backed_up(settings: GatewaySettings, file: Path, name: str, *, whole: bool, with_keys: bool) -> BackedUp:
-    at, ring = datetime.now(UTC).isoformat(), KeyRing.open(settings.keys_path())
+def _backed_up(settings: GatewaySettings, file: Path, into: str | None, *, with_keys: bool) -> BackedUp:
+    begun, ring = datetime.now(UTC), KeyRing.open(settings.keys_path())
     with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(settings.store / FILE, file) as copy:
         kept = [archive.keep(FILE, pieces(copy))]
         kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := settings.store / part).exists()]
         if with_keys:
             kept.append(archive.keep(KEYS, pieces(settings.keys_path())))
         about, store = {"calls": _calls(copy)}, known_id(settings.store)
-        program = installed_version()
+        program, at, name = installed_version(), begun.isoformat(), into or archive.fresh_name(begun)
         part = Part(part=GATEWAY, at=at, program=program, store=store, files=tuple(kept), about=about)
         archive.tell(name, part, ring)
-        if whole:
+        if not into:
             archive.complete(Whole(backup=name, at=at, parts={GATEWAY: archive.digest(name, GATEWAY)}), ring)
         keys = () if with_keys else (str(settings.keys_path()),)
         return BackedUp(file=str(file), backup=name, written=archive.written, about=about, keys=keys)

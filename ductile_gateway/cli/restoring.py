@@ -20,7 +20,7 @@ from ductile_gateway.store.agent_keys import FILE as PINS
 from ductile_gateway.store.restored import Restored, note, read
 from ductile_gateway.store.seals import seal_once
 from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import set_aside, staging, write_out
+from groundwork.backup.files import put_in_place, set_aside, staging, write_out
 from groundwork.backup.keys import ring_for
 from groundwork.backup.told import Part
 from groundwork.nats.lease_record import look
@@ -115,7 +115,7 @@ async def _restore(settings: GatewaySettings, archive: Archive, part: Part, orde
         note(folder, Restored(backup=order.backup or "", taken=taken, at=at, moved=order.moved))
         for name in (PINS, ID_FILE, FILE):
             if (beside / name).exists():
-                (beside / name).replace(folder / name)
+                put_in_place(beside / name, folder / name)
 
 
 async def _seal_anew(file: SqliteFile, keys: Path, ring: KeyRing) -> None:

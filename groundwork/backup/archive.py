@@ -13,6 +13,8 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -117,6 +119,13 @@ class Archive:
             if hashlib.sha256(found).hexdigest() != block:
                 raise Misconfigured(f"{self.path} is damaged: {file.name} is not as it was backed up. Use another copy")
             yield found
+
+    def fresh_name(self, at: datetime) -> str:
+        """Of a backup of that instant: none in the file has it, and names sort as the backups were made."""
+        name = f"{at:%Y%m%dT%H%M%S}Z"
+        taken = {backup for (backup,) in self._connection.execute("SELECT backup FROM told")}
+        others = (f"{name}-{number}" for number in count(2))
+        return next(one for one in chain((name,), others) if one not in taken)
 
     def tell(self, backup: str, part: Part, ring: KeyRing) -> None:
         """Store what there is of a part, in place of what was told of it before."""
@@ -228,7 +237,10 @@ class Archive:
 
 
 def _made(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.name == NAME and path.parent.parent.is_dir():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    if not path.parent.is_dir():
+        raise Misconfigured(f"there is no folder {path.parent}: make it, or correct the path. Nothing was backed up")
     if not path.exists():
         path.touch(mode=0o600)
     return _opened(path, "rw")

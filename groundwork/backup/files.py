@@ -59,6 +59,21 @@ def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
         raise Misconfigured(f"{archive.path} is damaged: {file.name} is not as it was backed up. Use another copy")
 
 
+def put_in_place(file: Path, place: Path) -> None:
+    """Move a file to where it is to be, for good: no loss of power takes it back. Raises OSError."""
+    _sync(file)
+    file.replace(place)
+    _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def _remove(copy: Path) -> None:
     """Also what a killed process has left."""
     for suffix in ("-wal", "-shm", "-journal", ""):

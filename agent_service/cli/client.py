@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn, Self
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from agent_service.cli import naming
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.naming import Candidate
+from agent_service.cli.whereabouts import address_of
 from groundwork.service.address import without_login
 
 CONNECT_WITHIN_S = 5.0
@@ -37,10 +39,11 @@ def patiently(_: str) -> None:
 
 
 class AgentClient:
-    """Calls the agent at `url`; closed on leaving."""
+    """Calls the agent at `url`, or that of the configuration where it is empty; closed on leaving."""
 
-    def __init__(self, url: str, token: str | None) -> None:
-        self._url = without_login(url)
+    def __init__(self, url: str, token: str | None, config: Path | None = None) -> None:
+        named = address_of(url, config)
+        url, self._at = named.url, f"{without_login(named.url)}, {named.whence}"
         headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
         address, timeout = _address(url), httpx2.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
         tls = address.scheme == "https"  # without it no certificates are loaded, which takes longer than most answers
@@ -157,7 +160,7 @@ class AgentClient:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            message = f"what answers at {self._url} ({answer.status_code}) is no agent: name the agent's API with --url"
+            message = f"what answers at {self._at} ({answer.status_code}), is no agent: name the agent's API with --url"
             raise NotDone(message, Exit.UNREACHABLE)
         return found
 
@@ -173,7 +176,7 @@ class AgentClient:
         why = str(error) or type(error).__name__
         if isinstance(error, httpx2.RemoteProtocolError):  # whose words are about chunks of bodies
             why = "the connection was closed"
-        raise NotDone(f"no agent answers at {self._url} ({why}){START_ONE}", Exit.UNREACHABLE) from error
+        raise NotDone(f"no agent answers at {self._at} ({why}){START_ONE}", Exit.UNREACHABLE) from error
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from agent_service.telling.plain import one_line, rfc3339
 from groundwork.service import installed
 
 NAME = "agentic"
-URL = "http://127.0.0.1:8700"
+URL = ""
+"""Not said: it is that of the configuration (whereabouts.py)."""
 AN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
 
 PANEL_RUNS = "Runs, by the API of an agent"
@@ -41,7 +42,14 @@ def _whole(text: str | None) -> str | None:
 
 
 Url = Annotated[
-    str, typer.Option(envvar="AGENTIC_URL", help="The address of its HTTP API.", rich_help_panel=_AGENT, metavar="URL")
+    str,
+    typer.Option(
+        envvar="AGENTIC_URL",
+        help="The address of its HTTP API. Without it that of the configuration here, else http://127.0.0.1:8700.",
+        rich_help_panel=_AGENT,
+        metavar="URL",
+        show_default=False,
+    ),
 ]
 Token = Annotated[
     str | None,

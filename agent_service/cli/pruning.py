@@ -42,7 +42,7 @@ def prune(
         if compact:
             pruned = _on_the_store(config, dry_run=False, compact=True)
         else:
-            pruned = _by_the_agent(url, token, dry_run=dry_run)
+            pruned = _by_the_agent(url, token, config, dry_run=dry_run)
     except NotDone as error:
         if compact or error.exit_code is not Exit.UNREACHABLE:
             raise
@@ -57,9 +57,9 @@ def _on_the_store(config: Path | None, *, dry_run: bool, compact: bool = False) 
     return pruned
 
 
-def _by_the_agent(url: str, token: str | None, *, dry_run: bool) -> Json:
+def _by_the_agent(url: str, token: str | None, config: Path | None, *, dry_run: bool) -> Json:
     """All of it, a few seconds at a time."""
-    with AgentClient(url, token) as agent:
+    with AgentClient(url, token, config) as agent:
         answers = [agent.post("/v1/prune", {"dry_run": dry_run})]
         while answers[-1]["more"]:
             answers.append(agent.post("/v1/prune", {}))

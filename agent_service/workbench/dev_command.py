@@ -15,7 +15,8 @@ from rich.text import Text
 from agent_service import settings
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import URL, invocation
+from agent_service.cli.options import invocation
+from agent_service.cli.whereabouts import HERE
 from agent_service.core.phases import Phase
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
@@ -128,7 +129,7 @@ def _of_file(made: DevStack) -> str:
 
 def _to_try(made: DevStack) -> Text:
     agentic = invocation()
-    at = "" if made.url == URL else f"--url {made.url} "
+    at = "" if made.url == HERE else f"--url {made.url} "
     return Text.assemble(
         ("in another terminal\n", "bold"),
         f"  {agentic} run {at}--watch 'show me how this works'\n",

@@ -36,6 +36,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def called(host: str) -> str:
+    """What to call, in an address, where somebody listens on `host`."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared with, not listened on
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 def _split(url: str) -> tuple[str, str]:
     scheme, mark, rest = url.partition("://")
     return (scheme + mark, rest) if mark else ("", url)

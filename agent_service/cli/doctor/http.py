@@ -10,6 +10,7 @@ import httpx2
 from agent_service.api.access import Access
 from agent_service.caller_settings import HttpSettings
 from agent_service.telling.findings import ok, warning, wrong
+from groundwork.service.address import called
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import equal_ones
@@ -39,7 +40,7 @@ def secrets(file: Path | None) -> Iterator[Finding]:
 
 async def api(http: HttpSettings, store: Path | None) -> Finding:
     """Whether an agent answers, is the one with `store`, and is ready. One of several that share a store has none."""
-    where = f"http://{_host(http.host)}:{http.port}"
+    where = f"http://{called(http.host)}:{http.port}"
     if http.port == 0:
         return warning("http", "the API takes a free port at each start", remedy="set agent.http.port to find it again")
     try:
@@ -68,9 +69,3 @@ def _id_of(store: Path) -> str:
     with suppress(OSError):
         return known_id(store)
     return ""
-
-
-def _host(host: str) -> str:
-    """What to call, where the agent listens on `host`."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 # compared with, not listened on
-    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,86 @@
+"""Where the agent is that a command is for, and who said so: --url, AGENTIC_URL, or the configuration nearby.
+
+Of the configuration two settings are read, without the model of all of them, so that commands stay quick. A token goes
+to the address that is found here: so a file that lies somewhere can name an address of this machine, and no other.
+"""
+
+import os
+import re
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from agent_service.cli import configuration
+from groundwork.service.address import called, is_loopback
+
+HOST, PORT = "127.0.0.1", "8700"
+HERE = f"http://{HOST}:{PORT}"
+_OVERRIDES = {"host": "AGENT_HTTP__HOST", "port": "AGENT_HTTP__PORT"}
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`whence`: who named it, as part of a sentence."""
+
+    url: str
+    whence: str
+
+
+def address_of(said: str, config: Path | None = None) -> Address:
+    """`said`: by the command line or AGENTIC_URL; empty where neither says anything. `config`: the file to go by."""
+    if said:
+        by_variable = said == os.environ.get("AGENTIC_URL")
+        return Address(said, "as AGENTIC_URL says" if by_variable else "as --url says")
+    path = config
+    with suppress(PermissionError):  # it is the folder of somebody else
+        path = configuration.nearby(config)
+    try:
+        http = _section(path) if path else {}
+        http |= {name: os.environ[variable] for name, variable in _OVERRIDES.items() if variable in os.environ}
+        url = _listening(http.get("host", HOST), http.get("port", PORT))
+    except ValueError as error:
+        return Address(HERE, f"the default, for {path or 'the environment'} {error}")
+    return Address(url, f"as agent.http of {path or 'the environment'} says" if http else "the default")
+
+
+def _listening(host: str, port: str) -> str:
+    """The address at which one is called who listens there. Raises ValueError where nobody can be called from here."""
+    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError("names no port in agent.http")
+    if not _is_of_this_machine(host):
+        raise ValueError("names no address of this machine in agent.http")
+    return f"http://{called(host)}:{int(port)}"
+
+
+def _section(path: Path) -> dict[str, str]:
+    """`agent.http`, with the variables in it. Raises ValueError."""
+    from groundwork.service.strict_yaml import NotYaml, parse
+
+    try:
+        found = parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml) as error:
+        raise ValueError("cannot be read") from error
+    for name in ("agent", "http"):
+        found = found.get(name) if isinstance(found, dict) else None
+    section = found if isinstance(found, dict) else {}
+    return {name: _VARIABLE.sub(_value, str(section[name])) for name in _OVERRIDES if name in section}
+
+
+def _value(variable: re.Match[str]) -> str:
+    return os.environ.get(variable[1], variable[2] or "")
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Only such an address can be listened on. Names are not looked up."""
+    if is_loopback(host):
+        return True
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as tried:
+            tried.bind((host, 0))
+    except (ValueError, OSError):
+        return False
+    return True

@@ -26,6 +26,8 @@ command -v systemd-sysusers > /dev/null || fail "there is no systemd here: deplo
 install -D -m 0644 "$here/sysusers.conf" /etc/sysusers.d/agentic.conf
 systemd-sysusers /etc/sysusers.d/agentic.conf
 install -m 0644 "$here/agentic-loop.service" "$here/ductile-gateway.service" /etc/systemd/system/
+install -m 0644 "$here/agentic-backup.service" "$here/agentic-backup.timer" /etc/systemd/system/
+install -d -m 0700 /var/backups/agentic
 ln -sfn "$(readlink -f "$here/../ductile/plugins")" $program/plugins
 ln -sfn "$(readlink -f "$here/../knowledge")" $program/knowledge
 
@@ -56,3 +58,4 @@ if [ -n "$bus" ]; then
 fi
 echo "  systemctl enable --now ductile-gateway agentic-loop"
 echo "  $program/bin/agentic doctor --config /etc/agentic/agentic.yaml"
+echo "  systemctl enable --now agentic-backup.timer   # a backup each night, in /var/backups/agentic"

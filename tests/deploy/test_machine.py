@@ -112,6 +112,22 @@ def test_a_store_goes_back_to_a_backup_and_nothing_of_it_is_roots(machine: Machi
     done(machine, "again")
 
 
+def test_a_backup_is_made_each_night_from_which_the_store_comes_back(machine: Machine) -> None:
+    done(machine, "backed up by a timer")
+    said = page(machine, "Each night")
+    assert "agentic-backup.timer" in said
+    assert machine.holds("systemctl is-enabled agentic-backup.timer")
+    machine.say("systemctl stop agentic-loop ductile-gateway; systemctl start agentic-backup")
+    noted = machine.say("journalctl --sync; journalctl --unit agentic-backup --output cat")
+    assert noted.count("is in /var/backups/agentic/agentic.backup") == 2
+    assert "! without" not in noted
+    assert machine.say("find /var/lib/agentic/*/ -user root") == ""
+    page(machine, "Back up and restore", 2)
+    ready(machine)
+    assert runs(machine)[0]["goal"] == "backed up by a timer"
+    machine.say("rm -r /var/lib/agentic/*/store.before; systemctl disable --now agentic-backup.timer")
+
+
 def test_an_agent_begins_with_a_store_from_elsewhere_once_a_person_has_said_so(machine: Machine) -> None:
     machine.say(
         "systemctl stop agentic-loop; cp -a /var/lib/agentic/agent/store /root/copied; systemctl start agentic-loop"

@@ -7,10 +7,24 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.inside import agent_inside, gateway_inside
-from tests.deploy.units import FOLDER, UNITS, needs_analyze, one, values, with_programs_of_this_machine
+from tests.deploy.units import (
+    BACKUP,
+    FOLDER,
+    SERVICES,
+    UNITS,
+    needs_analyze,
+    one,
+    values,
+    with_programs_of_this_machine,
+)
 
 SETTINGS = (FOLDER / "agentic.yaml").read_text(encoding="utf-8")
-MOST_EXPOSED = {"agentic-loop.service": 15, "agentic-nats.service": 15, "ductile-gateway.service": 23}
+MOST_EXPOSED = {
+    "agentic-backup.service": 24,
+    "agentic-loop.service": 15,
+    "agentic-nats.service": 15,
+    "ductile-gateway.service": 23,
+}
 """In tenths of what `systemd-analyze security` says: 0 is closed, 100 is open."""
 SINCE_254 = ("RestartSteps", "RestartMaxDelaySec")
 
@@ -19,8 +33,12 @@ SINCE_254 = ("RestartSteps", "RestartMaxDelaySec")
 @pytest.mark.parametrize("unit", UNITS)
 def test_systemd_finds_nothing_wrong_in_a_unit(unit: str, tmp_path: Path) -> None:
     file = with_programs_of_this_machine(unit, tmp_path)
+    timer = [FOLDER / "agentic-backup.timer"] if unit == BACKUP else []
     said = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "--generators=no", file], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", "--generators=no", file, *timer],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = [line for line in said.stderr.splitlines() if unit in line and not any(name in line for name in SINCE_254)]
     assert (said.returncode, lines) == (0, [])
@@ -54,7 +72,7 @@ def test_a_gateway_may_make_the_view_that_each_call_gets() -> None:
 
 def test_each_service_writes_where_its_unit_lets_it(tmp_path: Path) -> None:
     agent, gateway = agent_inside(SETTINGS, {}, tmp_path), gateway_inside(SETTINGS, {}, tmp_path)
-    own = {unit: Path("/var/lib") / one(unit, "StateDirectory") for unit in UNITS}
+    own = {unit: Path("/var/lib") / one(unit, "StateDirectory") for unit in SERVICES}
     for place in (agent.store, agent.keys_path(), agent.workspaces):
         assert place.is_relative_to(own["agentic-loop.service"])
     for place in (gateway.store, gateway.keys_path()):
@@ -64,7 +82,7 @@ def test_each_service_writes_where_its_unit_lets_it(tmp_path: Path) -> None:
 
 def test_the_users_of_the_units_are_made_and_share_nothing_but_the_settings() -> None:
     made = re.findall(r"^u (\S+)", (FOLDER / "sysusers.conf").read_text(), re.MULTILINE)
-    assert sorted(one(unit, "User") for unit in UNITS) == sorted(made)
+    assert sorted(one(unit, "User") for unit in SERVICES) == sorted(made)
     assert {group for unit in UNITS for group in values(unit).get("SupplementaryGroups", ())} == {"agentic-settings"}
 
 

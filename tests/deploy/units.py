@@ -9,6 +9,9 @@ import pytest
 
 FOLDER = Path("deploy/systemd")
 UNITS = sorted(path.name for path in FOLDER.glob("*.service"))
+BACKUP = "agentic-backup.service"
+SERVICES = [unit for unit in UNITS if unit != BACKUP]
+"""Those that run on, each as a user of its own."""
 needs_analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze: it is systemd's")
 
 

@@ -13,6 +13,7 @@ from agent_service.cli.backing_up import backup
 from agent_service.cli.restoring import Order as BringBack
 from agent_service.cli.restoring import restore
 from agent_service.cli.run_folder import verify
+from groundwork.backup.archive import Archive
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -21,6 +22,7 @@ from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
 from tests.cli.test_records import SHELF, name_bus, recorded
 from tests.core.cues import RUN_ID
+from tests.kit.struck import struck
 from tests.projections.conftest import small_disk
 from tests.projections.journals import worked_example
 
@@ -75,8 +77,7 @@ async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(con
     with pytest.raises(Misconfigured, match="--new-keys"):
         await restore(config, BringBack(place=place))
     assert (await restore(config, BringBack(place=place, new_keys=True))).flawed == {}
-    found = await verify(RUN_ID, config)
-    assert {flaw.place for flaw in found.flaws} == {"."}, "only its folder is not there"
+    assert await flawed_places(config) == {"."}, "only its folder is not there"
 
 
 async def test_a_backup_that_lost_its_end_restores_nothing_and_says_so(config: Path, tmp_path: Path) -> None:
@@ -151,3 +152,58 @@ async def test_a_copy_that_was_changed_is_not_brought_back_and_what_is_nowhere_i
     assert "neither the bucket" in found.lost[KEYS[1]]
     with pytest.raises(NoSuchArtifact):
         await bucket.get(KEYS[0])
+
+
+AT_A_BACKUP = (
+    "groundwork.backup.files:snapshot",
+    "groundwork.backup.archive:Archive.keep",
+    "groundwork.backup.archive:Archive.tell",
+    "groundwork.backup.archive:Archive.complete",
+)
+
+
+@pytest.mark.timeout(400)
+async def test_a_backup_that_is_killed_costs_none_of_those_before(config: Path, tmp_path: Path) -> None:
+    place = tmp_path / "it.backup"
+    first = (await backup(config, BackUp(place=str(place)))).backup
+    with struck(tmp_path, *AT_A_BACKUP) as command:
+        for _ in command.strikes("backup", place, "--config", config):
+            assert first in backups(place)
+    lost(config)
+    assert (await restore(config, BringBack(place=str(place), backup=first))).runs == 1
+    shutil.rmtree(config.parent / "agent")
+    assert (await restore(config, BringBack(place=str(place)))).runs == 1
+    assert [name for name in names(tmp_path) if name.startswith("it.")] == ["it.backup"]
+
+
+def backups(place: Path) -> list[str]:
+    with Archive.to_read(place) as archive:
+        return list(archive.backups())
+
+
+AT_A_RESTORE = (
+    "agent_service.cli.restoring:_restore_artifacts",
+    "groundwork.backup.files:write_out",
+    "groundwork.backup.files:set_aside",
+    "agent_service.bus.anchors:NatsAnchors.put",
+    "agent_service.store.anchor_file:AnchorFile.keep",
+    "agent_service.cli.restoring:_restore_runs",
+)
+
+
+@pytest.mark.timeout(400)
+async def test_a_restore_that_is_killed_has_restored_all_or_nothing(config: Path, tmp_path: Path) -> None:
+    place, store = tmp_path / "it.backup", config.parent / "agent"
+    await backup(config, BackUp(place=str(place)))
+    lost(config)
+    with struck(tmp_path, *AT_A_RESTORE) as command:
+        for _ in command.strikes("restore", place, "--config", config):
+            if is_there(store / "runs.db"):
+                assert await flawed_places(config) == {"."}, "only its folder is not there"
+                shutil.rmtree(store)
+    assert await flawed_places(config) == {"."}
+    assert "restoring" not in names(store)
+
+
+async def flawed_places(config: Path) -> set[str]:
+    return {flaw.place for flaw in (await verify(RUN_ID, config)).flaws}

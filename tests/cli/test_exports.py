@@ -20,15 +20,19 @@ from agent_service.cli.run_folder import verify
 from agent_service.core.waiting import Status
 from agent_service.errors import ReadOnly
 from agent_service.retention import Over
+from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain
 from tests.cli.calling import agentic
+from tests.cli.test_backing_up import filled
 from tests.cli.test_records import config, contents, recorded, sealed, stored, tampered
 from tests.core.child_cues import a_waiting_parent, child_of, comes_home
 from tests.core.cues import RUN_ID, a_reflecting_run, a_waiting_run, cancel, reflects, signal
+from tests.kit.struck import struck
+from tests.projections.conftest import small_disk
 from tests.projections.journals import commits_of
 
-__all__ = ["config"]
+__all__ = ["config", "small_disk"]
 
 
 @pytest.fixture
@@ -222,3 +226,43 @@ async def test_nothing_is_done_for_an_imported_run_and_it_is_kept_as_long_as_if_
         for before, runs in ((today - day, 0), (today + day, 1)):
             over = Over(statuses=frozenset({Status.ESCALATED}), before=before, escalated_before=before)
             assert len(await store.forgetting.ended(over, None, 10)) == runs
+
+
+AT_AN_IMPORT = (
+    "agent_service.bus.artifacts:NatsArtifacts.put",
+    "agent_service.store.imports:SqliteImports.take",
+    "agent_service.store.imports:SqliteImports._take",
+    "agent_service.telling.folder.writer:rewrite",
+)
+
+
+@pytest.mark.timeout(400)
+async def test_an_import_that_is_killed_has_imported_all_or_nothing(
+    file: Path, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    store = elsewhere.folder / "agent"
+    with struck(tmp_path, *AT_AN_IMPORT) as command:
+        for _ in command.strikes("import", file, "--config", elsewhere.config):
+            async with sealed(store) as opened:
+                there = opened.version(RUN_ID)
+            assert there in (0, 8)
+            if there:
+                assert {flaw.place for flaw in (await verify(RUN_ID, elsewhere.config)).flaws} <= {"."}
+                shutil.rmtree(store)
+    assert (await verify(RUN_ID, elsewhere.config)).ok
+
+
+async def test_a_disk_that_fills_up_lets_nothing_be_imported_until_there_is_room(
+    file: Path, elsewhere: Elsewhere, small_disk: Path
+) -> None:
+    settings = json.loads(elsewhere.config.read_text())
+    settings["agent"] |= {"store": str(small_disk / "agent"), "keys_file": str(elsewhere.folder / "agent.keys")}
+    elsewhere.config.write_text(json.dumps(settings))
+    async with SqliteStore.open(small_disk / "agent"):
+        pass
+    filler = filled(small_disk)
+    with pytest.raises(TryAgain, match="no room"):
+        await import_file(file, None, elsewhere.config)
+    filler.unlink()
+    await import_file(file, None, elsewhere.config)
+    assert (await verify(RUN_ID, elsewhere.config)).ok

@@ -17,12 +17,13 @@ from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
     """On a bus that has been set up. Raises Misconfigured, also where an agent is at work."""
     async with AsyncExitStack() as opened:
-        private_file.closed(loaded.store)
+        folder = loaded.cache if loaded.shared else loaded.store
+        private_file.closed(folder)
         try:
-            opened.enter_context(ProcessLock(loaded.store))
+            opened.enter_context(ProcessLock(folder))
         except AlreadyRunning as error:
             raise Misconfigured(f"{error}. Nothing was changed") from error
         link = await opened.enter_async_context(bus_at_hand(loaded))
-        await check(link)
+        await check(link, shared=loaded.shared)
         await nobody_at_work(link)
         yield link

@@ -70,17 +70,14 @@ class Migrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Move:
-    """What both directions work with. `folder` is that of the SQLite store."""
+class Move:
+    """What both directions work with. `folder` is that of the SQLite store, `store` its id."""
 
     loaded: AgentSettings
     folder: Path
     link: NatsLink
     ring: KeyRing
-
-    @property
-    def store(self) -> str:
-        return store_id(self.folder)
+    store: str
 
     @property
     def witnesses(self) -> Witnesses:
@@ -103,18 +100,28 @@ async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
         if mark.state == "here" and mark.store:
             marks.mark_moved_away(move.folder)
             return Migrated(source=str(move.folder), target=subjects.STREAM_RUNS, runs=0, entries=0)
-        with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
-            async with open_database(move.folder) as source, copied(move.link, Path(beside)) as there:
-                await _refuse_strangers(mark, there, move)
-                await _refuse_unsound(source, move)
-                if not mark.store:
-                    mark = await put_mark(log, Mark(state="coming", store=move.store), mark)
-                    await nobody_at_work(move.link, but=move.store)
-                written = await IntoLog(log, there, there.database).move(source, Seals(move.ring))
-                runs = await _runs(source)
-        marks.mark_moved_away(move.folder)
-        await put_mark(log, Mark(state="here", store=move.store), mark)
+        async with open_database(move.folder) as source:
+            await _refuse_unsound(source, move)
+            runs = await _runs(source)
+        async with said_to_come(move, mark) as written:
+            marks.mark_moved_away(move.folder)
     return Migrated(source=str(move.folder), target=subjects.STREAM_RUNS, runs=runs, entries=written)
+
+
+@asynccontextmanager
+async def said_to_come(move: Move, mark: Mark) -> AsyncIterator[int]:
+    """The runs are in the stream while this is held, so many entries were written, and agents may begin after it.
+    `mark`: the one that is there. Raises as `into_stream`."""
+    log = log_of_runs(move.link)
+    with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
+        async with open_database(move.folder) as source, copied(move.link, Path(beside)) as there:
+            await _refuse_strangers(mark, there, move)
+            if not mark.store:
+                mark = await put_mark(log, Mark(state="coming", store=move.store), mark)
+                await nobody_at_work(move.link, but=move.store)
+            written = await IntoLog(log, there, there.database).move(source, Seals(move.ring))
+    yield written
+    await put_mark(log, Mark(state="here", store=move.store), mark)
 
 
 async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
@@ -138,7 +145,7 @@ async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
 
 
 @asynccontextmanager
-async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[_Move]:
+async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[Move]:
     """Nobody else is at work while this is held."""
     loaded = settings.load(configuration.nearby(config))
     folder = sqlite or (USUAL if loaded.shared else loaded.store)
@@ -149,12 +156,13 @@ async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[_Mo
         except AlreadyRunning as error:
             raise Misconfigured(f"{error}. Nothing was moved") from error
         link = await opened.enter_async_context(bus_at_hand(loaded))
-        move = _Move(loaded=loaded, folder=folder, link=link, ring=KeyRing.open(loaded.keys_path()))
+        ring = KeyRing.open(loaded.keys_path())
+        move = Move(loaded=loaded, folder=folder, link=link, ring=ring, store=store_id(folder))
         await nobody_at_work(move.link, but=move.store)
         yield move
 
 
-async def _refuse_strangers(mark: Mark, there: Copied, move: _Move) -> None:
+async def _refuse_strangers(mark: Mark, there: Copied, move: Move) -> None:
     """Raises Misconfigured for runs in the stream that were never in this store."""
     if not mark.store and (runs := await _runs(there.database)):
         raise Misconfigured(
@@ -163,7 +171,7 @@ async def _refuse_strangers(mark: Mark, there: Copied, move: _Move) -> None:
         )
 
 
-async def _refuse_unsound(source: SqliteFile, move: _Move) -> None:
+async def _refuse_unsound(source: SqliteFile, move: Move) -> None:
     """Raises Misconfigured where the store is not as its agent left it."""
     standing, witnesses = SqliteStanding(source, Seals(move.ring)), move.witnesses
     strange = await standing.unfitting()
@@ -185,7 +193,7 @@ def _refuse_another(folder: Path) -> None:
         )
 
 
-async def _leaving(move: _Move, mark: Mark) -> Mark:
+async def _leaving(move: Move, mark: Mark) -> Mark:
     """Said first, so that no agent begins any more, and taken back where one has begun."""
     log = log_of_runs(move.link)
     leaving = await put_mark(log, Mark(state="leaving", store=move.store), mark)
@@ -197,7 +205,7 @@ async def _leaving(move: _Move, mark: Mark) -> Mark:
     return leaving
 
 
-async def _fetch(move: _Move) -> int:
+async def _fetch(move: Move) -> int:
     """A copy in place of what is in the folder, which is kept beside it. How many entries it has."""
     beside = move.folder / "coming"
     shutil.rmtree(beside, ignore_errors=True)
@@ -215,7 +223,7 @@ async def _fetch(move: _Move) -> int:
     return int(entries)
 
 
-async def _anchored(database: SqliteFile, move: _Move) -> Anchor:
+async def _anchored(database: SqliteFile, move: Move) -> Anchor:
     standing = await SqliteStanding(database, Seals(move.ring)).counted()
     return Anchor.made(move.store, standing, datetime.now(UTC), move.ring)
 

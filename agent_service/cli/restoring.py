@@ -3,6 +3,8 @@
     nobody is at work ─▶ the ledger ─▶ the artifacts ─▶ the runs, proved beside their place ─▶ anchors ─▶ in their place
 
 The runs come last: killed before that, it has restored nothing that an agent begins with, and the same command goes on.
+Into a store that several share they come as with `agentic migrate`: killed then, no agent begins until the same command
+has brought the rest.
 What was done after the backup nobody here knows: writes that may have been done since are left to a person, by the
 ledger (`ductile_gateway.store.restored`).
 """
@@ -21,10 +23,13 @@ from agent_service.bus.ends import told_ends
 from agent_service.cli import configuration
 from agent_service.cli.alone import alone
 from agent_service.cli.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
+from agent_service.cli.migrating import Move, said_to_come
 from agent_service.core.waiting import FINAL, Status
 from agent_service.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.anchor_file import AnchorFile
+from agent_service.store.copying import log_of_runs
+from agent_service.store.moving.marks import mark_in, of_backup
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
@@ -41,11 +46,6 @@ from groundwork.service.store_id import store_id
 from schemas import subjects
 from schemas.halt import Halt
 
-SHARED = (
-    "agent.store is `jetstream`, and runs are restored into a store of one agent first: name the folder of one "
-    "(agent.store: .agentic/agent), restore into that, and then move the runs with `agentic migrate --from sqlite --to "
-    "jetstream`"
-)
 OPEN = frozenset(set(Status) - FINAL)
 MANY = 1_000_000
 
@@ -91,7 +91,9 @@ class Restored:
         lines += [f"! {run_id} is left alone: {why}" for run_id, why in self.flawed.items()]
         lines += [f"! {run_id} went on after the backup: {what}" for run_id, what in self.ended_since.items()]
         lines += [f"  under way: {run_id}, {what}" for run_id, what in self.under_way.items()]
-        if self.under_way and not self.moved:
+        if self.under_way and not self.moved and self.calls is None:
+            lines.append("Without its ledger, what these write first may have been done already, and is done again.")
+        elif self.under_way and not self.moved:
             lines.append("What these write first is in doubt, for it may have been done since: a person is asked then.")
         begin = "start the gateway and the agent"
         lines.append(f"Now {begin}; everything stands still until `agentic go-on`" if self.stopped else f"Now {begin}")
@@ -103,14 +105,15 @@ async def restore(config: Path | None, order: Order) -> Restored:
     was not set up; and TryAgain."""
     path = configuration.nearby(config)
     loaded = settings.load(path)
-    if loaded.shared:
-        raise Misconfigured(SHARED)
     with Archive.to_read(place_of(order.place)) as archive:
         newest = (name for name in archive.backups() if archive.unproved(name, AGENT))
         order = replace(order, backup=order.backup or next(newest, None))
         part, whole, ring = _proved(archive, loaded, order)
         async with alone(loaded) as link:
-            await _refuse_to_overwrite(loaded.store)
+            if loaded.shared:
+                await _refuse_a_stream_with_runs(link, of_backup(whole.backup))
+            else:
+                await _refuse_to_overwrite(loaded.store)
             calls = await _restore_ledger(path, order) if GATEWAY in whole.parts else None
             artifacts = await _restore_artifacts(archive, whole, ring, ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
             found = await _restore_runs(archive, part, loaded, order, link)
@@ -118,7 +121,7 @@ async def restore(config: Path | None, order: Order) -> Restored:
         file=str(archive.path),
         backup=whole.backup,
         taken=part.at,
-        store=str(loaded.store),
+        store=subjects.STREAM_RUNS if loaded.shared else str(loaded.store),
         calls=calls,
         artifacts=artifacts,
         stopped=order.stopped,
@@ -151,6 +154,18 @@ async def _refuse_to_overwrite(folder: Path) -> None:
         )
 
 
+async def _refuse_a_stream_with_runs(link: NatsLink, store: str) -> None:
+    """Raises Misconfigured, unless these are on their way into it."""
+    log = log_of_runs(link)
+    mark = await mark_in(log)
+    if (mark.state, mark.store) != ("coming", store) and await log.end():
+        coming = f"runs of the {mark.store} are on their way into it" if mark.state == "coming" else "it has runs"
+        raise Misconfigured(
+            f"nothing is overwritten in the stream {subjects.STREAM_RUNS}, and {coming}: make it anew: "
+            f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
+        )
+
+
 async def _restore_ledger(config: Path | None, order: Order) -> int:
     """How many calls it has."""
     asked = {"--moved": order.moved, "--new-keys": order.new_keys}
@@ -174,7 +189,7 @@ async def _restore_runs(
 ) -> dict[str, Any]:
     """What is found of them, once they are in their place."""
     ring = KeyRing.open(loaded.keys_path())
-    with staging(loaded.store) as beside:
+    with staging(loaded.cache if loaded.shared else loaded.store) as beside:
         for name in (FILE, *BESIDE):
             if kept := part.file(name):
                 write_out(archive, kept, beside / name)
@@ -183,6 +198,10 @@ async def _restore_runs(
             if order.stopped:
                 await _stop(store, part)
             standing = await store.standing(Seals(ring)).counted()
+        if loaded.shared:
+            move = Move(loaded=loaded, folder=beside, link=link, ring=ring, store=of_backup(order.backup or ""))
+            async with said_to_come(move, await mark_in(log_of_runs(link))):
+                return found
         set_aside(loaded.store, FILE)
         for name in BESIDE:
             if (beside / name).exists():
@@ -233,4 +252,5 @@ async def _stop(store: SqliteStore, part: Part) -> None:
         return
     number = before.number + 1 if before else 1
     reason = f"restored from the backup of {part.at}"
-    await store.halts.keep(Halt(number=number, since=datetime.now(UTC), by="agentic restore", reason=reason))
+    since = datetime.fromisoformat(part.at)
+    await store.halts.keep(Halt(number=number, since=since, by="agentic restore", reason=reason))

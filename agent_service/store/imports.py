@@ -58,11 +58,20 @@ class SqliteImports:
         """Of what the wake of a run asked for; empty where there is no such run."""
         return "".join(digest for (digest,) in await self._database.read(self._sql["wake_digest"], (run_id,)))
 
-    async def taken(self, runs: Sequence[Foreign]) -> dict[str, str]:
-        """Those of the runs that are here, or whose wake id names another, and why they cannot be taken in."""
+    async def left(self, runs: Sequence[Foreign]) -> list[Foreign]:
+        """Those of the runs that no import has brought yet, as they are."""
+        there = [await self._database.read(self._sql["imported_head"], (run.state.run_id,)) for run in runs]
+        heads = [bytes.fromhex(run.entries[-1].hash) for run in runs]
+        return [run for run, found, head in zip(runs, there, heads, strict=True) if found != [(head, True)]]
+
+    async def taken(self, runs: Sequence[Foreign], *, begun: bool = False) -> dict[str, str]:
+        """Those of the runs that are here, or whose wake id names another, and why they cannot be taken in.
+        `begun`: what an import has brought in part does not stand in its way."""
         found = {}
         for run in runs:
             run_id, wake_id = run.state.run_id, run.state.wake_id
+            if begun and await self._database.read(self._sql["imported_head"], (run_id,)):
+                continue
             if await self._database.read(self._sql["version"], (run_id,)):
                 found[run_id] = "is in this store already"
             elif await self._database.read(self._sql["tombstone"], (run_id,)):

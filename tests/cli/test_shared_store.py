@@ -3,19 +3,30 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from nats.js.errors import NotFoundError
 
+from agent_service.bus.topology import topology
+from agent_service.cli.exporting import export
+from agent_service.store.copying import log_of_runs
+from agent_service.store.moving.marks import refuse_unless_here
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
+from groundwork.service.errors import Misconfigured
 from schemas import subjects
 from tests.cli.calling import agentic
 from tests.cli.examined import configured, found
 from tests.cli.test_migrating import MANY, filled
+from tests.cli.test_records import SHELF, recorded
+from tests.core.cues import RUN_ID
 from tests.kit.runs import run_id
+from tests.kit.struck import struck
+from tests.projections.journals import worked_example
 
 
 @contextmanager
@@ -55,7 +66,7 @@ def test_all_runs_are_verified_fact_by_fact(config: Path) -> None:
 
 def test_what_no_agent_wrote_into_the_stream_is_named_with_its_run(tmp_path: Path) -> None:
     with shared(tmp_path) as config:
-        asyncio.run(forge(NatsSettings(**json.loads(config.read_text())["nats"])))
+        asyncio.run(forge(bus_of(config)))
         told = agentic("verify", "--all", "--config", config, "--json")
     assert told.code == 1
     assert [flaw["text"] for flaw in told.document["flaws"] if run_id(5) in flaw["text"]], told
@@ -99,8 +110,103 @@ def test_it_is_backed_up_as_it_is_in_the_stream_and_restored_for_one_agent(confi
     one = tmp_path / "one.yaml"
     one.write_text(json.dumps(settings))
     refused = agentic("restore", place, "--config", config)
-    assert (refused.code, "agentic migrate" in refused.err) == (78, True)
+    assert (refused.code, "nothing is overwritten" in refused.err) == (78, True)
     told = agentic("restore", place, "--config", one, "--json")
     assert (told.code, told.document["runs"], told.document["flawed"]) == (0, MANY, {}), told
     verdict = agentic("verify", "--all", "--config", one, "--json")
     assert (verdict.document["runs"], {flaw["place"] for flaw in verdict.document["flaws"]}) == (MANY, set()), verdict
+
+
+AT_A_RESTORE = (
+    "agent_service.store.moving.into_log:IntoLog.write",
+    "agent_service.store.moving.into_log:IntoLog._append",
+    "agent_service.store.moving.into_log:IntoLog._write_the_rest",
+    "agent_service.cli.migrating:said_to_come",
+)
+
+
+@pytest.mark.timeout(400)
+def test_a_restore_into_the_stream_that_is_killed_bars_agents_until_it_is_finished(
+    config: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "it.backup"
+    assert agentic("backup", place, "--config", config).code == 0
+    with another(config, tmp_path / "other") as other, struck(tmp_path, *AT_A_RESTORE) as command:
+        for _ in command.strikes("restore", place, "--config", other):
+            why = asyncio.run(barred(bus_of(other)))
+            assert not why or "run `agentic restore FILE --backup" in why
+            assert command.run("restore", place, "--config", other) in ((0,) if why else (0, 78))
+            assert asyncio.run(barred(bus_of(other))) == ""
+            asyncio.run(remade(bus_of(other)))
+        verdict = agentic("verify", "--all", "--config", other, "--json")
+        assert (verdict.document["runs"], verdict.document["flaws"]) == (MANY, []), verdict
+
+
+@contextmanager
+def another(config: Path, folder: Path) -> Iterator[Path]:
+    """The configuration of an agent with the same keys on a bus of its own, on which nothing is."""
+    nats = EmbeddedNats(folder / "nats", sync_interval="1s")
+    with asyncio.Runner() as runner:
+        runner.run(nats.start())
+        settings = json.loads(config.read_text())
+        settings["nats"]["urls"] = [nats.url]
+        settings["agent"] |= {"cache": str(folder / "copy"), "workspaces": str(folder / "workspaces")}
+        made = folder / "shared.yaml"
+        made.write_text(json.dumps(settings))
+        try:
+            runner.run(remade(bus_of(made)))
+            yield made
+        finally:
+            runner.run(nats.stop())
+
+
+def bus_of(config: Path) -> NatsSettings:
+    return NatsSettings(**json.loads(config.read_text())["nats"])
+
+
+async def remade(bus: NatsSettings) -> None:
+    """With a stream in which nothing is."""
+    link = await connect(bus)
+    with suppress(NotFoundError):
+        await link.jetstream.delete_stream(subjects.STREAM_RUNS)
+    await create_missing(link, topology(max_gib=0.1, shared=True))
+    await link.close()
+
+
+async def barred(bus: NatsSettings) -> str:
+    """Why no agent begins on it."""
+    link = await connect(bus)
+    try:
+        await refuse_unless_here(log_of_runs(link))
+    except Misconfigured as error:
+        return str(error)
+    finally:
+        await link.close()
+    return ""
+
+
+AT_AN_IMPORT = (
+    "agent_service.bus.artifacts:NatsArtifacts.put",
+    "agent_service.store.moving.into_log:IntoLog.write",
+    "agent_service.store.moving.into_log:IntoLog._append",
+    "agent_service.store.moving.into_log:IntoLog._write_the_rest",
+)
+
+
+@pytest.mark.timeout(400)
+def test_an_import_into_the_stream_that_is_killed_is_finished_by_the_same_command(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    file = asyncio.run(exported(tmp_path / "one"))
+    with another(config, tmp_path / "other") as other, struck(tmp_path, *AT_AN_IMPORT) as command:
+        for _ in command.strikes("import", file, "--config", other):
+            assert command.run("import", file, "--config", other) == 0
+            assert command.run("import", file, "--config", other) == 6, "it is there already"
+            asyncio.run(remade(bus_of(other)))
+        verdict = agentic("verify", "--all", "--config", other, "--json")
+        assert (verdict.document["runs"], verdict.document["flaws"]) == (1, []), verdict
+        assert agentic("rebuild", RUN_ID, "--config", other).code == 0
+        assert agentic("verify", RUN_ID, "--config", other, "--json").document["artifacts"] == len(SHELF)
+
+
+async def exported(folder: Path) -> str:
+    return (await export(RUN_ID, folder / "it.zip", await recorded(folder, worked_example(), SHELF))).file

@@ -40,6 +40,13 @@ class IntoLog:
     async def move(self, source: SqliteFile, seals: Seals) -> int:
         """How many entries were written. Raises Misconfigured where another writes there too, or where it has become
         anything else than it was, and TryAgain."""
+        written = await self.write(source, seals)
+        if found := await differences(source, self._copied):
+            raise Misconfigured(f"the runs are in the log, but not as they were: {'; '.join(found)}. Nothing was lost")
+        return written
+
+    async def write(self, source: SqliteFile, seals: Seals) -> int:
+        """The same beside runs that are there. Raises as `move`, but says nothing of how they are there then."""
         await self._copy.caught_up()
         history = History(source, self._copied)
         written = 0
@@ -48,8 +55,6 @@ class IntoLog:
             written += len(some)
         await self._write_the_rest(history, seals)
         await self._copy.caught_up()
-        if found := await differences(source, self._copied):
-            raise Misconfigured(f"the runs are in the log, but not as they were: {'; '.join(found)}. Nothing was lost")
         return written
 
     async def _write_the_rest(self, history: History, seals: Seals) -> None:

@@ -428,6 +428,11 @@ INSERT INTO imported (run_id, at) VALUES (?, ?);
 -- name: imported
 SELECT run_id FROM imported;
 
+-- name: imported_head
+-- With whether all is here that comes behind the entries.
+SELECT head, EXISTS (SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id)
+FROM runs JOIN imported USING (run_id) WHERE run_id = ?;
+
 -- name: wake_digest
 SELECT wake_digest FROM runs WHERE run_id = ?;
 

@@ -267,11 +267,12 @@ def too_large() -> Refusal:
 
 def unfit(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
     """The refusal (422) of what pydantic found wrong in the request: where, what, and its word for it."""
-    errors = [_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]]
+    errors = list(dict.fromkeys(_field_error(*flaw) for flaw in flaws[:MOST_ERRORS]))  # two may look at one parameter
     first = errors[0]
     return Refusal(422, "invalid", f"{first.field}: {first.message}", field=first.field, errors=errors)
 
 
 def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:
     path = one_line(".".join(map(str, place)), LONGEST_FIELD) or "body"
-    return FieldError(field=path, message=flaw.removeprefix("Value error, "), code=code)
+    message = "must be an object" if code == "model_type" else flaw.removeprefix("Value error, ")
+    return FieldError(field=path, message=message, code=code)

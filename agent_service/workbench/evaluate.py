@@ -47,7 +47,8 @@ async def run(order: Order, *, as_json: bool) -> Exit:
         with cancelled_by_signals(lambda: output.complain("stopping")):
             await _play(order, results)
     except asyncio.CancelledError:
-        _print(order, results, as_json)
+        if results:
+            _print(order, results, as_json)
         return Exit.INTERRUPTED
     _print(order, results, as_json)
     return Exit.OK if all(result.passed for result in results) else Exit.FAILED

@@ -106,7 +106,7 @@ def _schedule(goal: str | None, every: str | None, cron: str | None) -> Schedule
 def _done(proposal: Proposal, ductile: DuctileProgram | None, *, yes: bool, dry_run: bool, checked: bool) -> bool:
     """Show it, ask, and carry it out; whether it is."""
     for path in proposal.kept:
-        _say(f"kept: {path} was changed since it was put there")
+        _say(f"kept: {path}, which was changed since it was put there, or is named by what was")
     if not proposal.is_needed:
         _say("There is nothing to change.")
         return False

@@ -56,15 +56,16 @@ def _has_inner(place: Keys, flaws: Sequence[Any]) -> bool:
 
 def _told(flaw: Any, document: object, would_do: Mapping[str, str]) -> str:
     place: Keys = flaw["loc"]
+    said = flaw["msg"].removeprefix("Value error, ")
     named, key = ".".join(map(str, place))[:LONGEST_PLACE], ".".join(part for part in place if isinstance(part, str))
     if key not in would_do or not isinstance(place[-1], str):
-        return f"{named or 'manifest'}: {flaw['msg']}"
+        return f"{named or 'manifest'}: {said}"
     line = f"`{place[-1]}: {would_do[key]}`{SAYS_MORE.get(key, '')}"
     if flaw["type"] == "missing":
         return f"{named} is missing: add {line}{_instead_of(place, document)}"
     if flaw["type"] == "literal_error":
         return f"{named} is something else: write {line}"
-    return f"{named}: {flaw['msg']}, such as {line}"
+    return f"{named}: {said}, such as {line}"
 
 
 def _instead_of(place: Keys, document: object) -> str:

@@ -43,6 +43,11 @@ async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
         yield member
 
 
+@pytest.fixture(autouse=True)
+def folders_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 async def done(member: Member, number: int = 1) -> Commit:
     """A run that has ended, of which all is done."""
     last = await stored(member.store, whole_run(number))
@@ -54,7 +59,7 @@ async def done(member: Member, number: int = 1) -> Commit:
 
 async def forget(member: Member, rules: Mapping[Status, timedelta], now: datetime) -> int:
     """What a pass of that member has go."""
-    belongings = RunBelongings(Path("no such folder"), MemoryArtifacts())
+    belongings = RunBelongings(Path("workspaces"), MemoryArtifacts())
     pruned = await Pruning(member.store.forgetting, belongings, Rules(days=rules), FakeClock(now)).prune(rest=0)
     return sum(pruned.runs.values())
 

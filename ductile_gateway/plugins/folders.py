@@ -78,7 +78,8 @@ def discover_plugins(
 
 def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
     if first := found.get(plugin.manifest.name):
-        raise PluginRefused(f"{plugin.folder}: {plugin.manifest.name} was found first in {first.folder}: give one another `name`")
+        name = plugin.manifest.name
+        raise PluginRefused(f"{plugin.folder}: {name} was found first in {first.folder}: give one another `name`")
     found[plugin.manifest.name] = plugin
 
 

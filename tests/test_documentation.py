@@ -7,6 +7,8 @@ from typing import Any, get_args, get_origin
 
 import pytest
 import yaml
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -131,6 +133,17 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         if "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target))):
             dead.append(link)
     assert dead == []
+
+
+def test_on_a_package_index_the_readme_leads_into_the_repository() -> None:
+    metadata = ProjectMetadata(str(ROOT), PluginManager()).core
+    links = [link for link in LINK.findall(metadata.readme) if not link.startswith("#")]
+    assert [link for link in links if "://" not in link] == []
+    in_it = [
+        link.removeprefix(metadata.urls["Repository"]) for link in links if link.startswith(metadata.urls["Repository"])
+    ]
+    assert "/raw/main/docs/images/page-run.png" in in_it
+    assert all((ROOT / link.split("#")[0].split("/", 3)[3]).exists() for link in in_it)
 
 
 def test_the_index_names_every_page() -> None:

@@ -124,8 +124,9 @@ def main() -> None:
         installed.run("agentic", "demo")
         installed.run("agentic", "demo", "--z3")
         installed.run("agentic", "eval", "--scenario", "feed-summary")
+        installed.run("agentic", "init", "--yes")
         with installed.everything_running() as url:
-            installed.run("agentic", "run", "--url", url, "show me how this works")
+            installed.run("agentic", "run", "show me how this works")  # by the configuration here
             installed.run("python", "-I", "-c", CLIENT, url)
         installed.run("agentic", "example", EXAMPLE)
         with installed.everything_running(EXAMPLE) as url:

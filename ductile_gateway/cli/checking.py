@@ -1,7 +1,8 @@
 """`ductile-gateway check`: the tools that there would be, and what is wrong. It starts nothing.
 
 It ends with 78 only for what is wrong, or where a tool or command is left out that was chosen, or that lies in a folder
-of which all are offered; with what it warns of or advises it ends with 0, and with 69 while Ductile does not answer.
+of which all are offered and lacks more than a package of Python; with what it warns of or advises it ends with 0, and
+with 69 while Ductile does not answer.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ def _kind(command: ToolCommand) -> str:
 def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
     """Whether something that was chosen by its name is not on offer, or anything where nothing was chosen."""
     if settings.runner == "plugins" and settings.choices() is None:
-        return bool(tools.problems)
+        return not set(tools.problems) <= set(tools.lacking)
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
     chosen = [(name, choice) for name, choice in (settings.choices() or {}).items() if name not in tools.awaited]
     return any(name not in offered or set(choice.commands or ()) - offered[name] for name, choice in chosen)

@@ -41,6 +41,10 @@ class PluginRefused(Exception):
     """This plugin is left out; the message names the file and the reason."""
 
 
+class PluginLacks(PluginRefused):
+    """It is left out, and nothing is wrong with it: what it needs is not installed on this machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
     """A plugin that may be run: `folder` and `entrypoint` are absolute and were checked."""
@@ -53,10 +57,12 @@ class InstalledPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """The usable plugins by name, and why each of the others is left out."""
+    """The usable plugins by name, and why each of the others is left out. `lacking`: those of them with which
+    nothing is wrong, but that a package of Python is not installed."""
 
     plugins: Mapping[str, InstalledPlugin]
     left_out: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
 
 
 def discover_plugins(
@@ -65,15 +71,16 @@ def discover_plugins(
     """What is below the roots; of two plugins with one name the first. `search`: where their interpreters are looked
     for, as PATH has it. Raises PluginsMisconfigured."""
     found: dict[str, InstalledPlugin] = {}
-    left_out = []
+    refusals = dict[str, PluginRefused]()
     for folder in _folders(roots):
         try:
             _add(_installed(folder, config_by_plugin, search), found)
         except PluginRefused as refusal:
-            left_out.append(f"plugin left out: {refusal}")
+            refusals[f"plugin left out: {refusal}"] = refusal
     for name in config_by_plugin.keys() - found.keys():
         log.warning("configuration for plugin %s, which is not installed or was left out", name)
-    return Discovered(found, tuple(left_out))
+    lacking = (told for told, refusal in refusals.items() if isinstance(refusal, PluginLacks))
+    return Discovered(found, tuple(refusals), tuple(lacking))
 
 
 def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
@@ -114,6 +121,8 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
     if flaw := entrypoints.flaw_of(entrypoint, search):
         raise PluginRefused(f"{entrypoint}: {flaw}")
     _require_trust_in_all(folder)
+    if lack := entrypoints.lack_of(entrypoint, manifest.python_packages, search):
+        raise PluginLacks(f"{entrypoint}: {lack}")
     config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
     if missing := [key for key in manifest.config_keys.required if key not in config]:
         place = f"gateway.plugins.config.{manifest.name}"

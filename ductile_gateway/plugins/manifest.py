@@ -5,7 +5,8 @@ because they become tokens of subjects and paths: lower case letters, digits, `_
 
 Beyond Ductile's keys a command says its `effect`, and a plugin its `output` and whether it `continues`, as
 `schemas.catalog` has them. Ductile tells none of them to others, but schemas as they are: so an `output_schema` may say
-them too, as `x-effect`, `x-output` and `x-continues`.
+them too, as `x-effect`, `x-output` and `x-continues`. Which `python_packages` its program imports a plugin says for us
+alone.
 """
 
 from collections.abc import Mapping
@@ -85,6 +86,7 @@ class Manifest(_Section):
     continues: bool = True
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
     config_keys: ConfigKeys = ConfigKeys()
+    python_packages: tuple[str, ...] = ()
 
     def command(self, name: str) -> Command | None:
         """The command of that name, if the plugin has it."""

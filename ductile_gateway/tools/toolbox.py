@@ -33,12 +33,13 @@ log = logging.getLogger(__name__)
 class Tools:
     """What is on offer. `plugins` by name, where they are ours; `ductiles`: what each has, by its name.
 
-    `problems`: what is left out, and why. `unheard`: the Ductiles that did not say what they have, and why. `awaited`:
-    their tools.
+    `problems`: what is left out, and why; `lacking` those of them that only want a package installed. `unheard`: the
+    Ductiles that did not say what they have, and why. `awaited`: their tools.
     """
 
     catalog: Catalog
     problems: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
     plugins: Mapping[str, InstalledPlugin] = field(default_factory=dict)
     ductiles: Mapping[str, DuctileTools] = field(default_factory=dict)
     unheard: Mapping[str, Failure] = field(default_factory=dict)
@@ -56,7 +57,7 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
         return _drawn(settings, in_process_manifests())
     here = _discover(settings)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
-    return _drawn(settings, manifests, plugins=here.plugins, problems=here.left_out)
+    return _drawn(settings, manifests, plugins=here.plugins, problems=here.left_out, lacking=here.lacking)
 
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:

@@ -84,6 +84,16 @@ def test_the_check_fails_on_what_is_left_out_until_its_mends_were_made(tmp_path:
     assert gateway(tmp_path, "check").returncode == 0
 
 
+def test_the_check_says_which_package_a_tool_lacks_and_does_not_fail_for_it(tmp_path: Path) -> None:
+    made(tmp_path)
+    manifest = made(tmp_path, name="solver") / "manifest.yaml"
+    changed(manifest, "protocol: 2\n", "protocol: 2\npython_packages: [no-such]\n")
+    checked = gateway(tmp_path, "check")
+    assert (checked.returncode, "-m pip install no-such" in checked.stdout) == (0, True), checked
+    assert "tool words" in checked.stdout
+    assert "tool solver" not in checked.stdout
+
+
 def test_the_check_advises_what_a_model_would_miss_and_does_not_fail_for_it(tmp_path: Path) -> None:
     words = made(tmp_path)
     changed(words / "manifest.yaml", "    input_schema:", "    input_shema:")

@@ -1,6 +1,7 @@
 """Finding plugins: the usable ones, and a warning that names file and reason for each of the others."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,3 +199,21 @@ def test_configuration_for_a_plugin_that_is_not_there_is_pointed_out(
 ) -> None:
     discover_plugins([tmp_path], {"ecko": {}})
     assert "ecko" in caplog.text
+
+
+@pytest.mark.parametrize("python", ["#!/usr/bin/env python3", f"#!{sys.executable}", "#!/usr/bin/env other-python"])
+def test_a_plugin_whose_package_is_not_installed_is_left_out_with_the_mend(tmp_path: Path, python: str) -> None:
+    (tmp_path / "bin").mkdir()
+    other = tmp_path / "bin" / "other-python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    for name, package in (("solver", "no-such-solver"), ("checker", "pytest")):
+        program = install(tmp_path / "tools", name)
+        (program / "run.sh").write_text(f"{python}\n")
+        with (program / "manifest.yaml").open("a") as manifest:
+            manifest.write(f"python_packages: [{package}]\n")
+    search = f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    found = discover_plugins([tmp_path / "tools"], {}, search=search)
+    assert set(found.plugins) == {"checker"}
+    assert found.left_out == found.lacking
+    assert found.lacking[0].endswith("-m pip install no-such-solver")

@@ -35,7 +35,6 @@ from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
-from schemas.flaws import flaws_of
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")
@@ -157,12 +156,12 @@ def _flaws(place: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -
 
 def _told(flaw: ErrorDetails) -> str:
     """What is wrong; of what YAML reads otherwise than it is meant, what to write instead."""
-    if KEY in flaw["loc"]:
+    if KEY in flaw["loc"] or flaw["type"] == "invalid_key":
         said = "(YAML reads on, off, yes and no as true and false)"
         return f"the key {flaw['input']!r} is no text: put it in quotes {said}"
     if flaw["type"] == "invalid-json-value":
         return f"a {type(flaw['input']).__name__} is nothing that JSON knows: put it in quotes"
-    return flaw["msg"]
+    return flaw["msg"].removeprefix("Value error, ")
 
 
 class Script(_Strict):
@@ -184,7 +183,16 @@ def read_script(path: Path) -> Script:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Misconfigured(f"script {path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise Misconfigured(f"script {path}: {flaws_of(error, whole='the whole', most=None)}") from error
+        raise Misconfigured(f"script {path}: {'; '.join(_unusable(error))}") from error
+
+
+def _unusable(error: ValidationError) -> Iterator[str]:
+    """Each with its place, which answers name themselves. That rules are too few follows from those that are wrong."""
+    found = error.errors(include_url=False)
+    for flaw in found:
+        place = ".".join(map(str, flaw["loc"][:-1] if flaw["type"] == "invalid_key" else flaw["loc"]))
+        if flaw["loc"] != ("rules",) or len(found) == 1:
+            yield f"{place}: {_told(flaw)}" if place else _told(flaw)
 
 
 class ScriptedModel:

@@ -50,7 +50,9 @@ def test_nor_does_the_one_that_is_made_with_a_first_tool(tmp_path: Path) -> None
         ({**PLAN, "wen": {}}, "rules.1.wen"),
         ({**PLAN, "ask": {"question": "which?"}}, "exactly one of"),
         ({"phase": "plan"}, "exactly one of"),
-        ({**PLAN, "when": {"goal": "("}}, "no regular expression"),
+        ({**PLAN, "when": {"goal": "("}}, "rules.1.when.goal: is no regular expression"),
+        ({**PLAN, "when": {True: "x"}}, "rules.1.when: the key True is no text: put it in quotes"),
+        ({**DONE, "reflect": {"verdict": "finished", "summary": "x"}}, "^rules.1.reflect.verdict: "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, rule: dict[str, Any], told: str) -> None:

@@ -29,10 +29,10 @@ def _first(named: Path | None, *found: Path) -> Path | None:
 
 def _names_a_bus(path: Path) -> bool:
     """Also where it cannot be read, which is told by who reads it in earnest."""
-    from groundwork.service.strict_yaml import NotYaml, parse
-
-    if any(name.startswith("AGENT_NATS__") for name in os.environ):
+    if any(name.startswith("AGENT_NATS__") for name in os.environ) or not path.is_file():
         return True
+    from groundwork.service.strict_yaml import NotYaml, parse  # what it loads takes longer than the rest
+
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml):

@@ -56,7 +56,7 @@ def doctor(
     It changes nothing: no file, no stream, no message. With --run it looks at one run instead, as `agentic why` does.
     """
     if run is not None:
-        tell_why(run, as_json=as_json, url=url, token=token)
+        tell_why(run, as_json=as_json, url=url, token=token, config=config)
         return
     from agent_service.cli.doctor import report
 

@@ -2,6 +2,7 @@
 
 import time
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -141,9 +142,9 @@ def why(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) 
     tell_why(run, as_json=as_json, url=url, token=token)
 
 
-def tell_why(run: str, *, as_json: bool, url: str, token: str | None) -> None:
+def tell_why(run: str, *, as_json: bool, url: str, token: str | None, config: Path | None = None) -> None:
     """Print why a run waits, or stopped."""
-    with agent_and_run(url, token, run) as (agent, run_id):
+    with agent_and_run(url, token, run, config) as (agent, run_id):
         output.show(agent.get(run_path(run_id, "why")), help_wanted.why, as_json=as_json)
 
 

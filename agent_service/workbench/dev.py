@@ -218,14 +218,14 @@ async def until_ready(made: DevStack) -> None:
                             return
                     except httpx2.TransportError as error:
                         reason = str(error) or reason
-                    _check_that_both_can_start(made)
+                    check_that_both_can_start(made)
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
             logs = made.options.folder / "logs"
             raise Misconfigured(f"not ready within {READY_WITHIN_S:g} s ({reason[:500]}); see {logs}") from error
 
 
-def _check_that_both_can_start(made: DevStack) -> None:
+def check_that_both_can_start(made: DevStack) -> None:
     """Raises Misconfigured."""
     for service in (made.gateway, made.agent):
         if service.refusals >= REFUSALS:

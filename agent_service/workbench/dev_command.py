@@ -20,7 +20,7 @@ from agent_service.cli.whereabouts import HERE
 from agent_service.core.phases import Phase
 from agent_service.models.scripted_model import read_script
 from agent_service.settings import KEYS
-from agent_service.workbench.dev import DevOptions, DevStack, stack
+from agent_service.workbench.dev import LOOK_S, DevOptions, DevStack, check_that_both_can_start, stack
 from agent_service.workbench.dev_lines import tell_lines
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
@@ -42,7 +42,7 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
                 async with stack(options) as made:
                     starting.stop()
                     _announce(made, as_json)
-                    await _until_stopped(made, as_json)
+                    await until_stopped(made, as_json)
             finally:
                 starting.stop()
     except asyncio.CancelledError:
@@ -50,13 +50,23 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-async def _until_stopped(made: DevStack, as_json: bool) -> None:
-    """Tell what goes by, for as long as somebody reads it."""
+async def until_stopped(made: DevStack, as_json: bool) -> None:
+    """Tell what goes by. Raises Misconfigured once a service starts no more, which may find that out after a while."""
+    telling = asyncio.ensure_future(_tell(made, as_json))
+    try:
+        while True:
+            check_that_both_can_start(made)
+            await asyncio.sleep(LOOK_S)
+    finally:
+        telling.cancel()
+
+
+async def _tell(made: DevStack, as_json: bool) -> None:
+    """For as long as somebody reads it."""
     if not as_json:
         with suppress(output.ClosedPipe):
             logs = {service.log_file: service.log_begins for service in (made.agent, made.gateway)}
             await tell_lines(logs, lambda line: output.draw(line, wrap=False))
-    await asyncio.Event().wait()
 
 
 def model_here(script: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:

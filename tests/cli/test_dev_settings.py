@@ -1,14 +1,18 @@
 """What `agentic dev` takes of a settings file, and what it says of one that it cannot use."""
 
+import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_service.workbench.dev import PLUGINS, DevOptions, _write_config
+from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, Service, _write_config
+from agent_service.workbench.dev_command import until_stopped
 from agent_service.workbench.dev_settings import Taken, taken_from, taken_nearby
+from groundwork.nats.embedded import EmbeddedNats
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import agentic
 
@@ -111,6 +115,23 @@ def test_what_a_service_cannot_start_with_is_told(tmp_path: Path) -> None:
     (tmp_path / "agentic.yaml").write_text("gateway: {plugins: {folders: [nowhere]}}")
     called = agentic("dev", "--http-port", "0", cwd=tmp_path)
     assert (called.code, "the gateway cannot start: plugin folder nowhere is not there" in called.err) == (78, True)
+
+
+async def test_it_ends_with_a_service_that_finds_out_later_what_it_cannot_start_with(tmp_path: Path) -> None:
+    agent = Service("agent", (sys.executable, "-c", "raise SystemExit(78)"), tmp_path / "agent.log")
+    made = DevStack(
+        options=DevOptions(folder=tmp_path),
+        config=tmp_path,
+        login=tmp_path,
+        url="",
+        nats=EmbeddedNats(tmp_path),
+        agent=agent,
+        gateway=Service("gateway", (), tmp_path / "gateway.log"),
+    )
+    running = asyncio.create_task(agent.run())
+    with pytest.raises(Misconfigured, match="the agent cannot start: see "):
+        await until_stopped(made, as_json=True)
+    running.cancel()
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

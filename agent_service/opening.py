@@ -42,7 +42,7 @@ async def _in_a_folder(
     witnesses = Witnesses(
         store=store_id(settings.store), ring=ring, beside=AnchorFile(keys), bus=NatsAnchors(ground.link)
     )
-    async with SqliteStore.open(settings.store, ground.lease.held, on_commit, seals) as store:
+    async with SqliteStore.open(settings.store, ground.lease.held, on_commit, seals, reserve=True) as store:
         anchoring = Anchoring(store.standing(seals), witnesses, SystemClock())
         for run_id in await anchoring.check():
             store.quarantine(Changed(run_id, UNSEALED))

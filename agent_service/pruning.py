@@ -59,20 +59,25 @@ class Pruning:
     async def prune(self, within_s: float | None = None, *, rest: float = REST_S, due: bool = True) -> Pruned:
         """Have go what is to go now, resting `rest` times as long as is worked; for `within_s` seconds at most.
         Unless it is `due`, only what is left of runs that are gone goes."""
-        pruned, loop = Pruned(), asyncio.get_running_loop()
+        pruned = Pruned()
         async with self._turn:
-            began = stepped = loop.time()
-            async for going in self._steps(pruned, due=due):
-                if going.runs:
-                    pruned.add(going)
-                if within_s is not None and loop.time() - began > within_s:
-                    pruned.more = True
-                    break
-                await asyncio.sleep(min(MOST_REST_S, rest * (loop.time() - stepped)))
-                stepped = loop.time()
+            with self._store.making_room():
+                await self._pass(pruned, within_s, rest=rest, due=due)
         for rule, runs in (*pruned.runs.items(), *pruned.artifacts.items()):
             log.info("runs are kept no longer", extra={"runs": runs, "rule": rule})
         return pruned
+
+    async def _pass(self, pruned: Pruned, within_s: float | None, *, rest: float, due: bool) -> None:
+        loop = asyncio.get_running_loop()
+        began = stepped = loop.time()
+        async for going in self._steps(pruned, due=due):
+            if going.runs:
+                pruned.add(going)
+            if within_s is not None and loop.time() - began > within_s:
+                pruned.more = True
+                break
+            await asyncio.sleep(min(MOST_REST_S, rest * (loop.time() - stepped)))
+            stepped = loop.time()
 
     async def preview(self) -> Pruned:
         """What `prune` would have go now; nothing does."""

@@ -3,6 +3,7 @@ Pure.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
@@ -100,6 +101,9 @@ class Forgetting(Protocol):
 
     def is_ours(self) -> bool:
         """Whether this process is the one that has runs go whose time is over."""
+
+    def making_room(self) -> AbstractContextManager[None]:
+        """Inside, on a full disk, what is kept for that is used: and nothing but what this port writes is written."""
 
     async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
         """Runs of which all is done and that no open run needs, the oldest first."""

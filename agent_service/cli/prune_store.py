@@ -56,7 +56,8 @@ async def _opened(loaded: AgentSettings, opened: AsyncExitStack, *, dry_run: boo
         store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
     else:
         _lock(loaded.store, opened)
-        store = await opened.enter_async_context(SqliteStore.open(loaded.store, seals=_seals(loaded.keys_path())))
+        seals = _seals(loaded.keys_path())
+        store = await opened.enter_async_context(SqliteStore.open(loaded.store, seals=seals, reserve=True))
     belongings = RunBelongings(loaded.workspaces, _BusWhenNeeded(loaded, opened))
     return Pruning(store.forgetting, belongings, loaded.retention(), SystemClock())
 

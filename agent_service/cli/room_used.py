@@ -18,11 +18,13 @@ from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, bus_at_hand, records
 from agent_service.settings import AgentSettings
+from agent_service.store.sql.database import FILE
 from agent_service.telling.folder.staging import ARTIFACTS
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.topology import found_stream
 from groundwork.service.errors import Failure
 from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.sqlite.reserve import reserved
 from schemas import subjects
 
 BLOCK = 512
@@ -65,11 +67,16 @@ async def _of_all(kept: Records) -> list[Used]:
     pages, artifacts = await asyncio.to_thread(_workspaces, settings.workspaces)
     lying = f"of open runs and the {settings.keep_pages} that ended last; others are written when asked for"
     return [
-        Used(kind="journal", bytes=_on_disk(folder), where=str(folder), note="runs, for as long as they are kept"),
+        Used(kind="journal", bytes=_on_disk(folder), where=str(folder), note=_of_runs(folder)),
         Used(kind="pages", bytes=pages, where=str(settings.workspaces), note=lying),
         Used(kind="copies", bytes=artifacts, where=str(settings.workspaces), note="artifacts, as files"),
         Used(kind="ledger", bytes=_on_disk(gateway), where=str(gateway), note="the gateway's, gateway.ledger_days"),
     ]
+
+
+def _of_runs(folder: Path) -> str:
+    kept = reserved(folder / FILE)
+    return "runs, for as long as they are kept" + (f"; {_size(kept)} are kept for a full disk" if kept else "")
 
 
 async def _of_run(kept: Records, run_id: str) -> list[Used]:

@@ -10,21 +10,25 @@ the next pass. What is not as its agent sealed it stays: nobody gets rid of evid
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import starmap
+from typing import TypeVar
 
 from agent_service.core.waiting import Status
 from agent_service.retention import Behind, Ended, Over, Place
 from agent_service.store.graves import row_of, tombstone_of
 from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
+from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "imported", "journal", "runs")
 """The tables that hold something of a run, each before those that it refers to."""
 
+T = TypeVar("T")
 Intact = Callable[[str], Awaitable[bool]]
 
 
@@ -40,6 +44,10 @@ class SqliteForgetting:
     def is_ours(self) -> bool:
         """As the port says: there is no other."""
         return True
+
+    def making_room(self) -> AbstractContextManager[None]:
+        """As the port says."""
+        return self._database.making_room()
 
     async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
         """As the port says."""
@@ -58,11 +66,16 @@ class SqliteForgetting:
         intact = [run for run in runs if await self._intact(run.run_id)]
         if not intact:
             return []
-        return await self._database.write(partial(self._forget, intact, rule, now))
+        try:
+            return await self._write(partial(self._forget, intact, rule, now))
+        except Full:
+            if len(intact) == 1:
+                raise
+            return [one for run in intact for one in await self._write(partial(self._forget, [run], rule, now))]
 
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         """As the port says."""
-        return await self._database.write(partial(self._forget_artifacts, runs, rule, now))
+        return await self._write(partial(self._forget_artifacts, runs, rule, now))
 
     async def behind(self, limit: int) -> Sequence[Behind]:
         """As the port says."""
@@ -72,7 +85,7 @@ class SqliteForgetting:
 
     async def cleared(self, removed: Sequence[Behind]) -> None:
         """As the port says."""
-        await self._database.write(partial(self._cleared, removed))
+        await self._write(partial(self._cleared, removed))
 
     async def total(self) -> int:
         """As the port says."""
@@ -85,6 +98,9 @@ class SqliteForgetting:
     async def give_back(self) -> bool:
         """As the port says."""
         return await self._database.shrink()
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.write(work, makes_room=True)
 
     def _forget(
         self, runs: Sequence[Ended], rule: str, now: datetime, connection: sqlite3.Connection

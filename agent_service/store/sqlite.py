@@ -83,13 +83,19 @@ class SqliteStore(Alone):
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, folder: Path, held: Held = _ours, on_commit: OnCommit = nobody, seals: Seals | None = None
+        cls,
+        folder: Path,
+        held: Held = _ours,
+        on_commit: OnCommit = nobody,
+        seals: Seals | None = None,
+        *,
+        reserve: bool = False,
     ) -> AsyncIterator[Self]:
         """The store in `folder`, made if absent; closed on leaving. Raises Misconfigured and TryAgain.
 
-        The caller sees to it that no other process has it open.
+        The caller sees to it that no other process has it open. With a `reserve` runs can go on a full disk.
         """
-        async with open_database(folder, on_commit) as database:
+        async with open_database(folder, on_commit, reserve=reserve) as database:
             store = cls(database, held, seals)
             try:
                 yield store

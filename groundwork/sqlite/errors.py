@@ -5,10 +5,15 @@ from pathlib import Path
 
 from groundwork.service.errors import Broken, TryAgain
 
+
+class Full(TryAgain):
+    """There is no room on the disk, for anything of anybody."""
+
+
 _Meaning = tuple[type[TryAgain] | type[Broken], str]
 
 _FULL: _Meaning = (
-    TryAgain,
+    Full,
     "no room for {path} ({cause}): nothing of this write is stored. Free space, then try again",
 )
 _BUSY: _Meaning = (TryAgain, "another connection kept {path} locked: nothing of this write is stored. Try again")
@@ -30,6 +35,11 @@ def storage_error(cause: BaseException, path: Path) -> TryAgain | Broken:
     error = kind(text.format(path=path, cause=cause))
     error.__cause__ = cause
     return error
+
+
+def no_room(path: Path, cause: str) -> Full:
+    """Where nothing was tried."""
+    return Full(_FULL[1].format(path=path, cause=cause))
 
 
 def _meaning(error: BaseException) -> _Meaning | None:

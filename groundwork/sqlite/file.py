@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,21 +21,19 @@ import aiosqlite
 from groundwork.service import private_file
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
+from groundwork.sqlite.free_pages import INCREMENTAL, SPARE_PAGES, cut_off
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, nobody
 from groundwork.sqlite.migrations import migrate, newest
+from groundwork.sqlite.reserve import Reserve, has_room
 
 T = TypeVar("T")
 Values = tuple[object, ...]
 
 FORGOTTEN_AT_ONCE = 500
-SPARE_PAGES, CUT_OFF_AT_ONCE = 1024, 200
-"""Pages that stay for what comes next, and how many are cut off by one write: a few milliseconds."""
 
 _USED = (
     "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
 )
-_INCREMENTAL = 2
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -57,17 +56,30 @@ class SqliteFile:
         self._at_once = at_once
         self._reader = reader
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns, once it is durable. Raises what `work` raises, and Misconfigured without a writer."""
+    async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
+        """What `work` returns, once it is durable. Raises what `work` raises, and Misconfigured without a writer. One
+        that `makes_room` may use what is kept for that on a full disk."""
         if self._writer is None:
             raise Misconfigured(f"{self.path} was opened to be read only")
         try:
-            stored = await self._writer.write(work)
+            stored = await self._writer.write(work, makes_room=makes_room)
         except (TryAgain, Broken) as error:
             self._note(str(error))
             raise
-        self._note("")
+        if not makes_room:  # which says nothing of what others may write
+            self._note("")
         return stored
+
+    @contextlib.contextmanager
+    def making_room(self) -> Iterator[None]:
+        """Inside, on a full disk, what is kept for works that make room is left to them: nothing else is written."""
+        if self._writer is None:
+            raise Misconfigured(f"{self.path} was opened to be read only")
+        self._writer.making_room = True
+        try:
+            yield
+        finally:
+            self._writer.making_room = False
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Write with the next group, or never: what is lost in a crash may as well be lost while closing."""
@@ -99,11 +111,13 @@ class SqliteFile:
         return int(used)
 
     async def shrink(self) -> bool:
-        """Cut some of the free pages off the file, but for a few; whether there are more. Others write in between.
+        """Cut some of the free pages off the file, but for a few where the disk has room; whether there are more.
+        Others write in between.
 
         A file that an earlier version made keeps them for what comes next.
         """
-        return await self.write(_shrink)
+        spare = SPARE_PAGES if has_room(self.path) else 0
+        return await self.write(partial(cut_off, spare=spare), makes_room=True)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -126,14 +140,20 @@ class SqliteFile:
 
 @contextlib.asynccontextmanager
 async def open_file(
-    path: Path, migrations: Traversable, on_commit: OnCommit = nobody, *, durable: bool = True
+    path: Path,
+    migrations: Traversable,
+    on_commit: OnCommit = nobody,
+    *,
+    durable: bool = True,
+    reserve: Reserve | None = None,
 ) -> AsyncIterator[SqliteFile]:
     """The file, made if absent, for this user alone; `migrations` is the folder of its schema. Closed on leaving.
 
     One that is not `durable` survives a crash of the process, and not always one of the machine: a copy of something.
+    `reserve`: what is kept on the disk for works that make room.
     Raises Misconfigured for a folder or file that cannot be used, and TryAgain for one that is full or locked for now.
     """
-    writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit, durable=durable)
+    writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit, durable=durable, reserve=reserve)
     try:
         async with _reading(path, writer) as file:
             yield file
@@ -160,17 +180,6 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
         raise _lasting(storage_error(error, path)) from error
 
 
-def _shrink(connection: sqlite3.Connection) -> bool:
-    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    spare = free - SPARE_PAGES
-    if mode != _INCREMENTAL or spare <= 0:
-        return False
-    for _ in range(min(spare, CUT_OFF_AT_ONCE)):  # a step of the statement is a page, and the module takes only one
-        connection.execute("PRAGMA incremental_vacuum(1)")
-    return bool(spare > CUT_OFF_AT_ONCE)
-
-
 def compact(path: Path) -> None:
     """Write the file anew without free pages, one that can be shrunk from then on; nobody else may have it open.
 
@@ -178,7 +187,7 @@ def compact(path: Path) -> None:
     """
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+            connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
             connection.execute("VACUUM")
     except sqlite3.Error as error:
         raise storage_error(error, path) from error
@@ -188,7 +197,7 @@ def can_shrink(path: Path) -> bool:
     """Whether room that is free in the file can be given back while it is used: not in one of an earlier version."""
     with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
         (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    return bool(mode == _INCREMENTAL)
+    return bool(mode == INCREMENTAL)
 
 
 def make_private(path: Path) -> None:
@@ -229,11 +238,13 @@ def _lenient(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _open_writer(path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool) -> GroupCommit:
+def _open_writer(
+    path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
+) -> GroupCommit:
     make_private(path)
     try:
         migrate(path, migrations)
-        return GroupCommit(path, on_commit=on_commit, durable=durable)
+        return GroupCommit(path, on_commit=on_commit, durable=durable, reserve=reserve)
     except Broken as error:
         raise _lasting(error) from error
 

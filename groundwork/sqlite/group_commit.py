@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from groundwork.service.errors import Broken, TryAgain
-from groundwork.sqlite.errors import concerns_the_file, storage_error
+from groundwork.sqlite.errors import Full, concerns_the_file, no_room, storage_error
+from groundwork.sqlite.free_pages import cut_off
+from groundwork.sqlite.reserve import Reserve, has_room, log_emptied
 
 T = TypeVar("T")
 
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 class _Work(Generic[T]):
     run: Callable[[sqlite3.Connection], T]
     answered: asyncio.Future[None] | None  # None: housekeeping, nobody waits
+    makes_room: bool = False
     error: BaseException | None = None
     value: T = field(init=False)
 
@@ -63,6 +66,8 @@ class GroupCommit:
     `busy_seconds`: how long a group waits for the lock of another connection before it fails (TryAgain).
     `quiet_seconds`: how long housekeeping waits for a write to ride on.
     `rest_seconds`: after so long without a write the log is emptied into the file.
+    `reserve`: what on a full disk is left for works that make room; others are refused until it is put back, which is
+    done once nobody is `making_room` any more.
     """
 
     def __init__(
@@ -74,12 +79,17 @@ class GroupCommit:
         on_commit: OnCommit = nobody,
         durable: bool = True,
         rest_seconds: float = 3.0,
+        reserve: Reserve | None = None,
     ) -> None:
         self._path = path
+        self._reserve = reserve
+        self.making_room = False
         self._on_commit = on_commit
         self._rest_seconds = rest_seconds
         self._busy_ms = int(busy_seconds * 1000)
         self._connection = _open(path, busy_seconds, durable=durable)
+        if reserve:
+            reserve.make()
         self._queue: queue.SimpleQueue[list[_Work[Any] | None]] = queue.SimpleQueue()
         """Works in the order they were asked for; null is the last."""
         self._asked: list[_Work[Any] | None] = []
@@ -91,14 +101,15 @@ class GroupCommit:
         self._writer = threading.Thread(target=self._run, name=f"group-commit {path.name}", daemon=True)
         self._writer.start()
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
         """Run `work` in a transaction shared with all others waiting now; its value is returned once committed.
+        One that `makes_room` may use the reserve.
 
         Raises what `work` raised, or TryAgain, and then nothing of it is stored; or Broken. Cancelling the caller
         does not take the work back: it may still be committed.
         """
         answered = asyncio.get_running_loop().create_future()
-        item = _Work(work, answered)
+        item = _Work(work, answered, makes_room)
         self._enqueue(item)
         await answered
         if item.error is not None:
@@ -139,6 +150,7 @@ class GroupCommit:
             self._settle(group)
             self._answer(group)
         # If this fails nothing is lost: what is committed stays in the WAL, which the next start reads.
+        self._put_back()
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
@@ -157,7 +169,9 @@ class GroupCommit:
     def _next(self) -> list[_Work[Any] | None]:
         with contextlib.suppress(queue.Empty):
             return self._queue.get(timeout=self._rest_seconds)
-        self._empty_log()
+        if not self.making_room:
+            self._put_back()
+            self._empty_log()
         return self._queue.get()
 
     def _empty_log(self) -> None:
@@ -175,13 +189,67 @@ class GroupCommit:
         may have been another's, never committed.
         """
         if self._broken_by:
-            return self._fail(group, self._broken_by)
+            self._fail(group, self._broken_by)
+            return
+        allowed = self._allowed(group)
+        self._try(allowed)
+        if makers := self._with_the_reserve(allowed):
+            self._try(makers)
+
+    def _try(self, group: list[_Work[Any]]) -> None:
         todo = list(group)
         try:
             while todo and (spoiler := self._attempt(todo)):
                 todo.remove(spoiler)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may be left waiting
             self._fail(group, error)
+
+    def _with_the_reserve(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
+        """Those of a group without room that make some, and may use what there is now."""
+        makers = [item for item in group if item.makes_room and isinstance(item.error, Full)]
+        given = makers and self.making_room and self._reserve and self._reserve.give(self._connection)
+        return makers if given else []
+
+    def _allowed(self, group: list[_Work[Any]]) -> list[_Work[Any]]:
+        """Those that may be written now: only what makes room, while the reserve is given, or what was written last
+        has no room yet in the file."""
+        if self._reserve is None or self._room_for_all(self._reserve):
+            return group
+        for item in group:
+            if not item.makes_room:
+                item.error = no_room(self._path, "only what makes room is written")
+        return [item for item in group if item.makes_room]
+
+    def _room_for_all(self, reserve: Reserve) -> bool:
+        if (much := has_room(self._path)) or not self.making_room:
+            self._put_back()
+        return (much or self._log_begins_again()) and not reserve.given
+
+    def _log_begins_again(self) -> bool:
+        """Whether the file has room for what is in the log: else it needs less of it, once some of it is made."""
+        try:
+            log_emptied(self._connection)
+        except sqlite3.Error:
+            if self.making_room:
+                self._cut_off()
+            return False
+        return True
+
+    def _cut_off(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("BEGIN IMMEDIATE")
+            cut_off(self._connection, spare=0)
+            self._connection.execute("COMMIT")
+            log_emptied(self._connection)
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _put_back(self) -> None:
+        if self._reserve and self._reserve.given:
+            self._connection.execute("PRAGMA busy_timeout=0")
+            self._reserve.put_back(self._connection)
+            self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
     def _attempt(self, group: list[_Work[Any]]) -> _Work[Any] | None:
         """One transaction for the group. A work that raises after it wrote has it rolled back, and is returned."""

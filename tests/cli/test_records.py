@@ -67,7 +67,7 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
 
 def sealed(folder: Path) -> AbstractAsyncContextManager[SqliteStore]:
     """The store as an agent opens it."""
-    return SqliteStore.open(folder, seals=Seals(KeyRing.open(folder.with_name("agent.keys"))))
+    return SqliteStore.open(folder, seals=Seals(KeyRing.open(folder.with_name("agent.keys"))), reserve=True)
 
 
 async def stored(store: SqliteStore, commits: list[Commit]) -> None:

@@ -51,6 +51,10 @@ for number in $(seq 200); do
 done
 cat /tmp/said
 """
+THE_LAST_BYTE = """
+cat /dev/zero > /var/lib/agentic/of-somebody-else || true
+[ "$(stat -f -c %a /var/lib/agentic)" = 0 ]
+"""
 LOST = """
 systemctl disable --now agentic-loop ductile-gateway agentic-nats
 pkill --signal KILL --uid agentic-gateway || true
@@ -88,7 +92,7 @@ def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(m
     page(machine, "Keep", 0)
     kept(machine, "{done_days: 0.00001, escalated_days: 0.00001}")
     assert "Free space" in machine.say(f"{AS_ROOT}{FILLED}") or "make room" in machine.say("cat /tmp/said")
-    machine.say("mount -o remount,size=14m /var/lib/agentic")  # as if something else had been moved away from there
+    machine.say(THE_LAST_BYTE)
     page(machine, "A full disk")
     assert "w-done" not in {run["wake_id"] for run in runs(machine)}
     kept(machine, "{done_days: 90}")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, TryAgain
+from groundwork.sqlite.errors import Full
 from groundwork.sqlite.group_commit import LONG_LOG, Group, GroupCommit
 from tests.kit.waiting import until
 
@@ -229,7 +230,7 @@ async def test_a_full_database_stores_nothing_of_the_group_and_works_again_with_
     size = await store.write(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
     await store.write(lambda connection: connection.execute(f"PRAGMA max_page_count={size + 2}").fetchone())
     answers = await as_one_group(store, insert(2), refuse, insert_many)
-    assert [type(answer) for answer in answers] == [TryAgain] * 3
+    assert [type(answer) for answer in answers] == [Full] * 3
     assert stored(path) == [1]
     await store.write(lambda connection: connection.execute("PRAGMA max_page_count=100000").fetchone())
     assert await as_one_group(store, insert(2), insert_many) == [2, None]
@@ -347,6 +348,7 @@ async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes
 WRITE_AND_SAY = """
 import asyncio, os, sys
 from pathlib import Path
+from groundwork.sqlite.errors import Full
 from groundwork.sqlite.group_commit import LONG_LOG, Group, GroupCommit
 
 async def writer(store, number):

@@ -20,6 +20,7 @@ from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile, can_shrink
+from groundwork.sqlite.reserve import reserved
 from schemas.gateway_status import Finding
 
 OLDEST_SQLITE = (3, 37, 0)
@@ -92,6 +93,8 @@ async def _contents(opened: SqliteFile) -> Finding:
     ahead = newest[0].updated_at - datetime.now(UTC) if newest else timedelta()
     size, free = opened.path.stat().st_size, opened.path.stat().st_size - await opened.used()
     text = f"{opened.path}, {sum(counts.values())} runs, {_size(size)}"
+    if kept := reserved(opened.path):
+        text += f", {_size(kept)} kept beside it for a full disk"
     if ahead > SKEW:
         remedy = "set the clock right: deadlines and timers follow it"
         return warning("database", f"{text}; its newest entry is {duration(ahead)} in the future", remedy=remedy)

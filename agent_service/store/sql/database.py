@@ -13,6 +13,7 @@ from groundwork.sqlite import file, migrations
 from groundwork.sqlite.errors import storage_error
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
+from groundwork.sqlite.reserve import Reserve
 
 FILE = "runs.db"
 SMALL, CHECKED_S = 64 << 20, 1.0
@@ -23,16 +24,20 @@ MIGRATIONS = files(__package__) / "migrations"
 
 @contextlib.asynccontextmanager
 async def open_database(
-    folder: Path, on_commit: OnCommit = nobody, *, durable: bool = True
+    folder: Path, on_commit: OnCommit = nobody, *, durable: bool = True, reserve: bool = False
 ) -> AsyncIterator[SqliteFile]:
     """The database in `folder`, which is made if absent, and is for this user alone. Closed on leaving.
 
-    One that is not `durable` is a copy, which a crash of the machine may damage.
+    One that is not `durable` is a copy, which a crash of the machine may damage. With a `reserve` room can be made in
+    it on a full disk.
     Raises Misconfigured for a folder or file that cannot be used, TryAgain for one that is full or locked for now.
     """
     path = folder / FILE
+    kept = Reserve(path) if reserve else None
+    if kept:
+        kept.open_up()
     await asyncio.to_thread(_check, path)
-    async with file.open_file(path, MIGRATIONS, on_commit, durable=durable) as database:
+    async with file.open_file(path, MIGRATIONS, on_commit, durable=durable, reserve=kept) as database:
         yield database
 
 

@@ -90,7 +90,7 @@ def test_on_a_disk_of_which_the_last_byte_is_used_runs_go_and_what_is_kept_for_t
         config.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}, "agent": agent}))
         with pytest.raises(OSError, match="No space"):
             (disk / "of-somebody-else").write_bytes(bytes(12 << 20))
-        called = agentic_here("prune", "--config", config, COLUMNS="200")
+        called = agentic_here("prune", "--url", "http://127.0.0.1:1", "--config", config, COLUMNS="200")
         assert (called.code, f"{RUNS} runs went" in called.out) == (0, True), called
-        assert reserved(folder / FILE) == kept
+        assert reserved(folder / FILE) >= kept
         assert "are kept for a full disk" in agentic_here("du", "--config", config, COLUMNS="200").out

@@ -7,7 +7,9 @@ import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,11 +19,13 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import WakeConflict
 from agent_service.journal import Commit
 from agent_service.retention import Ended, Over
-from agent_service.store.forgetting import OF_A_RUN
+from agent_service.store.forgetting import OF_A_RUN, SqliteForgetting
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.key_ring import KeyRing
+from groundwork.sqlite.errors import Full
+from groundwork.sqlite.file import SqliteFile
 from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored
 
@@ -205,3 +209,24 @@ async def test_a_run_counts_for_the_anchors_when_it_is_gone(store: SqliteStore, 
     before = standing.now(), await standing.counted()
     await forget(store)
     assert (standing.now(), await standing.counted()) == before
+
+
+class RoomForOne:
+    """A database whose disk has room for the going of one run at a time."""
+
+    def __init__(self, database: SqliteFile) -> None:
+        self._database = database
+
+    async def write(self, work: partial[Any], *, makes_room: bool) -> Any:
+        if len(work.args[0]) > 1:
+            raise Full("no room")
+        return await self._database.write(work, makes_room=makes_room)
+
+
+async def test_where_the_disk_has_no_room_for_several_to_go_they_go_one_by_one(store: SqliteStore) -> None:
+    for number in (1, 2):
+        await done(store, number)
+    ended = await store.forgetting.ended(EVERYTHING, None, 100)
+    forgetting = SqliteForgetting(cast("SqliteFile", RoomForOne(store._database)), None, store._intact)
+    assert [gone.run_id for gone in await forgetting.forget(ended, RULE, LATER)] == [RUN, ANOTHER]
+    assert await may_go(store) == []

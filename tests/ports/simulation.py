@@ -86,7 +86,8 @@ class Database(SqliteFile):
         for script in sorted(MIGRATIONS.iterdir(), key=lambda one: one.name):
             self._connection.executescript(script.read_text())
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
+        del makes_room
         self._connection.execute("BEGIN")
         done = work(self._connection)
         self._connection.execute("COMMIT")

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _usage(error: typer.TyperException) -> NotDone:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else NAME
-    message = error.format_message().rstrip(".")
+    message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
     return NotDone(f"{message}: see `{command} --help`", Exit.USAGE)
 
 

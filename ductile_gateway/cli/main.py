@@ -136,7 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else exits.NAME
-        _complain(f"{error.format_message().rstrip('.')}: see `{command} --help`", exits.USAGE)
+        told = error.format_message().replace(": Value error, ", ": ").rstrip(".")
+        _complain(f"{told}: see `{command} --help`", exits.USAGE)
     except Exception as error:
         found = list(causes(error))
         if not all(isinstance(cause, Failure) for cause in found):

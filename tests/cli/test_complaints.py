@@ -5,6 +5,7 @@ import pytest
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain, Unreachable
+from tests.cli.calling import agentic_here
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,8 @@ def test_for_programs_a_complaint_is_like_an_error_of_the_api() -> None:
     assert complaint is not None
     error = {"code": "wake_id_taken", "run_id": "run_1", "message": "no", "exit_code": 6}
     assert complaint.for_programs() == {"error": error}
+
+
+def test_a_value_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    called = agentic_here("runs", "--status", "odd")
+    assert "'--state': 'odd' is not one of 'queued', " in called.err

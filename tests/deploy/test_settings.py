@@ -1,6 +1,8 @@
 """The settings in deploy/ are read by both services, and fit what they run in."""
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,8 @@ IN_THE_IMAGE = dict(
     re.findall(r"^COPY (\S+) (/opt/agentic/\w+)$", Path("deploy/docker/Dockerfile").read_text(), re.MULTILINE)
 )
 """What of the checkout becomes which folder."""
+OUR_PYTHON_FIRST = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+"""As a gateway has its plugins look for theirs."""
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_no_plugin_that_comes_along_is_left_out(settings: str) -> None:
     for here, there in IN_THE_IMAGE.items():
         text = text.replace(there, str(Path(here).resolve()))
     plugins = yaml.safe_load(text)["gateway"]["plugins"]
-    found = discover_plugins(map(Path, plugins["folders"]), plugins["config"])
+    found = discover_plugins(map(Path, plugins["folders"]), plugins["config"], search=OUR_PYTHON_FIRST)
     assert found.left_out == ()
     assert {"echo", "knowledge"} <= found.plugins.keys()
     assert Path(str(found.plugins["knowledge"].config["folder"])).is_dir()

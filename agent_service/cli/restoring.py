@@ -48,6 +48,12 @@ from schemas.halt import Halt
 
 OPEN = frozenset(set(Status) - FINAL)
 MANY = 1_000_000
+IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
+NO_LEDGER = (
+    "! the ledger is not in the backup, so nobody knows what these have written since, and everything stands still. "
+    "Let it go on once the ledger is there (`ductile-gateway restore`, or its stream), or those are cancelled that "
+    "must not write twice"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +97,8 @@ class Restored:
         lines += [f"! {run_id} is left alone: {why}" for run_id, why in self.flawed.items()]
         lines += [f"! {run_id} went on after the backup: {what}" for run_id, what in self.ended_since.items()]
         lines += [f"  under way: {run_id}, {what}" for run_id, what in self.under_way.items()]
-        if self.under_way and not self.moved and self.calls is None:
-            lines.append("Without its ledger, what these write first may have been done already, and is done again.")
-        elif self.under_way and not self.moved:
-            lines.append("What these write first is in doubt, for it may have been done since: a person is asked then.")
+        if self.under_way and not self.moved:
+            lines.append(NO_LEDGER if self.calls is None else IN_DOUBT)
         begin = "start the gateway and the agent"
         lines.append(f"Now {begin}; everything stands still until `agentic go-on`" if self.stopped else f"Now {begin}")
         return "\n".join(lines)
@@ -116,7 +120,8 @@ async def restore(config: Path | None, order: Order) -> Restored:
                 await _refuse_to_overwrite(loaded.store)
             calls = await _restore_ledger(path, order) if GATEWAY in whole.parts else None
             artifacts = await _restore_artifacts(archive, whole, ring, ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
-            found = await _restore_runs(archive, part, loaded, order, link)
+            unknown = calls is None and not order.moved
+            found = await _restore_runs(archive, part, loaded, order, link, unknown=unknown)
     return Restored(
         file=str(archive.path),
         backup=whole.backup,
@@ -124,7 +129,6 @@ async def restore(config: Path | None, order: Order) -> Restored:
         store=subjects.STREAM_RUNS if loaded.shared else str(loaded.store),
         calls=calls,
         artifacts=artifacts,
-        stopped=order.stopped,
         moved=order.moved,
         left_out=whole.left_out,
         **found,
@@ -185,9 +189,10 @@ async def _restore_artifacts(archive: Archive, whole: Whole, ring: KeyRing | Non
 
 
 async def _restore_runs(
-    archive: Archive, part: Part, loaded: AgentSettings, order: Order, link: NatsLink
+    archive: Archive, part: Part, loaded: AgentSettings, order: Order, link: NatsLink, *, unknown: bool
 ) -> dict[str, Any]:
-    """What is found of them, once they are in their place."""
+    """What is found of them, once they are in their place. `unknown`: what they have written since; then they stand
+    still."""
     ring = KeyRing.open(loaded.keys_path())
     with staging(loaded.cache if loaded.shared else loaded.store) as beside:
         for name in (FILE, *BESIDE):
@@ -195,7 +200,8 @@ async def _restore_runs(
                 write_out(archive, kept, beside / name)
         async with SqliteStore.open(beside, seals=Seals(ring)) as store:
             found = await _found(store, ring, link, new_keys=order.new_keys)
-            if order.stopped:
+            found["stopped"] = order.stopped or (unknown and bool(found["under_way"]))
+            if found["stopped"]:
                 await _stop(store, part)
             standing = await store.standing(Seals(ring)).counted()
         if loaded.shared:

@@ -113,6 +113,7 @@ def test_it_is_backed_up_as_it_is_in_the_stream_and_restored_for_one_agent(confi
     assert (refused.code, "nothing is overwritten" in refused.err) == (78, True)
     told = agentic("restore", place, "--config", one, "--json")
     assert (told.code, told.document["runs"], told.document["flawed"]) == (0, MANY, {}), told
+    assert (told.document["calls"], told.document["stopped"]) == (None, True), "nobody knows what they have written"
     verdict = agentic("verify", "--all", "--config", one, "--json")
     assert (verdict.document["runs"], {flaw["place"] for flaw in verdict.document["flaws"]}) == (MANY, set()), verdict
 

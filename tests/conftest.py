@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,10 @@ MEMORY = Path("/dev/shm")  # noqa: S108 # only a place
 ROOM = 4 << 30
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and with them all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OF_THIS_USER = ("AGENT", "ANTHROPIC_", "OPENAI_", "OTEL_", "SSL_CERT")
 

@@ -66,13 +66,13 @@ class Verified:
             return f"✓ {self.run_id} is as it was written: {counts}{seal}"
         lines = [f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws]
         if not any(flaw.place in OF_THE_DATABASE for flaw in self.flaws):
-            command = f"agentic rebuild{self._option()} {self.run_id}"
+            command = f"agentic rebuild {self._option()}{self.run_id}"
             lines.append(f"`{command}` writes the folder anew from the journal, which is whole")
         return "\n".join(lines)
 
     def _option(self) -> str:
         """What has another command find the same settings."""
-        return "" if self.config == told(nearby(None)) else f" --config {shlex.quote(self.config)}"
+        return "" if self.config == told(nearby(None)) else f"--config {shlex.quote(self.config)} "
 
 
 async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verified:

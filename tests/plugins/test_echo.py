@@ -6,11 +6,16 @@ import pytest
 
 from tests.plugins.asking import SHIPPED, a_request, run
 
-CONFIG = {"url": "http://127.0.0.1:8700", "token": "a-token-of-the-agent-0123456789", "folder": str(SHIPPED)}
+CONFIG = {
+    "url": "http://127.0.0.1:8700",
+    "token": "a-token-of-the-agent-0123456789",
+    "folder": str(SHIPPED),
+    "timeout_seconds": 60,  # a busy machine takes its time to load a solver
+}
 
 
 def asked(plugin: str, payload: Any, *, command: str = "handle") -> dict[str, Any]:
-    return run(SHIPPED / plugin, a_request(payload, command=command, config=CONFIG))
+    return run(SHIPPED / plugin, a_request(payload, command=command, config=CONFIG, seconds=90))
 
 
 def test_a_message_comes_back_unchanged() -> None:
@@ -27,7 +32,8 @@ def test_without_a_message_the_error_says_what_is_missing(payload: dict[str, Any
 
 @pytest.mark.parametrize("plugin", sorted(path.name for path in SHIPPED.iterdir()))
 def test_the_program_answers_the_question_after_its_health_without_any_input(plugin: str) -> None:
-    assert asked(plugin, {}, command="health")["status"] == "ok"
+    response = asked(plugin, {}, command="health")
+    assert response["status"] == "ok", response
 
 
 @pytest.mark.parametrize("plugin", sorted(path.name for path in SHIPPED.iterdir() if path.name != "agentic-wake"))

@@ -201,19 +201,26 @@ def test_configuration_for_a_plugin_that_is_not_there_is_pointed_out(
     assert "ecko" in caplog.text
 
 
-@pytest.mark.parametrize("python", ["#!/usr/bin/env python3", f"#!{sys.executable}", "#!/usr/bin/env other-python"])
+@pytest.mark.parametrize("python", ["#!/usr/bin/env python3", f"#!{sys.executable}"])
 def test_a_plugin_whose_package_is_not_installed_is_left_out_with_the_mend(tmp_path: Path, python: str) -> None:
-    (tmp_path / "bin").mkdir()
-    other = tmp_path / "bin" / "other-python"
-    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    other.chmod(0o755)
     for name, package in (("solver", "no-such-solver"), ("checker", "pytest")):
-        program = install(tmp_path / "tools", name)
+        program = install(tmp_path, name)
         (program / "run.sh").write_text(f"{python}\n")
         with (program / "manifest.yaml").open("a") as manifest:
             manifest.write(f"python_packages: [{package}]\n")
-    search = f"{other.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    found = discover_plugins([tmp_path / "tools"], {}, search=search)
+    found = discover_plugins([tmp_path], {}, search=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert set(found.plugins) == {"checker"}
     assert found.left_out == found.lacking
     assert found.lacking[0].endswith("-m pip install no-such-solver")
+
+
+def test_what_a_plugin_is_run_by_is_not_run_to_look_for_its_packages(tmp_path: Path) -> None:
+    program = install(tmp_path / "tools", "solver")
+    trap = program / "python3"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    (program / "run.sh").write_text(f"#!{trap}\n")
+    with (program / "manifest.yaml").open("a") as manifest:
+        manifest.write("python_packages: [no-such-solver]\n")
+    assert set(discover_plugins([tmp_path / "tools"], {}).plugins) == {"solver"}
+    assert not (tmp_path / "sprung").exists()

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.settings import NatsSettings
@@ -34,10 +33,11 @@ class InTheClear(asyncio.Protocol):
         self._info = {"server_id": "x", "version": "2.15.1", "max_payload": 1 << 20, "auth_required": True, **info}
 
     @contextlib.asynccontextmanager
-    async def at(self, port: int) -> AsyncIterator[None]:
+    async def at(self, port: int) -> AsyncIterator[int]:
+        """Yields the port, which is a free one for 0."""
         server = await asyncio.get_running_loop().create_server(lambda: self, "127.0.0.1", port)
         try:
-            yield
+            yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
 
@@ -86,10 +86,11 @@ async def test_a_server_that_takes_the_place_of_one_with_tls_is_told_nothing(tmp
         link = await connect(settings)
         await link.subscribe("orders", _nothing)
     accomplice = InTheClear()
-    impostor = InTheClear(connect_urls=[f"localhost:{(port := free_port())}"])
-    async with impostor.at(unused_port), accomplice.at(port):
-        await until(lambda: impostor.connections > 1)
-        assert not await link.send("orders", b"my secret order")
+    async with accomplice.at(0) as port:
+        impostor = InTheClear(connect_urls=[f"localhost:{port}"])
+        async with impostor.at(unused_port):
+            await until(lambda: impostor.connections > 1)
+            assert not await link.send("orders", b"my secret order")
     async with server_with(tmp_path, unused_port, tls | users):
         await until(lambda: link.connected)
     assert (impostor.told, accomplice.connections) == (b"", 0)

@@ -21,11 +21,10 @@ def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
     quoted = shlex.quote(str(entrypoint))
     if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
         return f"the entrypoint must be an executable file (chmod 755 {quoted})"
-    with entrypoint.open("rb") as file:
-        beginning = file.read(FIRST_BYTES)
+    beginning = _beginning(entrypoint)
     if b"\0" in beginning:  # compiled
         return None
-    first = beginning.split(b"\n", 1)[0].decode(errors="replace")
+    first = _line_1(beginning)
     if not first.startswith("#!"):
         return f"nothing says what runs it: write `#!/usr/bin/env {BEGINS.get(entrypoint.suffix, 'bash')}` as line 1"
     if first.endswith("\r"):
@@ -36,12 +35,23 @@ def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
 def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
     """Which of these packages, as pip names them, our own Python does not have, with the mend, where that is the one of
     its line 1; else empty. Another is not asked: outside its box nothing runs that a plugin names."""
-    first = entrypoint.read_bytes().split(b"\n", 1)[0].decode(errors="replace")
+    if not packages:
+        return ""
+    first = _line_1(_beginning(entrypoint))
     python = shutil.which(first.removeprefix("#!").split()[-1], path=search) if first.startswith("#!") else None
     if not python or Path(python).parent != Path(sys.executable).parent:
         return ""
     names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
     return f"{python} does not have {names}: {shlex.quote(python)} -m pip install {names}" if names else ""
+
+
+def _beginning(entrypoint: Path) -> bytes:
+    with entrypoint.open("rb") as file:
+        return file.read(FIRST_BYTES)
+
+
+def _line_1(beginning: bytes) -> str:
+    return beginning.split(b"\n", 1)[0].decode(errors="replace")
 
 
 def _is_here(package: str) -> bool:

@@ -7,6 +7,8 @@ Rules: renewals are heard as they pass, over core NATS. Silence alone says nothi
 or this process its connection: only one whose own renewals got through all the while looks at the record of a silent
 member, and takes it once it has expired by the server's clock. From then on that member's own renewals fail, and
 nothing leaves it any more (see lease): what it was about to do is not done twice. One that leaves says so at once.
+What passes may have been refused: that another took a member's record is believed, and that one which was gone is back
+under an epoch of before, when the record says so.
 What is left by one that is gone is its heir's: by rendezvous hashing, so that all who see the same members name the
 same heir, and another's coming or going moves no more than its own share. Two that see different members for a moment
 may both take themselves for the heir: what they do has to be guarded by other means.
@@ -63,6 +65,8 @@ class Members:
         self._others: dict[str, _Heard] = {}
         self._ended: dict[str, int] = {}
         """Of members that are gone, the epoch of their ends: what they still try is none of their renewals."""
+        self._in_doubt: set[str] = set()
+        """Of whom something was heard that only their record can tell."""
         self._sure_since = self._left_at = now()
 
     @property
@@ -124,25 +128,29 @@ class Members:
             owner = Owner(**json.loads(message.data))
         except (ValueError, TypeError):  # not one of ours: whoever looks at the record says so
             return
-        name = message.subject.rpartition(".")[2]
-        if name in (self.me, "") or owner.holder != name or owner.epoch <= self._ended.get(name, -1):
+        name, known = message.subject.rpartition(".")[2], self._others.get(owner.holder)
+        if name in (self.me, "") or owner.holder != name:
             return
-        if owner.released:
-            self._is_gone(name, owner.epoch)
+        if not owner.released and owner.epoch > self._ended.get(name, -1):
+            self._lives(owner, at=self._now())
+        elif owner.released and known and known.owner.epoch == owner.epoch:
+            self._is_gone(name, owner.epoch)  # by its own word
         else:
-            if name not in self._others:
-                log.info("another member", extra={"role": self._role.key, "member": name, "who": str(owner)})
-            self._others[name] = _Heard(owner, self._now())
+            self._in_doubt.add(name)
 
     async def _look_for_silent(self) -> None:
         now = self._now()
-        for name, heard in list(self._others.items()):
-            if now - heard.at > heard.owner.ttl_s:
-                await self._judge(name)
+        silent = {name for name, heard in self._others.items() if now - heard.at > heard.owner.ttl_s}
+        for name in silent | self._in_doubt:
+            self._in_doubt.discard(name)
+            await self._judge(name)
 
     async def _judge(self, name: str) -> None:
-        role = member_role(self._role, name)
+        role, asked_at = member_role(self._role, name), self._now()
         record = await look(self._link, role)
+        known = self._others.get(name)
+        if record and known and known.at > asked_at and known.owner.epoch > record.owner.epoch:
+            return  # it has just come back
         if record is None or record.owner.released:
             self._is_gone(name, record.owner.epoch if record else 0)
         elif record.age_s >= record.owner.ttl_s:
@@ -150,7 +158,8 @@ class Members:
                 log.warning("a member is gone", extra={"role": self._role.key, "who": str(record.owner)})
                 self._is_gone(name, record.owner.epoch + 1)
         else:
-            self._others[name] = _Heard(record.owner, self._now() - record.age_s)
+            self._ended.pop(name, None)
+            self._lives(record.owner, at=self._now() - record.age_s)
 
     async def _taken(self, role: Role, record: Record) -> bool:
         """Whether its record could be taken: it was not renewed at the last moment, nor taken by another."""
@@ -160,6 +169,12 @@ class Members:
         except Refused:
             return False
         return True
+
+    def _lives(self, owner: Owner, *, at: float) -> None:
+        if owner.holder not in self._others:
+            facts = {"role": self._role.key, "member": owner.holder, "who": str(owner)}
+            log.info("another member", extra=facts)
+        self._others[owner.holder] = _Heard(owner, at)
 
     def _is_gone(self, name: str, epoch: int) -> None:
         self._ended[name] = epoch

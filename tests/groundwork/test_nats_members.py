@@ -1,16 +1,19 @@
 """Members of a role, on real servers: who lives, who is gone, and what becomes of one that was taken for dead."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, replace
 
 import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.errors import Refused
 from groundwork.nats.lease import Lease, Taken, hold
-from groundwork.nats.lease_record import Owner, Role
+from groundwork.nats.lease_record import Owner, Role, look
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.members import Members, joined, refuse_members
+from groundwork.nats.members import Members, joined, member_role, refuse_members
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import KeyValueSpec, Topology, create_missing
 from groundwork.service.errors import Misconfigured
@@ -109,6 +112,49 @@ async def test_one_that_was_taken_for_dead_can_join_again(server: EmbeddedNats) 
             await until(lambda: "b" in a.live)
         async with member((server.url,), "b"):
             await until(lambda: "b" in a.live)
+
+
+async def test_one_that_is_back_when_another_tries_to_take_its_record_is_a_member_for_all(
+    link: NatsLink, server: EmbeddedNats
+) -> None:
+    gone: list[str] = []
+    async with town(server, "a", "b") as (a, _):
+        a.gone.append(gone.append)
+        taken = json.dumps(asdict(replace(owner("b"), epoch=2, released=True))).encode()
+        with pytest.raises(Refused):
+            await link.swap(f"{ROLE.subject}.b", taken, after=1 << 40)
+        await _renewed(link, "b", times=5)
+        assert (gone, a.live) == ([], {"a", "b"})
+
+
+async def test_one_that_comes_back_under_an_epoch_of_before_is_seen_by_all(
+    link: NatsLink, server: EmbeddedNats
+) -> None:
+    """A bus that lost its records counts from one again."""
+    async with member((server.url,), "a") as a:
+        for _ in range(2):
+            async with member((server.url,), "b"):
+                await until(lambda: "b" in a.live)
+            await until(lambda: "b" not in a.live)
+        await link.jetstream.purge_stream("KV_leases", subject=f"{ROLE.subject}.b")
+        async with member((server.url,), "b"):
+            await until(lambda: "b" in a.live)
+            await _renewed(link, "b", times=3)
+            assert "b" in a.live
+
+
+async def _renewed(link: NatsLink, name: str, *, times: int) -> None:
+    async def seq() -> int:
+        record = await look(link, member_role(ROLE, name))
+        return record.seq if record else 0
+
+    for _ in range(times):
+        before = await seq()
+
+        async def is_newer(than: int = before) -> bool:
+            return await seq() > than
+
+        await until(is_newer)
 
 
 async def test_what_is_left_is_the_heirs_and_all_name_the_same(server: EmbeddedNats) -> None:

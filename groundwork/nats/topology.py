@@ -5,17 +5,19 @@ settings that a specification names are compared. They have the names and units 
 StreamConfig and ConsumerConfig; enumerations are given as their strings.
 """
 
+import asyncio
 import json
 import shlex
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import nats.errors
 from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StoreCompression, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.patterns import matches
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
 
@@ -140,7 +142,8 @@ async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
 
 
 async def create_missing(link: NatsLink, topology: Topology) -> list[Deviation]:
-    """Create what is missing. The findings tell what was created and what differs, which is left as it is."""
+    """Create what is missing. The findings tell what was created and what differs, which is left as it is. Raises as
+    `check_topology`, and TryAgain only where a cluster has had the time to elect a leader."""
     return await _visit(link, topology, create=True)
 
 
@@ -171,11 +174,27 @@ async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:
 
 async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Deviation]:
     findings: list[Deviation] = []
-    for stream in topology.all_streams():
-        findings += await _visit_stream(link, stream, create=create)
-    for consumer in topology.consumers:
-        findings += await _visit_consumer(link, consumer, create=create)
+    visits = [
+        *(partial(_visit_stream, link, stream, create=create) for stream in topology.all_streams()),
+        *(partial(_visit_consumer, link, consumer, create=create) for consumer in topology.consumers),
+    ]
+    for visit in visits:
+        findings += await (_through_an_election(visit) if create else visit())
     return findings
+
+
+async def _through_an_election(visit: Callable[[], Awaitable[list[Deviation]]]) -> list[Deviation]:
+    """What is begun may be begun again: nothing is made twice."""
+    until = asyncio.get_running_loop().time() + BUDGET_SECONDS
+    while True:
+        try:
+            return await visit()
+        except NoRoom:
+            raise
+        except TryAgain as error:
+            if asyncio.get_running_loop().time() >= until:
+                raise
+            await asyncio.sleep(error.delay_s / 2)
 
 
 async def _visit_stream(link: NatsLink, spec: StreamSpec, *, create: bool) -> list[Deviation]:

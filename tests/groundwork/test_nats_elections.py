@@ -11,12 +11,14 @@ from groundwork.nats.lease_record import Role, look
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.members import may_join_anew
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import KeyValueSpec, Topology, check_topology
+from groundwork.nats.topology import KeyValueSpec, StreamSpec, Topology, check_topology, create_missing
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.kit.bus import server_with
 
 ELECTING = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
 """As a server says it whose cluster has no leader."""
+MISSING = {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
+EMPTY = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
 
 
 @pytest.fixture
@@ -40,6 +42,25 @@ async def test_a_lease_is_not_taken_for_unreadable(electing: NatsLink) -> None:
 async def test_a_stream_is_not_taken_for_switched_off(electing: NatsLink) -> None:
     with pytest.raises(TryAgain):
         await check_topology(electing, Topology(buckets=(KeyValueSpec("leases", {}),)))
+
+
+async def test_what_is_missing_is_made_once_there_is_a_leader(tmp_path: Path, unused_port: int) -> None:
+    asked: list[str] = []
+
+    async def answer(message: Msg) -> None:
+        asked.append(message.subject)
+        await message.respond(json.dumps(MISSING if len(asked) > 2 else ELECTING).encode())
+
+    async def make(message: Msg) -> None:
+        await message.respond(json.dumps({"config": json.loads(message.data), "state": EMPTY}).encode())
+
+    async with server_with(tmp_path, unused_port, {}) as address:
+        link = await connect(NatsSettings(urls=(f"nats://{address}",)))
+        await link.subscribe("$JS.API.STREAM.INFO.*", answer)
+        await link.subscribe("$JS.API.STREAM.CREATE.*", make)
+        made = await create_missing(link, Topology(streams=(StreamSpec("ORDERS", {"subjects": ["orders.>"]}),)))
+        await link.close()
+    assert (len(asked), [deviation.kind for deviation in made]) == (3, ["created"])
 
 
 def test_a_member_joins_anew_once_the_bus_answers_but_not_against_its_settings() -> None:

@@ -15,6 +15,7 @@ import json
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from tests.kit.fleet import FleetOptions, fleet
 
 ENDED_WITHIN_S = 180.0
 LOOK_S = 0.5
+STANDS_STILL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,12 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
 
 
 async def _begun(load: Load, runs: int) -> None:
-    while load.started < runs:  # noqa: ASYNC110 - nobody tells of every start
+    """Or nothing ends any more: what is open then is told as lost."""
+    started, since = load.started, time.monotonic()
+    while load.started < runs and time.monotonic() - since < STANDS_STILL_S:
         await asyncio.sleep(LOOK_S)
+        if load.started > started:
+            started, since = load.started, time.monotonic()
 
 
 def _told(plan: Plan, storm: Storm, load: Load, books: Account, calls: Counter[str]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any, Self
 import httpx2
 import nats.errors
 import pytest
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink, connect
@@ -214,7 +215,7 @@ class Cluster:
         """No streams, buckets or consumers."""
         async with self.linked() as link:
             for stream in await link.jetstream.streams_info():
-                await link.jetstream.delete_stream(stream.config.name or "")
+                await delete(link, stream.config.name or "")
 
     async def _healthy(self) -> bool:
         return all([await node.healthy() for node in self.living])
@@ -237,6 +238,20 @@ class Cluster:
 
     def _logs(self) -> str:
         return "\n".join(node.log.read_text(errors="replace")[-800:] for node in self.nodes)
+
+
+async def delete(link: NatsLink, stream: str) -> None:
+    """Whether it is there or not. A busy cluster may not answer for a while."""
+
+    async def deleted() -> bool:
+        try:
+            return await link.jetstream.delete_stream(stream)
+        except NotFoundError:
+            return True
+        except (nats.errors.Error, ServiceUnavailableError):
+            return False
+
+    await until(deleted, within_s=LEADER_WITHIN_S)
 
 
 @asynccontextmanager

@@ -6,8 +6,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nats.js.errors import NotFoundError
-
 from agent_service.bus.streams import shared_streams
 from agent_service.journal import Commit, Run
 from agent_service.ports import Archive, RunStore
@@ -21,6 +19,7 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import Topology, create_missing
 from groundwork.service.key_ring import KeyRing
 from schemas import subjects
+from tests.kit.cluster import delete
 from tests.kit.fakes import MemoryStore
 from tests.kit.memory_log import Lease, MemoryLog, MemoryMembers, joined
 from tests.kit.runs import NOON, wake_of, whole_run
@@ -69,22 +68,23 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Opened]:
-        link = await connect(settings)
-        if not made:
-            await anew(link, replicas)
-            made.append(subjects.STREAM_RUNS)
-        facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
-        async with open_shared(folder, facts, MemoryMembers("me"), held=Lease().held) as store:
+        async with contextlib.AsyncExitStack() as stack:
+            link = await connect(settings)
+            stack.push_async_callback(link.close)
+            if not made:
+                await anew(link, replicas)
+                made.append(subjects.STREAM_RUNS)
+            facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
+            shared = open_shared(folder, facts, MemoryMembers("me"), held=Lease().held)
+            store = await stack.enter_async_context(shared)
             yield Opened(store, store)
-        await link.close()
 
     return opened
 
 
 async def anew(link: NatsLink, replicas: int) -> None:
     """The stream of runs, empty."""
-    with contextlib.suppress(NotFoundError):
-        await link.jetstream.delete_stream(subjects.STREAM_RUNS)
+    await delete(link, subjects.STREAM_RUNS)
     runs = (stream for stream in shared_streams(replicas, 1.0) if stream.name == subjects.STREAM_RUNS)
     await create_missing(link, Topology(streams=tuple(runs)))
 

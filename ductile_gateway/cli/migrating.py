@@ -6,7 +6,6 @@ It may be interrupted at any point, and is finished by the same command. Until t
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,6 +29,7 @@ from groundwork.nats.lease_record import look, look_at_all
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service import private_file
+from groundwork.service.durable import sync
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
@@ -205,8 +205,7 @@ def _put_in_place(copy: Path, folder: Path) -> None:
         kept.mkdir(mode=0o700)
         for part in sorted(folder.glob(f"{FILE}*")):
             part.rename(kept / part.name)
-    with copy.open("rb") as file:  # a copy is not synced while it is written
-        os.fsync(file.fileno())
+    sync(copy)  # it is not while it is written
     copy.rename(folder / FILE)
 
 

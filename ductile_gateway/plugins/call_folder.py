@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import uuid
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from ductile_gateway.calls.call import AlreadyStarted
+from groundwork.service.durable import sync
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -174,7 +174,7 @@ class CallFolders:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 _appear(draft, folder, key=key)
                 try:
-                    _sync(self._root)
+                    sync(self._root)
                     yield folder, lock
                 except OSError:
                     folder.discard()
@@ -195,14 +195,6 @@ def _appear(draft: Path, folder: CallFolder, *, key: str) -> None:
         if not folder.exists():
             raise
         raise AlreadyStarted(f"the call {key} was started before: resume it instead of running it again") from None
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _size(path: Path) -> int:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from groundwork.backup.archive import BLOCK, Archive
 from groundwork.backup.told import KeptFile
 from groundwork.service import private_file
+from groundwork.service.durable import sync
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import storage_error
 
@@ -61,17 +62,9 @@ def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
 
 def put_in_place(file: Path, place: Path) -> None:
     """Move a file to where it is to be, for good: no loss of power takes it back. Raises OSError."""
-    _sync(file)
+    sync(file)
     file.replace(place)
-    _sync(place.parent)
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    sync(place.parent)
 
 
 def _remove(copy: Path) -> None:

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from groundwork.service import beginning
+
 
 class Exit(IntEnum):
     """0 is success; a run that ended otherwise and a command that failed have codes of their own."""
@@ -24,7 +26,7 @@ class Exit(IntEnum):
     """Nothing was done for now: the same again, later (EX_TEMPFAIL)."""
     MISCONFIGURED = 78
     """A setting, a file or the environment has to be changed first (EX_CONFIG)."""
-    INTERRUPTED = 130
+    INTERRUPTED = beginning.INTERRUPTED
     """Left with Ctrl-C."""
     CLOSED_PIPE = 141
     """Whoever read the output went away, as `head` does."""

@@ -12,6 +12,7 @@ import typer
 
 from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
 from ductile_gateway.cli import exits
+from groundwork.service.beginning import INTERRUPTED
 from groundwork.service.errors import TryAgain, Unreachable
 from groundwork.service.installed import invocation
 from groundwork.service.signals import cancelled_by_signals
@@ -94,7 +95,7 @@ def call(
     except TryAgain as error:
         raise Unreachable(str(error)) from error
     except asyncio.CancelledError:
-        raise typer.Exit(exits.INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     if artifacts:
         keep(called, artifacts)
     sys.stdout.write(f"{json.dumps(as_document(called), ensure_ascii=False)}\n" if as_json else as_text(called))

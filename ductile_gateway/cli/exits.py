@@ -23,7 +23,6 @@ FAILED = 1
 USAGE = 2
 UNREACHABLE = 69
 MISCONFIGURED = 78
-INTERRUPTED = 130
 
 log = logging.getLogger(__name__)
 

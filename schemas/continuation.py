@@ -28,7 +28,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
 from schemas.fields import JsonObject, Text, ToolName
-from schemas.flaws import listed
+from schemas.flaws import listed, rule_of
 from schemas.markdown_form import TASK_FIELDS, Form, Place, form_in, is_form
 from schemas.task_graph import flaws_of
 
@@ -242,7 +242,7 @@ def _is_whole(told: Mapping[str, Any]) -> bool:
 def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
     """The place of each flaw, and the rule that it breaks. Nothing of the values is repeated."""
     for flaw in error.errors(include_url=False, include_input=False):
-        rule = _RULES.get(flaw["type"], flaw["msg"].removeprefix("Value error, "))
+        rule = _RULES.get(flaw["type"], rule_of(flaw["msg"]))
         place = _without_tags(flaw["loc"])
         if flaw["type"].startswith("union_tag"):
             place = (*place, "action")

@@ -11,7 +11,12 @@ LONGEST_PLACE = 200
 def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
     """The first `most` flaws, each with its place; `whole` stands for the place of the value itself."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
-    return "; ".join(f"{_place(flaw['loc']) or whole}: {flaw['msg']}" for flaw in found)
+    return "; ".join(f"{_place(flaw['loc']) or whole}: {rule_of(flaw['msg'])}" for flaw in found)
+
+
+def rule_of(message: str) -> str:
+    """The words of a rule: pydantic puts some of its own before those of ours."""
+    return message.removeprefix("Value error, ")
 
 
 def listed(flaws: Sequence[str], *, most: int = 12) -> str:

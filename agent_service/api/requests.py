@@ -17,6 +17,7 @@ from agent_service.telling.views import RunView
 from groundwork.service import strict_json
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
 from schemas.fields import Context, Count, Goal, Id, Text
+from schemas.flaws import rule_of
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
@@ -274,5 +275,5 @@ def unfit(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
 
 def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:
     path = one_line(".".join(map(str, place)), LONGEST_FIELD) or "body"
-    message = "must be an object" if code == "model_type" else flaw.removeprefix("Value error, ")
+    message = "must be an object" if code == "model_type" else rule_of(flaw)
     return FieldError(field=path, message=message, code=code)

@@ -77,7 +77,7 @@ def flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
     try:
         call = AgentCall.model_validate(action.arguments)
     except ValidationError as error:
-        return (f"arguments of {action.tool}: {flaws_of_fields(error).replace('Value error, ', '')}",)
+        return (f"arguments of {action.tool}: {flaws_of_fields(error)}",)
     offered = {skill.name for skill in brief.skills}
     unknown = sorted(set(call.tools or ()) - offered)
     return (f"tools {', '.join(unknown)} are not on offer here, so no other agent gets them",) if unknown else ()

@@ -35,6 +35,7 @@ from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
 from agent_service.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
+from schemas.flaws import rule_of
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")
@@ -161,7 +162,7 @@ def _told(flaw: ErrorDetails) -> str:
         return f"the key {flaw['input']!r} is no text: put it in quotes {said}"
     if flaw["type"] == "invalid-json-value":
         return f"a {type(flaw['input']).__name__} is nothing that JSON knows: put it in quotes"
-    return flaw["msg"].removeprefix("Value error, ")
+    return rule_of(flaw["msg"])
 
 
 class Script(_Strict):

@@ -19,6 +19,7 @@ from agent_service.store.writing import Asked, Mark
 from agent_service.tombstones import Tombstone
 from groundwork.sqlite.file import instant, microseconds
 from schemas import subjects
+from schemas.flaws import flaws_of
 from schemas.halt import Halt
 
 VERSION = 1
@@ -316,5 +317,4 @@ def _unreadable(subject: str, body: bytes, error: ValidationError) -> Newer | Po
         envelope = _Envelope(v=0)
     if envelope.v > IMPORTED:
         return Newer(envelope.v * RULES_BELOW, envelope.run_id)
-    first: Any = error.errors(include_url=False, include_input=False)[0]
-    return Poisoned(f"it cannot be read: {'.'.join(map(str, first['loc'])) or subject}: {first['msg']}")
+    return Poisoned(f"it cannot be read: {flaws_of(error, whole=subject, most=1)}")

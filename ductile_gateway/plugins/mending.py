@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from schemas.flaws import LONGEST_PLACE
+from schemas.flaws import LONGEST_PLACE, rule_of
 
 Keys = tuple[int | str, ...]
 
@@ -56,7 +56,7 @@ def _has_inner(place: Keys, flaws: Sequence[Any]) -> bool:
 
 def _told(flaw: Any, document: object, would_do: Mapping[str, str]) -> str:
     place: Keys = flaw["loc"]
-    said = flaw["msg"].removeprefix("Value error, ")
+    said = rule_of(flaw["msg"])
     named, key = ".".join(map(str, place))[:LONGEST_PLACE], ".".join(part for part in place if isinstance(part, str))
     if key not in would_do or not isinstance(place[-1], str):
         return f"{named or 'manifest'}: {said}"

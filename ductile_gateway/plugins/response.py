@@ -30,6 +30,7 @@ from pydantic import (
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
 from schemas.continuation import ContinuationInvalid, of_object
+from schemas.flaws import rule_of
 
 T = TypeVar("T")
 
@@ -235,7 +236,8 @@ def _complaints(error: ValidationError) -> Iterable[str]:
     # Neither the input nor the documentation's address: the plugin's output is not for messages.
     for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
         place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error", "continuation"))[:MAX_QUOTE]
-        yield f"{place}: {detail['msg']}" if place else detail["msg"]
+        rule = rule_of(detail["msg"])
+        yield f"{place}: {rule}" if place else rule
 
 
 def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome:

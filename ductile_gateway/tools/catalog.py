@@ -20,6 +20,7 @@ from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
 from schemas.events import GIVEN_KEYS, ToolRequest
 from schemas.fields import ToolName
+from schemas.flaws import rule_of
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""
@@ -103,7 +104,7 @@ def _draw(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest | Non
         try:
             drawn.offers.extend(_offer(drawn, name, choice, manifest))
         except ValidationError as error:
-            flaws = "; ".join(flaw["msg"] for flaw in error.errors())
+            flaws = "; ".join(rule_of(flaw["msg"]) for flaw in error.errors())
             drawn.problems.append(f"tool {name}: its manifest cannot be told on the bus: {flaws}")
 
 

@@ -75,7 +75,7 @@ class Fields:
         except ValidationError as error:
             for one in error.errors(include_url=False, include_input=False, include_context=False):
                 keys = (*self.root, *map(str, one["loc"]))
-                self.problems.report(keys, self._text(keys, one["type"], one["msg"]))
+                self.problems.report(keys, self._text(keys, one["type"], one["msg"].removeprefix("Value error, ")))
         return None
 
     def _text(self, keys: Keys, kind: str, message: str) -> str:

@@ -31,6 +31,7 @@ from agent_service.telling.folder.disk import TooLarge
 from agent_service.telling.folder.staging import IllegalName, checked, place_of
 from agent_service.telling.folder.workspace import MAX_BYTES, Listed, Listing
 from groundwork.service.errors import Misconfigured
+from schemas.flaws import flaws_of
 
 LONGEST_JOURNAL = 1 << 30
 """Bytes."""
@@ -132,9 +133,7 @@ class ExportFile:
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise Misconfigured(f"{self.path}: {name} cannot be read: {where}: {first['msg']}") from error
+            raise Misconfigured(f"{self.path}: {name} cannot be read: {flaws_of(error, most=1)}") from error
 
 
 class FolderInFile:

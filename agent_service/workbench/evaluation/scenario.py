@@ -24,6 +24,7 @@ from groundwork.service.strict_yaml import NotYaml, parse
 from schemas.events import Constraints, SignalKind
 from schemas.events import Outcome as OfDoubt
 from schemas.fields import Count, Goal, JsonObject, Text
+from schemas.flaws import flaws_of
 
 ARTIFACT_TOOL = "artifact"
 
@@ -204,8 +205,7 @@ def read(file: Path) -> list[Scenario]:
     except (OSError, UnicodeDecodeError, NotYaml) as error:
         raise Misconfigured(f"scenario {file} cannot be read: {error}") from error
     except ValidationError as error:
-        flaws = (f"{_place(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False, include_url=False))
-        raise Misconfigured(f"scenario {file}: {'; '.join(flaws)}") from error
+        raise Misconfigured(f"scenario {file}: {flaws_of(error, whole='the whole', most=None)}") from error
     except ValueError as error:
         raise Misconfigured(f"scenario {file}: {error}") from error
 
@@ -214,10 +214,6 @@ def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise Misconfigured(f"{folder} is no folder: name one that holds scenarios as *.yaml")
     return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) or "the whole"
 
 
 def _check_patterns(patterns: Sequence[str], found: Iterable[str]) -> None:

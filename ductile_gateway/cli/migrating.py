@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -211,11 +212,10 @@ def _put_in_place(copy: Path, folder: Path) -> None:
 
 def _bunches(told: Sequence[Told]) -> Iterator[Sequence[Told]]:
     """Some at a time; of what is owed to others one, for that is in order."""
-    at = 0
-    while at < len(told):
-        size = 1 if told[at][0].startswith(f"{subjects.LEDGER}.{NOTIFICATION}.") else TOGETHER
-        yield told[at : at + size]
-        at += size
+    for is_owed, some in groupby(told, key=lambda one: one[0].startswith(f"{subjects.LEDGER}.{NOTIFICATION}.")):
+        alike = list(some)
+        size = 1 if is_owed else TOGETHER
+        yield from (alike[at : at + size] for at in range(0, len(alike), size))
 
 
 def _unless_there(body: bytes) -> Change:

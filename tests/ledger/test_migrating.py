@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,19 @@ async def holds_all(stores: Stores) -> None:
     await stores.outbox.add([a_delivery(target="relay")])
     assert await stores.outbox.lanes_due(NOON) == ["subscription:a"], "what has arrived is remembered"
     assert stores.pins.all() == {FIRST.id: FIRST.public}
+
+
+async def test_what_is_owed_stays_in_its_order(house: House) -> None:
+    """The first are the largest: written at the same time, the others would overtake them."""
+    owed = [
+        replace(a_delivery(target="b", run_id=f"run_{number}"), body=b"x" * 9000 * (40 - number))
+        for number in range(40)
+    ]
+    async with house.alone() as stores:
+        await stores.outbox.add(owed)
+    await house.moved("jetstream")
+    async with house.one_of_several() as stores:
+        assert [one.run_id for one in await stores.outbox.due("b", NOON, 100)] == [one.run_id for one in owed]
 
 
 async def test_after_a_move_nobody_begins_with_what_was_left(house: House) -> None:

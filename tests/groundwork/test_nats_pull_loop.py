@@ -349,7 +349,7 @@ async def test_a_handler_cancelled_by_stopping_gives_its_message_to_another_at_o
     seen.gate.set()
     begin = time.monotonic()
     async with consuming(link, seen):
-        await until(lambda: seen.finished == ["a"])
+        await until(lambda: "a" in seen.finished)  # perhaps twice, for two gave it back
     assert time.monotonic() - begin < 2.0
 
 
@@ -389,7 +389,7 @@ async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink,
 async def test_two_loops_share_the_messages(link: NatsLink, seen: Seen) -> None:
     other = Seen()
     names = [str(number) for number in range(200)]
-    async with consuming(link, seen, slots=5), consuming(link, other, slots=5):
+    async with consuming(link, seen, slots=5, sole=False), consuming(link, other, slots=5, sole=False):
         await publish(link, *names)
         await until_all_acknowledged(link)
     assert sorted(seen.finished + other.finished) == sorted(names)

@@ -7,6 +7,7 @@
   the asker would have us say things where it may not: cancel a run, or purge a stream.
 - Whoever is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11), and a
   task that is to end would go on for ever.
+- A server that was left, or that hung up, is the last to be asked again: nats-py draws one, and may stay where it was.
 - A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
 
 It overrides what nats-py keeps for itself, and tests on real servers notice when that is called otherwise.
@@ -83,6 +84,13 @@ class BusClient(Client):
 
     def _is_delivery(self, sid: int, reply: bytes) -> bool:
         return reply.startswith(OF_JETSTREAM) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
+
+    async def _select_next_server(self) -> None:
+        left = self._current_server
+        if left is not None and left in self._server_pool:
+            self._server_pool.remove(left)
+            self._server_pool.append(left)
+        await super()._select_next_server()
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():

@@ -246,7 +246,7 @@ class NatsLink:
         return made
 
     async def go_elsewhere(self) -> None:
-        """Leave this server for another, by chance, if there is another: it may be cut off from those that matter."""
+        """Leave this server for another, if there is another: it may be cut off from those that matter."""
         if len(self._client.servers) > 1:
             await self._client.force_reconnect()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.settings import NatsSettings
@@ -154,3 +155,22 @@ async def test_whoever_is_cancelled_as_its_answer_comes_ends(link: NatsLink) -> 
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+async def test_whoever_leaves_a_server_comes_to_another(tmp_path: Path) -> None:
+    (one := tmp_path / "one").mkdir()
+    (other := tmp_path / "other").mkdir()
+    async with server_with(one, free_port(), {}) as first, server_with(other, free_port(), {}) as second:
+        for address in (first, second):
+            await (await connect(NatsSettings(urls=(f"nats://{address}",)))).close()  # it is there
+        link = await connect(NatsSettings(urls=(f"nats://{first}", f"nats://{second}")))
+        for times in range(1, 9):
+            left = link.client.connected_url
+            await link.go_elsewhere()
+            await until(partial(_is_back, link, times))
+            assert link.client.connected_url != left
+        await link.close()
+
+
+def _is_back(link: NatsLink, times: int) -> bool:
+    return link.reconnects == times and link.connected

@@ -19,7 +19,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.patterns import matches
-from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
+from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")
 
@@ -253,14 +253,20 @@ async def asked(link: NatsLink, what: str, answer: Awaitable[T]) -> T:
             raise TryAgain(f"{what}: {error.description} (JetStream error {error.err_code})") from error
         raise Misconfigured(f"{what}: JetStream does not answer. Is it enabled on the server?") from error
     except APIError as error:
-        if error.err_code in NO_ROOM or (error.err_code == NO_PEERS and WITHOUT_ROOM in (error.description or "")):
-            raise NoRoom(f"{what}: {error.description} (JetStream error {error.err_code})") from error
-        text = f"{what}: {error.description} (JetStream error {error.err_code}). Correct its settings or the server's"
-        raise Misconfigured(text) from error
+        raise _refused(what, error) from error
     except (nats.errors.Error, TryAgain) as error:  # a denied request is not answered at all
         if link.violation:
             raise Misconfigured(f"{what}: {link.violation}. Give this user the permission") from error
         raise TryAgain(f"{what}: {error}") from error
+
+
+def _refused(what: str, error: APIError) -> Failure:
+    text = f"{what}: {error.description} (JetStream error {error.err_code})"
+    if error.err_code in NO_ROOM or (error.err_code == NO_PEERS and WITHOUT_ROOM in (error.description or "")):
+        return NoRoom(text)
+    if error.err_code == NO_PEERS:  # a busy one, or one that has just started, is taken for away by the others
+        return TryAgain(f"{text}: the cluster has fewer servers than that has replicas, or some are away")
+    return Misconfigured(f"{text}. Correct its settings or the server's")
 
 
 def _missing(what: str) -> Deviation:

@@ -18,6 +18,8 @@ from tests.kit.bus import server_with
 ELECTING = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
 """As a server says it whose cluster has no leader."""
 MISSING = {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
+AWAY = {"error": {"code": 400, "err_code": 10005, "description": "no suitable peers for placement"}}
+"""As a cluster says it of whose servers one was not heard of for a moment."""
 EMPTY = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
 
 
@@ -44,15 +46,19 @@ async def test_a_stream_is_not_taken_for_switched_off(electing: NatsLink) -> Non
         await check_topology(electing, Topology(buckets=(KeyValueSpec("leases", {}),)))
 
 
-async def test_what_is_missing_is_made_once_there_is_a_leader(tmp_path: Path, unused_port: int) -> None:
-    asked: list[str] = []
+async def test_what_is_missing_is_made_once_there_are_a_leader_and_enough_servers(
+    tmp_path: Path, unused_port: int
+) -> None:
+    asked, wanted = list[str](), list[str]()
 
     async def answer(message: Msg) -> None:
         asked.append(message.subject)
         await message.respond(json.dumps(MISSING if len(asked) > 2 else ELECTING).encode())
 
     async def make(message: Msg) -> None:
-        await message.respond(json.dumps({"config": json.loads(message.data), "state": EMPTY}).encode())
+        wanted.append(message.subject)
+        made = {"config": json.loads(message.data), "state": EMPTY}
+        await message.respond(json.dumps(made if len(wanted) > 1 else AWAY).encode())
 
     async with server_with(tmp_path, unused_port, {}) as address:
         link = await connect(NatsSettings(urls=(f"nats://{address}",)))
@@ -60,7 +66,7 @@ async def test_what_is_missing_is_made_once_there_is_a_leader(tmp_path: Path, un
         await link.subscribe("$JS.API.STREAM.CREATE.*", make)
         made = await create_missing(link, Topology(streams=(StreamSpec("ORDERS", {"subjects": ["orders.>"]}),)))
         await link.close()
-    assert (len(asked), [deviation.kind for deviation in made]) == (3, ["created"])
+    assert (len(asked), len(wanted), [deviation.kind for deviation in made]) == (4, 2, ["created"])
 
 
 def test_a_member_joins_anew_once_the_bus_answers_but_not_against_its_settings() -> None:

@@ -16,7 +16,7 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.members import Members, joined, member_role, refuse_members
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import KeyValueSpec, Topology, create_missing
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Misconfigured, TryAgain, causes
 from tests.kit.cluster import Cluster, Way
 from tests.kit.cut_wire import wire
 from tests.kit.waiting import until
@@ -58,8 +58,8 @@ async def joining(link: NatsLink, who: Owner) -> AsyncIterator[tuple[Members, Le
             try:
                 met = await stack.enter_async_context(joined(link, ROLE, who))
                 break
-            except BaseExceptionGroup as error:
-                if error.split(TryAgain)[1]:
+            except (TryAgain, BaseExceptionGroup) as error:
+                if not all(isinstance(cause, TryAgain) for cause in causes(error)):
                     raise
         yield met
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from ductile_gateway import runners
 from ductile_gateway.calls import continuing, policy
@@ -32,6 +32,7 @@ from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
+from schemas.flaws import flaws_of
 
 Arguments = Mapping[str, JsonValue]
 
@@ -90,7 +91,10 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Read
         there = ", ".join(one.name for one in offer.commands)
         raise NotCallable(f"tool {tool} has no command {command}: it has {there}")
     named, given = _with_files(spoken_of, arguments)
-    asked = _asked(offer, command, named)
+    try:
+        asked = _asked(offer, command, named)
+    except ValidationError as error:
+        raise NotCallable(f"no agent can send these arguments: {flaws_of(error)}") from None
     match policy.admit(asked, offer, flaw=offers.flaw(asked), now=datetime.now(UTC)):
         case policy.Refuse(outcome):
             raise NotCallable(outcome.message or "it is refused")

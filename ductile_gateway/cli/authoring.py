@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shlex
 import sys
 from collections.abc import Coroutine
@@ -12,6 +13,7 @@ import typer
 
 from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
 from ductile_gateway.cli import exits
+from groundwork.service import strict_json
 from groundwork.service.beginning import INTERRUPTED
 from groundwork.service.errors import TryAgain, Unreachable
 from groundwork.service.installed import invocation
@@ -109,9 +111,10 @@ async def _until_told(work: Coroutine[Any, Any, T]) -> T:
 
 def _object(arguments: str) -> dict[str, Any]:
     try:
-        given = json.loads(sys.stdin.read() if arguments == "-" else arguments)
-    except ValueError as error:
-        raise typer.BadParameter(f"the arguments are no JSON ({error}): give an object, such as '{EXAMPLE}'") from error
+        given = strict_json.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
+    except strict_json.NotStrictJson as error:
+        flaw = f"what is given as arguments {error}"
+        raise typer.BadParameter(f"{flaw}: give a JSON object, such as '{EXAMPLE}'") from error
     if not isinstance(given, dict):
         raise typer.BadParameter(f"the arguments are no JSON object: give one, such as '{EXAMPLE}'")
     return given

@@ -255,7 +255,7 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
         "step": str(state.step),
         "tool": state.completed[-1].tool if state.completed else "",
         "artifact": str(_newest_output(state).get("artifact_path", "")),
-        "result": str(_newest_output(state).get("summary", "")),
+        "result": _said(_newest_output(state)),
         **(found.groupdict(default="") if found else {}),
     }
 
@@ -291,6 +291,11 @@ def _said_by_people(state: RunState) -> str:
 
 def _newest_output(state: RunState) -> dict[str, JsonValue]:
     return state.last_result.output if state.last_result else {}
+
+
+def _said(output: dict[str, JsonValue]) -> str:
+    """The tool's own words, or those of its error."""
+    return str(output.get("summary") or output.get("message") or "")
 
 
 def _filled(node: Any, names: dict[str, str]) -> Any:

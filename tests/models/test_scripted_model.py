@@ -109,8 +109,16 @@ async def test_names_are_put_into_texts() -> None:
     assert answer.decision.action.arguments == {"text": "Find the answer., step 0"}
 
 
-async def test_what_the_newest_result_says_may_be_said_again() -> None:
-    state = replace(reflecting().state, last_result=LastResult(step=1, status="ok", output={"summary": "21 °C"}))
+@pytest.mark.parametrize(
+    "newest",
+    [
+        LastResult(step=1, status="ok", output={"summary": "21 °C"}),
+        LastResult(step=1, status="error", output={"class": "tool_error", "message": "21 °C"}),
+    ],
+    ids=["ok", "error"],
+)
+async def test_what_the_newest_result_says_may_be_said_again(newest: LastResult) -> None:
+    state = replace(reflecting().state, last_result=newest)
     rule = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "It said: $result"}}
     answer = await following(rule).prepare(replace(reflecting(), state=state)).make()
     assert isinstance(answer.decision, Reflection)

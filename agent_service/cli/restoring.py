@@ -29,7 +29,7 @@ from agent_service.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.anchor_file import AnchorFile
 from agent_service.store.copying import log_of_runs
-from agent_service.store.moving.marks import mark_in, of_backup
+from agent_service.store.moving.marks import mark_in
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
@@ -37,7 +37,7 @@ from agent_service.telling.plain import one_line
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import put_in_place, set_aside, staging, write_out
 from groundwork.backup.keys import ring_for
-from groundwork.backup.told import Part, Whole
+from groundwork.backup.told import Part, Whole, of_backup
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
@@ -51,8 +51,8 @@ MANY = 1_000_000
 IN_DOUBT = "What these write first is in doubt, for it may have been done since: a person is asked then."
 NO_LEDGER = (
     "! the ledger is not in the backup, so nobody knows what these have written since, and everything stands still. "
-    "Let it go on once the ledger is there (`ductile-gateway restore`, or its stream), or those are cancelled that "
-    "must not write twice"
+    "Let it go on once the ledger is there (`ductile-gateway restore`), or those are cancelled that must not write "
+    "twice"
 )
 
 

@@ -4,6 +4,18 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+_BACKUP = "backup "
+
+
+def of_backup(name: str) -> str:
+    """What stands for the id of a store where something comes out of the backup of that name."""
+    return f"{_BACKUP}{name}"
+
+
+def backup_in(store: str) -> str:
+    """The name of the backup that stands there; empty for the id of a store."""
+    return store.removeprefix(_BACKUP) if store.startswith(_BACKUP) else ""
+
 
 class _Told(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")

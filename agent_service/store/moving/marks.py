@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from groundwork.backup.told import backup_in
 from groundwork.nats.shared_log import Fact
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
@@ -21,7 +22,6 @@ FILE = "moved.json"
 """In the folder of a store whose runs are in the log now."""
 TO_LOG = "agentic migrate --from sqlite --to jetstream"
 TO_FILE = "agentic migrate --from jetstream --to sqlite"
-BACKUP = "backup "
 
 
 class Log(Protocol):
@@ -33,19 +33,14 @@ class Log(Protocol):
 
 
 class Mark(BaseModel):
-    """`store`: the id of the store of one agent that they come from, or leave for; or the backup (`of_backup`).
-    `position`: of this mark."""
+    """`store`: the id of the store of one agent that they come from, or leave for; or the backup
+    (`of_backup`). `position`: of this mark."""
 
     model_config = ConfigDict(frozen=True)
 
     state: Literal["coming", "here", "leaving", "left"] = "here"
     store: str = ""
     position: int = 0
-
-
-def of_backup(name: str) -> str:
-    """What a mark calls the store that runs come from when a backup is restored."""
-    return f"{BACKUP}{name}"
 
 
 async def mark_in(log: Log) -> Mark:
@@ -72,8 +67,8 @@ async def refuse_unless_here(log: Log) -> None:
     """To be asked by an agent that has joined, before it begins. Raises Misconfigured, and TryAgain."""
     mark = await mark_in(log)
     if mark.state in ("coming", "leaving"):
-        restored = mark.store.startswith(BACKUP)
-        command = f"agentic restore FILE --backup {mark.store.removeprefix(BACKUP)}" if restored else TO_LOG
+        backup = backup_in(mark.store)
+        command = f"agentic restore FILE --backup {backup}" if backup else TO_LOG
         command = command if mark.state == "coming" else TO_FILE
         raise Misconfigured(f"the runs of this store are being moved, and that was not finished: run `{command}` again")
     if mark.state == "left":

@@ -13,11 +13,12 @@ from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import ahead, open_store
-from ductile_gateway.store.restored import AfterRestore
-from ductile_gateway.store.restored import read as read_restored
+from ductile_gateway.store import ahead, open_store, restored
+from ductile_gateway.store.restored import AfterRestore, Restored
 from ductile_gateway.store.seals import Seals, seal_once
-from ductile_gateway.store.shared.opening import open_shared
+from ductile_gateway.store.shared import restored_row
+from ductile_gateway.store.shared.bringing import rows_without_copy
+from ductile_gateway.store.shared.opening import log_of_gateways, open_shared
 from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
@@ -55,8 +56,7 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
     claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
         ring, ours = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
-        restored = read_restored(settings.store)
-        ownership = AfterRestore(ours, restored, store) if restored else ours
+        ownership = _after(restored.read(settings.store), ours, store)
         if calls := await seal_once(store, settings.keys_path(), ring):
             log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
         most = settings.run_mb << 20
@@ -75,13 +75,19 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
         async with opening as (store, stores):
             company = Together(ground.link, members)
             members.gone.append(company.gone)
+            row = await rows_without_copy(log_of_gateways(ground.link)).read(restored_row.SUBJECT)
+            ours = AmongOthers(members, ground.lease.held)
             yield Foundations(
                 ground=ground,
-                ownership=AmongOthers(members, ground.lease.held),
+                ownership=_after(restored_row.read(row, Seals(ring)), ours, store),
                 company=company,
                 store=store,
                 stores=stores,
             )
+
+
+def _after(known: Restored | None, ours: Ownership, store: SqliteFile) -> Ownership:
+    return AfterRestore(ours, known, store) if known else ours
 
 
 def _claim(settings: GatewaySettings, *, take_over: bool) -> Claim:

@@ -3,6 +3,7 @@
 `agentic backup` does this too, after what the agent keeps, where both are on one machine.
 """
 
+import asyncio
 import json
 import sqlite3
 import sys
@@ -11,25 +12,30 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
 from ductile_gateway.store.agent_keys import FILE as PINS
+from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store.shared import opening
+from ductile_gateway.store.shared.moving import kept_alone
+from ductile_gateway.store.shared.pins import kept
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import pieces, snapshot
 from groundwork.backup.keys import KEYS
 from groundwork.backup.told import Part, Whole
+from groundwork.nats.link import connect
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import installed_version
 from groundwork.service.key_ring import KeyRing
+from groundwork.service.slots import claimed
 from groundwork.service.store_id import ID_FILE, known_id
 from schemas import subjects
 
 GATEWAY = "gateway"
 BESIDE = (ID_FILE, PINS)
-SHARED = (
-    f"the ledger is in the stream {subjects.STREAM_LEDGER}, which NATS backs up by itself: `nats stream backup`, as "
-    "docs/OPERATIONS.md says"
-)
+LOOKING = "looking"
+"""Where the copies of a shared ledger are that this makes, beside those of gateways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +58,12 @@ def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys
         if not into:
             raise Misconfigured(why)
         made = BackedUp(file=str(file), backup=into, about={}, left_out=why)
+    elif settings.shared:
+        with claimed(settings.cache / LOOKING) as folder:
+            asyncio.run(_fetch(settings, folder))
+            made = _backed_up(settings, folder / opening.FILE, file, into, with_keys=with_keys)
     else:
-        made = _backed_up(settings, file, into, with_keys=with_keys)
+        made = _backed_up(settings, settings.store / FILE, file, into, with_keys=with_keys)
     if as_json:
         sys.stdout.write(f"{json.dumps(asdict(made))}\n")
         return
@@ -64,25 +74,45 @@ def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys
 
 def _nothing_here(settings: GatewaySettings) -> str:
     if settings.shared:
-        return SHARED
+        keys = settings.keys_path()
+        lacks = f"there is no file {keys} on this machine: run `ductile-gateway backup` on that of a gateway"
+        return "" if keys.is_file() else f"the ledger is in the stream {subjects.STREAM_LEDGER}, and {lacks}"
     return "" if (settings.store / FILE).is_file() else f"there is no ledger {settings.store / FILE} on this machine"
 
 
-def _backed_up(settings: GatewaySettings, file: Path, into: str | None, *, with_keys: bool) -> BackedUp:
-    begun, ring = datetime.now(UTC), KeyRing.open(settings.keys_path())
-    with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(settings.store / FILE, file) as copy:
-        kept = [archive.keep(FILE, pieces(copy))]
-        kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := settings.store / part).exists()]
+async def _fetch(settings: GatewaySettings, folder: Path) -> None:
+    """The ledger of several gateways as it is in the stream now, and the keys of agents that they trust."""
+    link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} backup")
+    try:
+        ring = KeyRing.open(settings.keys_path())
+        async with opening.kept_copy(opening.log_of_gateways(link), folder, ring) as (file, _):
+            PinnedKeys(folder, SystemClock()).keep(kept(file))
+    finally:
+        await link.close()
+
+
+def _backed_up(settings: GatewaySettings, ledger: Path, file: Path, into: str | None, *, with_keys: bool) -> BackedUp:
+    begun, ring, folder = datetime.now(UTC), KeyRing.open(settings.keys_path()), ledger.parent
+    with Archive.to_write(file, with_keys=with_keys) as archive, snapshot(ledger, file) as copy:
+        if settings.shared:
+            _as_of_one(copy)
+        files = [archive.keep(FILE, pieces(copy))]
+        files += [archive.keep(part, pieces(there)) for part in BESIDE if (there := folder / part).exists()]
         if with_keys:
-            kept.append(archive.keep(KEYS, pieces(settings.keys_path())))
-        about, store = {"calls": _calls(copy)}, known_id(settings.store)
+            files.append(archive.keep(KEYS, pieces(settings.keys_path())))
+        about = {"calls": _calls(copy)}
         program, at, name = installed_version(), begun.isoformat(), into or archive.fresh_name(begun)
-        part = Part(part=GATEWAY, at=at, program=program, store=store, files=tuple(kept), about=about)
+        part = Part(part=GATEWAY, at=at, program=program, store=known_id(folder), files=tuple(files), about=about)
         archive.tell(name, part, ring)
         if not into:
             archive.complete(Whole(backup=name, at=at, parts={GATEWAY: archive.digest(name, GATEWAY)}), ring)
         keys = () if with_keys else (str(settings.keys_path()),)
         return BackedUp(file=str(file), backup=name, written=archive.written, about=about, keys=keys)
+
+
+def _as_of_one(copy: Path) -> None:
+    with closing(sqlite3.connect(copy)) as connection, connection:
+        kept_alone(connection)
 
 
 def _calls(copy: Path) -> int:

@@ -5,32 +5,30 @@
 It may be interrupted at any point, and is finished by the same command. Until then no gateway begins with either.
 """
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ductile_gateway.bus.prerequisites import ROLE
+from ductile_gateway.cli.at_work import nobody_at_work
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, MOVED, open_store
+from ductile_gateway.store import FILE, MOVED, open_store, restored
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.seals import Seals, seal_once
-from ductile_gateway.store.shared import marks, opening
+from ductile_gateway.store.shared import marks, opening, restored_row
+from ductile_gateway.store.shared.bringing import bring, refuse_a_stream_with_rows, rows_without_copy
 from ductile_gateway.store.shared.marks import Mark
-from ductile_gateway.store.shared.moving import Told, begun_here, counted, kept_alone, rows_of
-from ductile_gateway.store.shared.pins import copied
-from ductile_gateway.store.shared.rows import NOTIFICATION, Change, Row, Rows
-from groundwork.nats.lease_record import look, look_at_all
+from ductile_gateway.store.shared.moving import begun_here, counted, kept_alone, rows_of
+from ductile_gateway.store.shared.pins import kept
+from ductile_gateway.store.shared.rows import Rows
+from groundwork.backup.files import put_in_place, set_aside
+from groundwork.backup.told import backup_in
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.shared_log import SharedLog
 from groundwork.service import private_file
-from groundwork.service.durable import sync
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
@@ -38,8 +36,6 @@ from groundwork.service.store_id import store_id
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
-TOGETHER = 64
-"""Rows that are on their way at the same time."""
 ALONE = Path(GatewaySettings.model_fields["store"].default)
 """Where the database of a gateway is that says nothing else."""
 
@@ -73,9 +69,9 @@ async def _into_stream(move: _Move) -> int:
     moved = 0
     if mark != Mark("here", move.store):
         if not mark.store:
-            await _refuse_strangers(move)
+            await refuse_a_stream_with_rows(move.log)
             await marks.put(move.rows, Mark("coming", move.store), before=mark)
-            await _nobody_at_work(move)
+            await nobody_at_work(move.link, but=move.store)
         moved = await _write(move)
         await marks.put(move.rows, Mark("here", move.store), before=Mark("coming", move.store))
     private_file.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
@@ -119,52 +115,21 @@ async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Mov
             store=store_id(folder),
             link=link,
             log=log,
-            rows=Rows(log, _no_copy),
+            rows=rows_without_copy(log),
             keys_file=keys_file,
             ring=KeyRing.open(keys_file),
         )
-        await _nobody_at_work(move)
+        await nobody_at_work(move.link, but=move.store)
         yield move
-
-
-async def _no_copy(seq: int) -> None:
-    del seq
-
-
-async def _nobody_at_work(move: _Move) -> None:
-    """Raises Misconfigured where a gateway lives."""
-    records = [await look(move.link, ROLE), *await look_at_all(move.link, ROLE)]
-    living = [record.owner for record in records if record and not record.free and record.owner.holder != move.store]
-    if living:
-        raise Misconfigured(
-            f"gateways are at work: {'; '.join(map(str, living))}. Stop them all, then run this again; what died "
-            "without a word is taken for alive until its lease has lapsed"
-        )
-
-
-async def _refuse_strangers(move: _Move) -> None:
-    """Raises Misconfigured for a stream that holds anything."""
-    if await move.log.end():
-        raise Misconfigured(
-            f"the stream {subjects.STREAM_LEDGER} is not empty: a ledger can be moved only into an empty one. Make it "
-            f"anew: `nats stream rm {subjects.STREAM_LEDGER}`, then `agentic setup --shared`"
-        )
 
 
 async def _write(move: _Move) -> int:
     """How many rows are there now. Raises Misconfigured where one is not as it was."""
-    known = PinnedKeys(move.folder, SystemClock()).pins()
+    known, from_backup = PinnedKeys(move.folder, SystemClock()).pins(), restored.read(move.folder)
     async with open_store(move.folder) as file:
         await seal_once(file, move.keys_file, move.ring)
-        told = [one async for one in rows_of(file, known, store=move.store, seals=Seals(move.ring))]
-    for some in _bunches(told):
-        await asyncio.gather(*(move.rows.change(subject, _unless_there(body)) for subject, body in some))
-    for some in _bunches(told):
-        there = await asyncio.gather(*(move.rows.read(subject) for subject, _ in some))
-        for (subject, body), row in zip(some, there, strict=True):
-            if row.body != body:
-                raise Misconfigured(f"{subject} is in the stream, but not as it was: somebody else writes there")
-    return len(told)
+        told = [one async for one in rows_of(file, known, from_backup, store=move.store, seals=Seals(move.ring))]
+    return await bring(move.rows, told)
 
 
 async def _fetch(move: _Move) -> int:
@@ -173,11 +138,15 @@ async def _fetch(move: _Move) -> int:
         async with opening.copy_of(move.log, Path(beside), Seals(move.ring)) as (file, _):
             rows = await counted(file)
             flaw = await _flaw(move, file, rows)
-            known = copied(file)
+            known = kept(file)
+            from_backup = restored_row.read(await move.rows.read(restored_row.SUBJECT), Seals(move.ring))
             await file.write(kept_alone)
         if flaw:
             raise Misconfigured(f"{flaw}. Nothing was moved")
-        _put_in_place(Path(beside) / opening.FILE, move.folder)
+        if from_backup:
+            restored.note(move.folder, from_backup)
+        set_aside(move.folder, FILE)
+        put_in_place(Path(beside) / opening.FILE, move.folder / FILE)
     if known:
         PinnedKeys(move.folder, SystemClock()).keep(known)
     return sum(rows.values())
@@ -199,35 +168,11 @@ async def _flaw(move: _Move, file: SqliteFile, rows: Mapping[str, int]) -> str:
     return ""
 
 
-def _put_in_place(copy: Path, folder: Path) -> None:
-    """It is closed, so that the one file holds all of it."""
-    if (folder / FILE).exists():
-        kept = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-        kept.mkdir(mode=0o700)
-        for part in sorted(folder.glob(f"{FILE}*")):
-            part.rename(kept / part.name)
-    sync(copy)  # it is not while it is written
-    copy.rename(folder / FILE)
-
-
-def _bunches(told: Sequence[Told]) -> Iterator[Sequence[Told]]:
-    """Some at a time; of what is owed to others one, for that is in order."""
-    for is_owed, some in groupby(told, key=lambda one: one[0].startswith(f"{subjects.LEDGER}.{NOTIFICATION}.")):
-        alike = list(some)
-        size = 1 if is_owed else TOGETHER
-        yield from (alike[at : at + size] for at in range(0, len(alike), size))
-
-
-def _unless_there(body: bytes) -> Change:
-    def change(row: Row) -> bytes | None:
-        return body if row.body is None else None
-
-    return change
-
-
 def _not_ours(mark: Mark) -> Misconfigured:
+    backup = backup_in(mark.store)
+    finish = f"run `{marks.RESTORE} {backup}` again" if backup else "name that store's folder with --sqlite"
     return Misconfigured(
-        f"the ledger of the stream {subjects.STREAM_LEDGER} is {mark.state}, of the store {mark.store}: name that "
-        f"store's folder with --sqlite; or make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then "
+        f"the ledger of the stream {subjects.STREAM_LEDGER} is {mark.state}, of the {'' if backup else 'store '}"
+        f"{mark.store}: {finish}; or make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then "
         "`agentic setup --shared`"
     )

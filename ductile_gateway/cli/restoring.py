@@ -1,7 +1,9 @@
 """`ductile-gateway restore`: the ledger of a backup becomes that of this machine, which has none.
 
 It is written and proved beside the place where it is to be, and moved there last: killed, it has restored nothing, and
-the same command begins anew. What was under way then, and what runs may have done since, is in doubt (store/restored).
+the same command begins anew. Into the stream of several gateways it comes as with `ductile-gateway migrate`: killed
+then, no gateway begins until the same command has brought the rest. What was under way at the backup, and what runs may
+have done since, is in doubt (store/restored).
 """
 
 import json
@@ -12,19 +14,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ductile_gateway.bus.prerequisites import ROLE
-from ductile_gateway.cli.backing_up import GATEWAY, SHARED
+from ductile_gateway.cli.at_work import nobody_at_work
+from ductile_gateway.cli.backing_up import GATEWAY
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import FILE, open_store
+from ductile_gateway.store import FILE, open_store, restored
 from ductile_gateway.store.agent_keys import FILE as PINS
-from ductile_gateway.store.restored import Restored, note, read
-from ductile_gateway.store.seals import seal_once
+from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store.restored import Restored
+from ductile_gateway.store.seals import Seals, seal_once
+from ductile_gateway.store.shared import marks, opening, restored_row
+from ductile_gateway.store.shared.bringing import bring, refuse_a_stream_with_rows, rows_without_copy
+from ductile_gateway.store.shared.marks import Mark
+from ductile_gateway.store.shared.moving import rows_of
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import put_in_place, set_aside, staging, write_out
 from groundwork.backup.keys import ring_for
-from groundwork.backup.told import Part
-from groundwork.nats.lease_record import look
-from groundwork.nats.link import connect
+from groundwork.backup.told import Part, of_backup
+from groundwork.nats.link import NatsLink, connect
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
@@ -47,8 +54,6 @@ class Order:
 
 async def restore(settings: GatewaySettings, order: Order) -> None:
     """Raises Misconfigured where there is a ledger, or a backup that does not prove itself, and TryAgain."""
-    if settings.shared:
-        raise Misconfigured(SHARED)
     with Archive.to_read(place_of(order.place)) as archive:
         name = order.backup or next(iter(archive.backups()), "")
         kept = archive.unproved(name, GATEWAY)
@@ -56,32 +61,31 @@ async def restore(settings: GatewaySettings, order: Order) -> None:
             raise Misconfigured(f"{archive.path} has no ledger of a gateway in the backup {name or '(there is none)'}")
         ring = ring_for(settings.keys_path(), archive, kept, new_keys=order.new_keys)
         part = archive.part(name, GATEWAY, ring) or kept
-        async with _nobody_at_work(settings):
-            known = read(settings.store)
-            if not (known and known.backup == name and (settings.store / FILE).exists()):
-                await _refuse_to_overwrite(settings.store)
-                await _restore(settings, archive, part, replace(order, backup=name))
-    told = {"backup": name, "store": str(settings.store), "calls": part.about.get("calls", 0)}
-    sys.stdout.write(f"{json.dumps(told)}\n" if order.as_json else f"✓ {settings.store} is as it was in {name}\n")
+        order = replace(order, backup=name)
+        async with _alone(settings) as link:
+            if settings.shared:
+                await _into_stream(settings, archive, part, order, link)
+            else:
+                await _into_folder(settings, archive, part, order)
+    place = f"the stream {subjects.STREAM_LEDGER}" if settings.shared else str(settings.store)
+    told = {"backup": name, "store": place, "calls": part.about.get("calls", 0)}
+    sys.stdout.write(f"{json.dumps(told)}\n" if order.as_json else f"✓ {place} is as it was in {name}\n")
 
 
 @asynccontextmanager
-async def _nobody_at_work(settings: GatewaySettings) -> AsyncIterator[None]:
+async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
     """Raises Misconfigured while a gateway has the folder, or the bus."""
     async with AsyncExitStack() as opened:
+        folder = settings.private_folder()
         try:
-            private_file.closed(settings.store)
-            opened.enter_context(ProcessLock(settings.store))
+            private_file.closed(folder)
+            opened.enter_context(ProcessLock(folder))
         except (AlreadyRunning, OSError) as error:
             raise Misconfigured(f"{error}. Nothing was restored") from error
         link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} restore")
         opened.push_async_callback(link.close)
-        if (record := await look(link, ROLE)) and not record.free:
-            raise Misconfigured(
-                f"a gateway is at work: {record.owner}. Stop it, then run this again; one that died without a word is "
-                f"taken for alive for {record.owner.ttl_s:g} s"
-            )
-        yield
+        await nobody_at_work(link)
+        yield link
 
 
 async def _refuse_to_overwrite(folder: Path) -> None:
@@ -96,9 +100,49 @@ async def _refuse_to_overwrite(folder: Path) -> None:
         )
 
 
-async def _restore(settings: GatewaySettings, archive: Archive, part: Part, order: Order) -> None:
+async def _into_folder(settings: GatewaySettings, archive: Archive, part: Part, order: Order) -> None:
     folder = settings.store
-    with staging(folder) as beside:
+    known = restored.read(folder)
+    if known and known.backup == order.backup and (folder / FILE).exists():
+        return
+    await _refuse_to_overwrite(folder)
+    async with _written_out(settings, archive, part, order) as beside:
+        set_aside(folder, FILE)
+        restored.note(folder, _restored(part, order))
+        for name in (PINS, ID_FILE, FILE):
+            if (beside / name).exists():
+                put_in_place(beside / name, folder / name)
+
+
+async def _into_stream(settings: GatewaySettings, archive: Archive, part: Part, order: Order, link: NatsLink) -> None:
+    """Killed on the way, it bars gateways until the same command has brought the rest."""
+    log = opening.log_of_gateways(link)
+    rows, store = rows_without_copy(log), of_backup(order.backup or "")
+    coming, mark = Mark("coming", store), marks.read(await rows.read(marks.SUBJECT))
+    if mark == Mark("here", store):
+        return
+    if mark != coming:
+        await refuse_a_stream_with_rows(log)
+        await marks.put(rows, coming, before=mark)
+    async with _written_out(settings, archive, part, order) as beside, open_store(beside) as file:
+        seals = Seals(KeyRing.open(settings.keys_path()))
+        known = PinnedKeys(beside, SystemClock()).pins()
+        begun = restored_row.read(await rows.read(restored_row.SUBJECT), seals) or _restored(part, order)
+        await bring(rows, [one async for one in rows_of(file, known, begun, store=store, seals=seals)])
+    await marks.put(rows, Mark("here", store), before=coming)
+
+
+def _restored(part: Part, order: Order) -> Restored:
+    taken = datetime.fromisoformat(part.at)
+    return Restored(
+        backup=order.backup or "", taken=taken, at=taken if order.moved else datetime.now(UTC), moved=order.moved
+    )
+
+
+@asynccontextmanager
+async def _written_out(settings: GatewaySettings, archive: Archive, part: Part, order: Order) -> AsyncIterator[Path]:
+    """What the backup has, proved, in a folder that is removed at the end."""
+    with staging(settings.private_folder()) as beside:
         for name in (FILE, PINS, ID_FILE):
             if kept := part.file(name):
                 write_out(archive, kept, beside / name)
@@ -109,13 +153,7 @@ async def _restore(settings: GatewaySettings, archive: Archive, part: Part, orde
         sealed = settings.keys_path().with_name(f"{settings.keys_path().name}.sealed")
         sealed.touch(mode=0o600)
         private_file.left_to_owner(sealed)
-        set_aside(folder, FILE)
-        taken = datetime.fromisoformat(part.at)
-        at = taken if order.moved else datetime.now(UTC)
-        note(folder, Restored(backup=order.backup or "", taken=taken, at=at, moved=order.moved))
-        for name in (PINS, ID_FILE, FILE):
-            if (beside / name).exists():
-                put_in_place(beside / name, folder / name)
+        yield beside
 
 
 async def _seal_anew(file: SqliteFile, keys: Path, ring: KeyRing) -> None:

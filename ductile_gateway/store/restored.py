@@ -13,6 +13,7 @@ from ulid import ULID
 
 from ductile_gateway.calls.call import Answer, Asked, Intent
 from ductile_gateway.ports import Ownership
+from groundwork.backup.told import backup_in
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -78,12 +79,14 @@ class AfterRestore:
 
     def lost(self, intent: Intent) -> str:
         """A call that was under way when the backup was made: what it left on the machine then is lost."""
+        why = self.ours.lost(intent)
         if intent.asked.request.requested_at > self.restored.at:
-            return self.ours.lost(intent)
+            return why
         return f"it was under way in the backup of {self.restored.taken:%Y-%m-%d %H:%M} UTC, which was restored"
 
     def give_up(self, intent: Intent) -> None:
-        self.ours.give_up(intent)
+        if not backup_in(intent.by):  # a backup is nobody who comes back
+            self.ours.give_up(intent)
 
     def sees_to(self, call: Intent | Answer) -> bool:
         return self.ours.sees_to(call)

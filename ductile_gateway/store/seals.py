@@ -10,7 +10,7 @@ from pathlib import Path
 from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 
-INTENT, ANSWER, ARTIFACT, PINS = "intent", "answer", "artifact", "pins"
+INTENT, ANSWER, ARTIFACT, PINS, RESTORED = "intent", "answer", "artifact", "pins", "restored"
 
 
 class Seals:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 
@@ -84,14 +84,19 @@ class Machine:
 
 @asynccontextmanager
 async def machine(
-    folder: Path, script: Path, *, plugins: tuple[Path, ...] = (PROBES,), **agent: Any
+    folder: Path,
+    script: Path,
+    *,
+    plugins: tuple[Path, ...] = (PROBES,),
+    store: Literal["jetstream", "sqlite"] = "sqlite",
+    **agent: Any,
 ) -> AsyncIterator[Machine]:
     """Its bus is set up; the services are not begun."""
     async with EmbeddedNats(folder / "nats", sync_interval="1s") as nats:
         link = await connect(NatsSettings(urls=(nats.url,)))
-        await set_up(link, topology(max_gib=0.2))
+        await set_up(link, topology(max_gib=0.2, shared=store == "jetstream"))
         await link.close()
-        options = FleetOptions(folder=folder, script=script, plugins=plugins, agent=agent)
+        options = FleetOptions(folder=folder, store=store, script=script, plugins=plugins, agent=agent)
         made = Machine(folder=folder, nats=nats, agent=Member("agent", 1, folder), gateway=Member("gateway", 1, folder))
         for member in (made.agent, made.gateway):
             configure(member, options, (nats.url,))

@@ -6,7 +6,9 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import pytest
 
 from tests.cli.calling import agentic, started
 from tests.e2e.bodies import FRAME, lines, touch, written
@@ -73,11 +75,12 @@ def with_keys_of(lost: Machine, new: Machine) -> None:
         shutil.copy(lost.folder / name, new.folder / name)
 
 
+@pytest.mark.parametrize("store", ["sqlite", "jetstream"])
 async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_since_is_repeated(
-    tmp_path: Path,
+    tmp_path: Path, store: Literal["jetstream", "sqlite"]
 ) -> None:
     place = tmp_path / "agentic.backup"
-    async with machine(tmp_path / "lost", script(tmp_path, thinks_s=600)) as lost:
+    async with machine(tmp_path / "lost", script(tmp_path, thinks_s=600), store=store) as lost:
         await lost.begin()
         ends, writes, thinks = [await lost.wake(goal) for goal in ("ends", "writes", "thinks")]
         await lost.comes_to(ends, "done")
@@ -90,7 +93,7 @@ async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_sin
         await lost.comes_to(woken_later, "done")
         lost.lose()
     assert (lines(tmp_path / "writes"), lines(tmp_path / "thinks")) == (2, 0)
-    async with machine(tmp_path / "new", script(tmp_path)) as new:
+    async with machine(tmp_path / "new", script(tmp_path), store=store) as new:
         with_keys_of(lost, new)
         told = await restored(new, place)
         assert (told["runs"], set(told["under_way"]), told["flawed"]) == (3, {writes, thinks}, {})

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -61,10 +61,17 @@ class House:
         await migrate(self.settings, to=to, sqlite=None)
 
 
+Some = TypeVar("Some", bound=House)
+
+
 @pytest.fixture
 async def house(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> House:
-    await ledger_stream(link, replicas=1)
-    house = House(tmp_path, some_server, link)
+    return await filled(House(tmp_path, some_server, link))
+
+
+async def filled(house: Some) -> Some:
+    """With something of each kind in its database."""
+    await ledger_stream(house.link, replicas=1)
     async with house.alone() as stores:
         await stores.ledger.intend(IN_DUCTILE, Receipt(NOON))
         await stores.receipts.accepted(IN_DUCTILE.key, "j-1")

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from ductile_gateway.store.shared.rows import Row, Rows, framed, unframed
+from groundwork.backup.told import backup_in
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
 SUBJECT = f"{subjects.LEDGER}.moved"
 TO_STREAM = "ductile-gateway migrate --to jetstream"
 TO_FILE = "ductile-gateway migrate --to sqlite"
+RESTORE = "ductile-gateway restore FILE --backup"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`state`: coming, here, leaving or left. `store`: the id of that of the one gateway."""
+    """`state`: coming, here, leaving or left. `store`: the id of that of the one gateway; or the backup
+    (`of_backup`)."""
 
     state: str = "here"
     store: str = ""
@@ -50,7 +53,9 @@ async def refuse_unless_here(rows: Rows) -> None:
             "gateway.store to its folder, or move it back: " + TO_STREAM
         )
     if mark.state != "here":
-        command = TO_STREAM if mark.state == "coming" else TO_FILE
+        backup = backup_in(mark.store)
+        coming = f"{RESTORE} {backup}" if backup else TO_STREAM
+        command = coming if mark.state == "coming" else TO_FILE
         raise Misconfigured(f"the ledger is being moved, and that was not finished: run `{command}` again")
 
 

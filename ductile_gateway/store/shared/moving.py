@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ductile_gateway.store.agent_keys import Pin
+from ductile_gateway.store.restored import Restored
 from ductile_gateway.store.seals import Seals
-from ductile_gateway.store.shared import artifact_names, calls, owed, pins
+from ductile_gateway.store.shared import artifact_names, calls, owed, pins, restored_row
 from ductile_gateway.store.shared.artifact_names import Artifact
 from ductile_gateway.store.shared.calls import Call
 from ductile_gateway.store.shared.owed import Owed
@@ -51,8 +52,11 @@ ORDER BY position LIMIT 3
 """
 
 
-async def rows_of(file: SqliteFile, known: Sequence[Pin], *, store: str, seals: Seals) -> AsyncIterator[Told]:
-    """All of them. `store`: the id of what they come from; `known`: the keys that its gateway has pinned."""
+async def rows_of(
+    file: SqliteFile, known: Sequence[Pin], restored: Restored | None, *, store: str, seals: Seals
+) -> AsyncIterator[Told]:
+    """All of them. `store`: the id of what they come from; `known`: the keys that its gateway has pinned; `restored`:
+    from which backup it comes itself."""
     async for row in _in_order(file, _CALLS):
         call = Call(**dict(zip(_CALL, row, strict=True)))
         by = "" if call.is_answered else store
@@ -67,6 +71,8 @@ async def rows_of(file: SqliteFile, known: Sequence[Pin], *, store: str, seals: 
         yield subject_of(NOTIFICATION, one.target, one.key), owed.written(one)
     if known:
         yield pins.SUBJECT, pins.written(known, seals)
+    if restored:
+        yield restored_row.SUBJECT, restored_row.written(restored, seals)
 
 
 async def begun_here(file: SqliteFile) -> Sequence[str]:

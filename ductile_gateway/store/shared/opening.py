@@ -44,11 +44,8 @@ async def open_shared(
     that is in the stream. Raises Misconfigured where there is no stream, or its calls are under another's keys; also
     later, in an ExceptionGroup."""
     log, seals = log_of_gateways(link), Seals(ring)
-    _leave_what_is_old(folder / FILE)
-    async with copy_of(log, folder, seals, on_commit) as (file, replica), asyncio.TaskGroup() as group:
-        _check_keys(file, ring)
+    async with kept_copy(log, folder, ring, on_commit) as (file, replica), asyncio.TaskGroup() as group:
         rows = Rows(log, replica.wait)
-        await marks.refuse_unless_here(rows)
         call_rows = CallRows(rows)
         stores = shared_stores(file, rows, call_rows, members=members, seals=seals, run_bytes=run_bytes)
         replica.applied = Telling(stores)
@@ -60,6 +57,18 @@ async def open_shared(
 def log_of_gateways(link: NatsLink) -> SharedLog:
     """What all gateways have in common."""
     return SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
+
+
+@asynccontextmanager
+async def kept_copy(
+    log: SharedLog, folder: Path, ring: KeyRing, on_commit: OnCommit = nobody
+) -> AsyncIterator[tuple[SqliteFile, Replica]]:
+    """A copy that goes on from what this folder has of the last time. Raises as `open_shared`."""
+    _leave_what_is_old(folder / FILE)
+    async with copy_of(log, folder, Seals(ring), on_commit) as (file, replica):
+        _check_keys(file, ring)
+        await marks.refuse_unless_here(Rows(log, replica.wait))
+        yield file, replica
 
 
 @asynccontextmanager

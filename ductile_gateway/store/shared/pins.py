@@ -38,10 +38,7 @@ class SharedPins:
 
     def pins(self) -> Sequence[Pin]:
         """Newest first. Raises TryAgain."""
-        found = self._known()
-        if SPOILT in found:
-            raise TryAgain("the keys of the agent that are pinned were changed by other hands: " + MEND)
-        return found
+        return _unspoilt(self._known())
 
     async def trust(self, keys: Sequence[AgentKey]) -> None:
         at = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -83,6 +80,11 @@ def copied(file: SqliteFile) -> Sequence[Pin]:
     return [Pin(*row) for row in file.look_up(_ALL)]
 
 
+def kept(file: SqliteFile) -> Sequence[Pin]:
+    """The same, to be kept elsewhere. Raises TryAgain where other hands have changed them."""
+    return _unspoilt(copied(file))
+
+
 def written(pins: Sequence[Pin], seals: Seals) -> bytes:
     """The pins as a fact."""
     told = json.dumps([[pin.id, pin.public, pin.pinned_at] for pin in pins])
@@ -96,3 +98,9 @@ def read_fact(fact: bytes, seals: Seals) -> list[Pin]:
         if seals.fits(columns.get("seal"), SEALED_AS, told):
             return [Pin(*one) for one in json.loads(told)]
     return [SPOILT]
+
+
+def _unspoilt(pins: Sequence[Pin]) -> Sequence[Pin]:
+    if SPOILT in pins:
+        raise TryAgain("the keys of the agent that are pinned were changed by other hands: " + MEND)
+    return pins

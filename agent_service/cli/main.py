@@ -62,6 +62,8 @@ def about(
     """Durable, goal-directed runs on a NATS bus.
 
     Begin with `agentic dev`, or `agentic init`. Exit codes are in docs/CONFIGURATION.md.
+
+    What messages name as docs/… is at https://github.com/agentic-loop/agentic-loop/tree/main/docs
     """
     if version:
         from groundwork.service.installed import installed_version

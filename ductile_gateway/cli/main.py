@@ -32,7 +32,10 @@ def about(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Carries the tool requests of agents to their tools: plugins that it runs itself, or those of a Ductile."""
+    """Carries the tool requests of agents to their tools: plugins that it runs itself, or those of a Ductile.
+
+    What messages name as docs/… is at https://github.com/agentic-loop/agentic-loop/tree/main/docs
+    """
     if version:
         from groundwork.service.installed import installed_version
 

@@ -26,6 +26,7 @@ from agent_service.api.inspection import Inspection
 from agent_service.api.openapi import ABOUT, LICENSE, TITLE, VERSION, Tag, tags
 from agent_service.api.operations import Operations
 from agent_service.api.page import ROOT, Page
+from agent_service.api.parameters import only
 from agent_service.api.requests import (
     MAX_BODY_BYTES,
     AnswerRequest,
@@ -142,7 +143,7 @@ def create_app(
 
 def _calls_on_runs(api: RunCalls, awaiting: Awaiting) -> tuple[Call, ...]:
     of: dict[str, Any] = {"tag": "runs", "scope": "read"}
-    waits = of | {"before": (awaiting.slot,)}
+    waits = of | {"before": (only("wait"), awaiting.slot)}
     return (
         Call(
             method="POST",
@@ -173,6 +174,7 @@ def _calls_on_runs(api: RunCalls, awaiting: Awaiting) -> tuple[Call, ...]:
 def _calls_to_runs(api: RunCalls) -> Iterator[Call]:
     """What changes a run."""
     control: dict[str, Any] = {"method": "POST", "tag": "people", "scope": "control", "errors": (404, 409)}
+    control["before"] = (only(),)
     yield Call(path=f"{RUN}/cancel", endpoint=api.cancel_run, takes=CancelRequest, **control)
     yield Call(path=f"{RUN}/signals", endpoint=api.signal_run, takes=SignalRequest, **control)
     yield Call(path=f"{RUN}/approvals", endpoint=api.rule_on_run, takes=ApprovalRequest, **control)
@@ -215,6 +217,7 @@ def _calls_for_people(inbox: InboxCalls, letters: DeadLetterCalls) -> tuple[Call
     """What waits for somebody, and how it is seen to."""
     of: dict[str, Any] = {"tag": "people", "scope": "read"}
     act: dict[str, Any] = {"method": "POST", "scope": "control", "takes": Nothing, "errors": (404, 409)}
+    act["before"] = (only(),)
     of_letters = {**act, "tag": "dead letters"}
     return (
         Call(path="/v1/inbox", endpoint=inbox.show_inbox, errors=(422,), **of),
@@ -227,7 +230,7 @@ def _calls_for_people(inbox: InboxCalls, letters: DeadLetterCalls) -> tuple[Call
 
 def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
     of: dict[str, Any] = {"tag": "operation", "scope": "read"}
-    switch: dict[str, Any] = {"method": "POST", "tag": "operation", "scope": "control"}
+    switch: dict[str, Any] = {"method": "POST", "tag": "operation", "scope": "control", "before": (only(),)}
     stopping, draining = operations.stopping, operations.draining
     return (
         Call(path="/v1/health", endpoint=operations.health.show_health, **of),

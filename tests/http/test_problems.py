@@ -65,6 +65,20 @@ async def test_parameters_of_a_query_are_named_together(client: httpx2.AsyncClie
     assert {error["field"] for error in told["errors"]} == {"limit", "since", "stat"}
 
 
+@pytest.mark.parametrize("path", ["/v1/wake", f"{UNKNOWN}/cancel", "/v1/stop-all", "/v1/dead-letters/1/retry"])
+async def test_a_misspelt_parameter_is_refused_before_anything_is_done(
+    client: httpx2.AsyncClient, house: House, path: str
+) -> None:
+    told = await problem(await client.post(path, params={"wiat": 30}, json={"goal": "x"}))
+    assert (told["status"], [error["field"] for error in told["errors"]]) == (422, ["wiat"])
+    assert await house.how_many() == 0
+
+
+async def test_of_a_run_that_is_shown_nothing_else_can_be_asked_than_to_wait_for_it(client: httpx2.AsyncClient) -> None:
+    told = await problem(await client.get(UNKNOWN, params={"wait": 1, "Wait": 30}))
+    assert [(error["field"], error["code"]) for error in told["errors"]] == [("Wait", "extra_forbidden")]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [("GET", "/v1/nothing", 404, "not_found"), ("DELETE", "/v1/runs", 405, "method_not_allowed")],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ductile_gateway.bus.prerequisites import require
 from ductile_gateway.cli.at_work import nobody_at_work
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
@@ -100,7 +101,8 @@ async def _into_database(move: _Move) -> int:
 
 @asynccontextmanager
 async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Move]:
-    """Nobody else is at work while this is held."""
+    """Nobody else is at work while this is held. Raises Misconfigured where somebody is, and for a bus without the
+    stream."""
     private_file.closed(folder)
     async with AsyncExitStack() as opened:
         try:
@@ -109,6 +111,7 @@ async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Mov
             raise Misconfigured(f"{error}. Nothing was moved") from error
         link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} migrate")
         opened.push_async_callback(link.close)
+        await require(link, shared=True)
         log, keys_file = opening.log_of_gateways(link), settings.keys_path()
         move = _Move(
             folder=folder,

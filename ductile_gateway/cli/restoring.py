@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ductile_gateway.bus.prerequisites import require
 from ductile_gateway.cli.at_work import nobody_at_work
 from ductile_gateway.cli.backing_up import GATEWAY
 from ductile_gateway.clock import SystemClock
@@ -74,7 +75,7 @@ async def restore(settings: GatewaySettings, order: Order) -> None:
 
 @asynccontextmanager
 async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
-    """Raises Misconfigured while a gateway has the folder, or the bus."""
+    """Raises Misconfigured while a gateway has the folder, or the bus, and for a bus that was not set up."""
     async with AsyncExitStack() as opened:
         folder = settings.private_folder()
         try:
@@ -84,6 +85,7 @@ async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
             raise Misconfigured(f"{error}. Nothing was restored") from error
         link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} restore")
         opened.push_async_callback(link.close)
+        await require(link, shared=settings.shared)
         await nobody_at_work(link)
         yield link
 

@@ -1,7 +1,7 @@
 """`ductile-gateway backup` and `restore` of the ledger of several gateways, and of one that becomes the other's."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -157,6 +157,16 @@ async def test_nothing_is_restored_over_what_gateways_have(house: Kept) -> None:
         await house.restored("jetstream")
     async with house.one_of_several() as stores:
         await holds_all(stores)
+
+
+@pytest.mark.parametrize("do", [Kept.restored, House.moved])
+async def test_a_bus_that_has_no_place_for_it_is_told_with_the_mend(
+    house: Kept, do: Callable[[Kept, str], Awaitable[None]]
+) -> None:
+    await house.backed_up("sqlite")
+    await house.link.jetstream.delete_stream(subjects.STREAM_LEDGER)
+    with pytest.raises(Misconfigured, match="no stream AGENTIC_LEDGER: run `agentic setup`"):
+        await do(house, "jetstream")
 
 
 async def test_a_second_backup_has_what_was_done_since(house: Kept) -> None:

@@ -2,10 +2,22 @@
 
 from dataclasses import replace
 
+from nats.js.api import ConsumerInfo
+from nats.js.errors import NotFoundError
+
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, check_topology
+from groundwork.nats.topology import (
+    BucketSpec,
+    ConsumerSpec,
+    KeyValueSpec,
+    StreamSpec,
+    Topology,
+    asked,
+    check_topology,
+    through_an_election,
+)
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
@@ -43,6 +55,14 @@ async def require(link: NatsLink, *, shared: bool = False) -> None:
 
 
 async def ack_wait(link: NatsLink) -> float:
-    """After how many seconds without a word the server gives a request to another gateway."""
-    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
-    return info.config.ack_wait or 30.0
+    """After how many seconds without a word the server gives a request to another gateway. Raises Misconfigured, and
+    TryAgain after an election's time."""
+    what = f"consumer {subjects.DURABLE_TOOLS} of stream {subjects.STREAM_REQUESTS}"
+
+    async def look() -> ConsumerInfo:
+        return await asked(link, what, link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS))
+
+    try:
+        return (await through_an_election(look)).config.ack_wait or 30.0
+    except NotFoundError as error:
+        raise Misconfigured(f"the NATS server has no {what}: run `agentic setup`, which creates it") from error

@@ -29,6 +29,7 @@ from groundwork.backup.files import put_in_place, set_aside
 from groundwork.backup.told import backup_in
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.shared_log import SharedLog
+from groundwork.nats.topology import asked
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
@@ -163,9 +164,9 @@ async def _flaw(move: _Move, file: SqliteFile, rows: Mapping[str, int]) -> str:
             "began them (or any, which leaves them in doubt), and stop them once `ductile-gateway.status` tells of none"
         )
     for kind, number in rows.items():
-        info = await move.link.jetstream.stream_info(
-            subjects.STREAM_LEDGER, subjects_filter=f"{subjects.LEDGER}.{kind}.*"
-        )
+        of_kind = f"{subjects.LEDGER}.{kind}.*"
+        asking = move.link.jetstream.stream_info(subjects.STREAM_LEDGER, subjects_filter=of_kind)
+        info = await asked(move.link, f"stream {subjects.STREAM_LEDGER}", asking)
         if (there := len(info.state.subjects or {})) != number:
             return f"the copy has {number} rows of the kind {kind}, and the stream {there}: see the log"
     return ""

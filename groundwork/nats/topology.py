@@ -179,12 +179,13 @@ async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[De
         *(partial(_visit_consumer, link, consumer, create=create) for consumer in topology.consumers),
     ]
     for visit in visits:
-        findings += await (_through_an_election(visit) if create else visit())
+        findings += await (through_an_election(visit) if create else visit())
     return findings
 
 
-async def _through_an_election(visit: Callable[[], Awaitable[list[Deviation]]]) -> list[Deviation]:
-    """What is begun may be begun again: nothing is made twice."""
+async def through_an_election(visit: Callable[[], Awaitable[T]]) -> T:
+    """What comes of it, begun again while the servers are busy with themselves: so it may be begun twice. Raises what
+    it raises; TryAgain only after a while."""
     until = asyncio.get_running_loop().time() + BUDGET_SECONDS
     while True:
         try:

@@ -11,7 +11,14 @@ from groundwork.nats.lease_record import Role, look
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.members import may_join_anew
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import KeyValueSpec, StreamSpec, Topology, check_topology, create_missing
+from groundwork.nats.topology import (
+    KeyValueSpec,
+    StreamSpec,
+    Topology,
+    check_topology,
+    create_missing,
+    through_an_election,
+)
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.kit.bus import server_with
 
@@ -67,6 +74,18 @@ async def test_what_is_missing_is_made_once_there_are_a_leader_and_enough_server
         made = await create_missing(link, Topology(streams=(StreamSpec("ORDERS", {"subjects": ["orders.>"]}),)))
         await link.close()
     assert (len(asked), len(wanted), [deviation.kind for deviation in made]) == (4, 2, ["created"])
+
+
+async def test_what_is_asked_again_is_asked_until_somebody_answers() -> None:
+    tries = list[str]()
+
+    async def look() -> str:
+        tries.append("once more")
+        if len(tries) < 3:
+            raise TryAgain("no leader", 0.01)
+        return "found"
+
+    assert (await through_an_election(look), len(tries)) == ("found", 3)
 
 
 def test_a_member_joins_anew_once_the_bus_answers_but_not_against_its_settings() -> None:

@@ -235,5 +235,5 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     member = members.me if members else None
     http = create_app(desk, agent.paper.files, ready, agent.settings, member=member, **told)
     measured = Measured(http, request_durations(agent.metrics.instruments))
-    group.create_task(serve_http(measured, listener, finish=False), name="http")
+    group.create_task(serve_http(measured, listener, stopping=agent.feed.end), name="http")
     await serve_reading(service, desk, agent.paper.files, asked.tools, fresh)

@@ -1,6 +1,7 @@
 """Waits for a run in its caller's place, by what is told when it is committed: until it rests in people's hands.
 
-That is when it has ended, or is paused and waits for a person. A caller that hangs up is waited for no longer.
+That is when it has ended, or is paused and waits for a person. A caller that hangs up is waited for no longer. When the
+agent stops, each is answered at once.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class Awaiting:
             yield
 
     async def rest(self, request: Request, run_id: str, within_s: float) -> None:
-        """Return when the run rests, and after `within_s` seconds at the latest. Refuses (404) an id of no run."""
+        """Return when the run rests, when the agent stops, and after `within_s` seconds at the latest. Refuses (404) an
+        id of no run."""
         if within_s:
             with self._streams.followed(run_id) as channel, suppress(TimeoutError):
                 async with _while_there(request, within_s):
@@ -51,9 +53,9 @@ class Awaiting:
     async def _rest(self, run_id: str, channel: Channel) -> None:
         while True:
             seen = channel.newest
-            if rests(channel.reached or await self._streams.state(run_id)):
+            if channel.ended or rests(channel.reached or await self._streams.state(run_id)):
                 return
-            while channel.newest == seen:
+            while channel.newest == seen and not channel.ended:
                 await channel.news()
 
 

@@ -78,6 +78,8 @@ class Channel:
         self.reached: RunState | None = None
         """How the run of the newest event stands after it; None where that is only to be read from the store."""
         self.followers = 0
+        self.ended = False
+        """Whether nothing more is told here: the agent stops."""
         self._source = source
         self._gather = gather
         self._told: deque[Told] = deque()
@@ -138,8 +140,9 @@ class Channel:
             self.followers -= 1
 
     async def news(self) -> None:
-        """Return when there is more than there was, or it is time for a sign of life."""
-        await self._news.wait()
+        """Return when there is more than there was, it is time for a sign of life, or this has ended."""
+        if not self.ended:
+            await self._news.wait()
 
     def _wake(self) -> None:
         self._waking = None
@@ -147,6 +150,11 @@ class Channel:
         if self.newest == self._woken_of:
             return
         self._woken_at = asyncio.get_running_loop().time()
+        self.wake()
+
+    def end(self) -> None:
+        """Nothing more is told: those who follow are let go."""
+        self.ended = True
         self.wake()
 
     def wake(self) -> None:

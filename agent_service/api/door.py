@@ -6,6 +6,7 @@ browsers send and pages cannot forge. There is no CORS. Probes may come by any n
 who send them (a kubelet, a balancer) often know only an address.
 """
 
+import asyncio
 from collections.abc import Collection
 
 from starlette.datastructures import MutableHeaders
@@ -21,6 +22,12 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")
 ELSEWHERE = frozenset({"cross-site", "same-site"})
 """Of Sec-Fetch-Site; another port of this machine is the same site, and still another's."""
+STOPS = Refusal(
+    503,
+    "try_again",
+    "the agent stops, and what was asked for may have been done or not: ask again once it is back",
+    retry_after_s=2.0,
+)
 
 
 class Door:
@@ -36,7 +43,13 @@ class Door:
             return
         refusal = self._refusal(scope)
         app = http_errors.answer(refusal, scope) if refusal else self._app
-        await app(scope, receive, _hardened(send, scope["path"]))
+        answering = _Answering(send, scope["path"])
+        try:
+            await app(scope, receive, answering)
+        except asyncio.CancelledError:  # the process ends
+            if answering.begun:
+                raise
+            await http_errors.answer(STOPS, scope)(scope, receive, answering)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         if not has_a_path(scope):
@@ -59,12 +72,16 @@ def _is_of_another_site(scope: Scope) -> bool:
     return only(scope, b"sec-fetch-site") in ELSEWHERE
 
 
-def _hardened(send: Send, path: str) -> Send:
-    said = HARDENED | page.HEADERS if page.is_of_the_page(path) else HARDENED
+class _Answering:
+    """Sends an answer, hardened. `begun`: whether it has its status already."""
 
-    async def hardened(message: Message) -> None:
+    def __init__(self, send: Send, path: str) -> None:
+        self._send = send
+        self._said = HARDENED | page.HEADERS if page.is_of_the_page(path) else HARDENED
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(raw=message["headers"]).update(said)
-        await send(message)
-
-    return hardened
+            self.begun = True
+            MutableHeaders(raw=message["headers"]).update(self._said)
+        await self._send(message)

@@ -192,6 +192,8 @@ async def _frames(following: AbstractContextManager[Channel], after: int, *, end
                 if ends and chunk.final and chunk.number >= channel.newest:
                     return
                 if chunk.number in (after, channel.newest):
+                    if channel.ended:
+                        return
                     await channel.news()
                     if channel.newest == chunk.number:
                         yield SIGN_OF_LIFE

@@ -54,6 +54,7 @@ class Feed:
         """What was stored by then should have been told."""
         self._looking: asyncio.TimerHandle | None = None
         self._looks = 0
+        self._ended = False
 
     @property
     def followers(self) -> int:
@@ -76,6 +77,12 @@ class Feed:
         if self._follows(state.run_id):
             self._reached.note(state)
 
+    def end(self) -> None:
+        """Let all go who follow, now and later: they come back to the agent that follows this one."""
+        self._ended = True
+        for channel in self._channels():
+            channel.end()
+
     @contextmanager
     def follow_run(self, run_id: str, source: Source) -> Iterator[Channel]:
         """The run's channel, made by `source` for the first that follows. Raises TryAgain."""
@@ -83,7 +90,7 @@ class Feed:
         channel = self._runs.get(run_id) or self._runs.setdefault(run_id, Channel(source, _nothing))
         try:
             with channel.followed():
-                yield channel
+                yield self._current(channel)
         finally:
             if not channel.followers:
                 self._runs.pop(run_id, None)
@@ -100,12 +107,17 @@ class Feed:
         channel = self._all
         try:
             with channel.followed():
-                yield channel
+                yield self._current(channel)
         finally:
             if not channel.followers:
                 self._all = None
                 self._moments.clear()
                 self._unfollowed()
+
+    def _current(self, channel: Channel) -> Channel:
+        if self._ended:
+            channel.end()
+        return channel
 
     def _unfollowed(self) -> None:
         if self._all is None and not self._runs:

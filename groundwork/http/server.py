@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -11,6 +11,8 @@ from starlette.types import ASGIApp
 from groundwork.http.protocol import BoundedProtocol
 
 CLOSE_WITHIN_S = 3
+ANSWERED_WITHIN_S = 1.0
+"""How long those who wait, and are told that they do so in vain, have to be answered."""
 
 
 class _Server(uvicorn.Server):
@@ -42,15 +44,22 @@ def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol)
 
 
 async def serve_http(
-    app: ASGIApp, listener: socket.socket, protocol: type[BoundedProtocol] = BoundedProtocol, *, finish: bool = True
+    app: ASGIApp,
+    listener: socket.socket,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
+    *,
+    stopping: Callable[[], object] | None = None,
 ) -> None:
-    """Answer until cancelled; what is in hand then has a moment to end, unless it need not `finish` (a stream never
-    does by itself)."""
+    """Answer until cancelled; what is in hand then has a moment to end. `stopping`, where there is much that does not
+    end by itself, is called then to end it: the moment is shorter."""
     server = http_server(app, protocol)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
-        server.should_exit, server.force_exit = True, not finish
+        server.should_exit = True
+        if stopping:
+            stopping()
+            asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, setattr, server, "force_exit", True)
         await serving
         raise

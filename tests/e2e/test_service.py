@@ -16,7 +16,8 @@ import pytest
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from schemas import subjects
-from tests.e2e.bodies import on_the_bus, recording, running, to_the_end, wake
+from tests.e2e.bodies import on_the_bus, recording, running, to_the_end, wake, written
+from tests.e2e.machine import machine
 from tests.kit.waiting import until
 
 SCRIPTS = Path(str(resources.files("agent_service"))) / "scripts"
@@ -69,6 +70,28 @@ async def test_a_hundred_wakes_of_one_name_are_one_run(tmp_path: Path) -> None:
         accepted = await on_the_bus(made, subjects.WAKE_ACCEPTED)
     assert len(set(ids)) == 1
     assert [run["wake_id"] for run in accepted] == ["the-same"]
+
+
+async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(tmp_path: Path) -> None:
+    script = written(recording(tmp_path / "lines", go=tmp_path / "go"), tmp_path)
+    async with machine(tmp_path / "machine", script) as here:
+        await here.begin()
+        run_id = await here.wake("record")
+        await here.waits_for(run_id, "tool")
+        waiting, ask = await asyncio.open_connection("127.0.0.1", here.agent.port)
+        ask.write(f"GET /v1/runs/{run_id}?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        async with (
+            httpx2.AsyncClient(base_url=here.url, trust_env=False, timeout=30) as client,
+            client.stream("GET", f"/v1/runs/{run_id}/events") as events,
+        ):
+            told = events.aiter_lines()
+            await anext(told)  # whoever asked before this one waits now
+            ending = asyncio.create_task(here.agent.end())
+            assert [line async for line in told][-1] == ""
+        assert (await waiting.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
+        await ending
+        ask.close()
+        assert "ERROR" not in here.agent.log.read_text()
 
 
 async def test_a_second_agent_on_the_same_store_refuses_to_start(tmp_path: Path) -> None:

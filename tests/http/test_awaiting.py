@@ -52,6 +52,19 @@ async def test_a_run_that_rests_already_is_not_waited_for(client: httpx2.AsyncCl
         assert (await waiting(client, run)).json()["state"] == "paused"
 
 
+async def test_who_waits_is_answered_when_the_agent_stops(over_http: httpx2.AsyncClient, house: House) -> None:
+    woken = asyncio.create_task(over_http.post("/v1/wake", json=GOAL, params={"wait": 30}))
+    await until(lambda: house.feed.followers == 1)
+    run = (await over_http.get("/v1/runs")).json()["runs"][0]["run_id"]
+    shown = asyncio.create_task(waiting(over_http, run))
+    await until(lambda: house.feed.followers == 2)
+    house.feed.end()
+    assert ((await shown).status_code, (await shown).json()["state"]) == (200, "queued")
+    assert ((await woken).status_code, (await woken).json()["run"]["state"]) == (202, "queued")
+    async with asyncio.timeout(5):
+        assert (await waiting(over_http, run)).json()["state"] == "queued", "nor is waited for what comes late"
+
+
 async def test_nobody_waits_longer_than_asked(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play([accepted()])
     answer = await waiting(client, run, 0.05)

@@ -55,6 +55,17 @@ async def test_the_answer_is_an_event_stream_that_nobody_keeps(client: httpx2.As
     assert answer.headers.get_list("cache-control") == ["no-store"]
 
 
+async def test_readers_are_let_go_in_good_order_when_the_agent_stops(
+    over_http: httpx2.AsyncClient, house: House
+) -> None:
+    run = await house.play(whole_run()[:2])
+    reading = asyncio.create_task(some(over_http, run))
+    await until(lambda: house.feed.followers == 1)
+    house.feed.end()
+    assert [event.id for event in await reading] == [1, 2]
+    assert [event.id for event in await some(over_http, run)] == [1, 2]
+
+
 async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient, house: House) -> None:
     commits = whole_run()
     run = await house.play(commits[:1])

@@ -140,6 +140,11 @@ class Archive:
         rows = self._connection.execute("SELECT backup FROM told WHERE part = ? ORDER BY backup DESC", (WHOLE,))
         return [backup for (backup,) in rows]
 
+    def having(self, part: str) -> list[str]:
+        """Those of them that have such a part, newest first."""
+        having = {name for (name,) in self._connection.execute("SELECT backup FROM told WHERE part = ?", (part,))}
+        return [backup for backup in self.backups() if backup in having]
+
     def newest(self, part: str, ring: KeyRing) -> Part | None:
         """What was told last of a part with these keys, also where its backup is not whole."""
         told = "SELECT backup FROM told WHERE part = ? ORDER BY backup DESC LIMIT 1"
@@ -174,11 +179,15 @@ class Archive:
         return whole
 
     def forget_all_but(self, most: int) -> None:
-        """Keep the newest backups, so many of them, and the blocks that they need."""
-        kept = self.backups()[:most]
-        if not kept:
+        """Keep the newest backups, so many of them, and the newest that has a part which these were made without; and
+        the blocks that they need."""
+        newest = self.backups()[:most]
+        if not newest:
             return
-        self._connection.execute("DELETE FROM told WHERE backup < ?", (kept[-1],))
+        told = self._connection.execute("SELECT backup, part FROM told").fetchall()
+        with_each = {backup for part in {part for _, part in told} for backup in self.having(part)[:1]}
+        gone = {(backup,) for backup, _ in told if backup < newest[-1] and backup not in with_each}
+        self._connection.executemany("DELETE FROM told WHERE backup = ?", gone)
         needed = set[bytes]()
         for (text,) in self._connection.execute("SELECT text FROM told WHERE part <> ?", (WHOLE,)):
             files = self._read(Part, _inflated(text)).files

@@ -79,6 +79,20 @@ def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
     assert restored(place, "2", tmp_path / "out") == CONTENT
 
 
+def test_the_newest_with_a_part_stays_for_as_long_as_later_ones_are_without_it(tmp_path: Path) -> None:
+    place = tmp_path / "b"
+    for backup in ("1", "2", "3", "4"):
+        back_up(place, backup, backup.encode())
+        with Archive.to_write(place) as archive:
+            if backup < "3":
+                archive.tell(backup, Part(part="artifacts", at="", program=""), RING)
+            archive.forget_all_but(1)
+            assert archive.having("artifacts")
+    with Archive.to_read(place) as archive:
+        assert (archive.backups(), archive.having("artifacts")) == (["4", "2"], ["2"])
+    assert restored(place, "2", tmp_path / "out") == b"2"
+
+
 def test_a_backup_that_was_not_said_to_be_whole_does_not_count(tmp_path: Path) -> None:
     with Archive.to_write(tmp_path / "b") as archive:
         archive.tell("1", Part(part="agent", at="", program=""), RING)

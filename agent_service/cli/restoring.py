@@ -119,7 +119,10 @@ async def restore(config: Path | None, order: Order) -> Restored:
             else:
                 await _refuse_to_overwrite(loaded.store)
             calls = await _restore_ledger(path, order) if GATEWAY in whole.parts else None
-            artifacts = await _restore_artifacts(archive, whole, ring, ArtifactBucket(link, subjects.ARTIFACT_BUCKET))
+            their = next((name for name in archive.having(ARTIFACTS) if name <= whole.backup), None)
+            kept = archive.part(their, ARTIFACTS, ring) if their else None
+            bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+            artifacts = await _restore_artifacts(archive, kept, bucket, but_those_there=their != whole.backup)
             unknown = calls is None and not order.moved
             found = await _restore_runs(archive, part, loaded, order, link, unknown=unknown)
     return Restored(
@@ -130,7 +133,7 @@ async def restore(config: Path | None, order: Order) -> Restored:
         calls=calls,
         artifacts=artifacts,
         moved=order.moved,
-        left_out=whole.left_out,
+        left_out=_left_out(whole, their),
         **found,
     )
 
@@ -180,12 +183,25 @@ async def _restore_ledger(config: Path | None, order: Order) -> int:
     return int(answer["calls"])
 
 
-async def _restore_artifacts(archive: Archive, whole: Whole, ring: KeyRing | None, bucket: ArtifactBucket) -> int:
-    """Put those into the bucket that are not in it as they were; how many there are."""
-    part = archive.part(whole.backup, ARTIFACTS, ring)
-    for file in part.files if part else ():
-        await bucket.put(file.name, b"".join(archive.content(file)), content_type_of(file.name))
-    return len(part.files) if part else 0
+def _left_out(whole: Whole, artifacts_of: str | None) -> dict[str, str]:
+    """What was left out when the backup was made, and why then. `artifacts_of`: the backup whose are taken."""
+    told = {part: f"when the backup was made: {why}" for part, why in whole.left_out.items()}
+    if ARTIFACTS in told and artifacts_of:
+        told[ARTIFACTS] += f". Those of {artifacts_of} were taken, which has none that were made after it"
+    return told
+
+
+async def _restore_artifacts(
+    archive: Archive, part: Part | None, bucket: ArtifactBucket, *, but_those_there: bool
+) -> int:
+    """Put those into the bucket that are not in it as they were, or of an earlier backup not at all; how many the part
+    has."""
+    files = part.files if part else ()
+    there = {one.key for one in await bucket.list()} if files and but_those_there else set[str]()
+    for file in files:
+        if file.name not in there:
+            await bucket.put(file.name, b"".join(archive.content(file)), content_type_of(file.name))
+    return len(files)
 
 
 async def _restore_runs(

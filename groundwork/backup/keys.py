@@ -21,7 +21,13 @@ def ring_for(path: Path, archive: Archive, part: Part, *, new_keys: bool) -> Key
         return KeyRing.open(path)
     if new_keys:
         return None
+    with_keys = (name for name in archive.having(part.part) if _has_keys(archive.unproved(name, part.part)))
+    other = next((f"restore {name}, which holds keys, with --backup; " for name in with_keys), "")
     raise Misconfigured(
         f"there is no file {path}, and the backup holds no keys: without them nothing of it can be told from forged. "
-        "Put the file back from where you keep it; or, if it is lost, take the backup as it is with --new-keys"
+        f"Put the file back from where you keep it; {other}or, if it is lost, take the backup as it is with --new-keys"
     )
+
+
+def _has_keys(part: Part | None) -> bool:
+    return part is not None and part.file(KEYS) is not None

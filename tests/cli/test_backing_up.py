@@ -70,11 +70,31 @@ async def test_artifacts_are_backed_up_once_and_come_back_into_an_empty_bucket(
     assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
 
 
+async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_one_with_it(
+    config: Path, bucket: ArtifactBucket, nats_server: EmbeddedNats, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "it.backup")
+    with_them = await backup(config, BackUp(place=place, most=1))
+    name_bus(config, "nats://127.0.0.1:9")
+    without = await backup(config, BackUp(place=place, most=1))
+    assert (without.ok, list(without.left_out)) == (False, ["gateway", "artifacts"])
+    name_bus(config, nats_server.url)
+    page, critique = KEYS
+    await bucket.remove(page)
+    await bucket.put(critique, b"made after that backup", "text/plain")
+    lost(config)
+    told = await restore(config, BringBack(place=place))
+    assert (told.backup, told.artifacts) == (without.backup, len(KEYS))
+    assert f"Those of {with_them.backup} were taken" in told.left_out["artifacts"]
+    assert [await bucket.get(key) for key in KEYS] == [SHELF["artifacts/fetch-01.html"], b"made after that backup"]
+
+
 async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, tmp_path: Path) -> None:
     place = str(tmp_path / "it.backup")
+    with_them = await backup(config, BackUp(place=place, with_keys=True))
     await backup(config, BackUp(place=place))
     lost(config, but_keys=False)
-    with pytest.raises(Misconfigured, match="--new-keys"):
+    with pytest.raises(Misconfigured, match=f"restore {with_them.backup}, which holds keys, .*--new-keys"):
         await restore(config, BringBack(place=place))
     assert (await restore(config, BringBack(place=place, new_keys=True))).flawed == {}
     assert await flawed_places(config) == {"."}, "only its folder is not there"

@@ -20,10 +20,11 @@ LONGEST_S = 30 * 86400.0
 def flaws_of(state: RunState, wait: Wait, at: datetime) -> tuple[str, ...]:
     """Why nothing can be waited for."""
     often = f"you have waited {state.waits} times since the newest step: look at something, ask, or escalate"
-    return _flaws_of_instant(wait, at) or ((often,) if state.waits >= MOST_IN_A_ROW else ())
+    return flaws_of_instant(wait, at) or ((often,) if state.waits >= MOST_IN_A_ROW else ())
 
 
-def _flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
+def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
+    """The same as far as it lies in the wait itself."""
     if (wait.until is None) == (wait.seconds is None):
         return ("wait needs one of seconds and until",)
     if wait.seconds is not None and not LEAST_S <= wait.seconds <= LONGEST_S:

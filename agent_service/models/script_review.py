@@ -8,6 +8,7 @@ from string import Template
 from typing import Any
 
 from agent_service.core.phases import Phase
+from agent_service.models.script_answers import unusable
 from agent_service.models.script_schema import schema
 from agent_service.models.scripted_model import ANSWERS, NAMES, Condition, Rule, Script, read_script
 from groundwork.service.errors import Misconfigured
@@ -44,7 +45,8 @@ def review(file: Path) -> Review:
     except (Misconfigured, NotYaml) as error:
         return Review(file, flaws=tuple(str(error).removeprefix(f"script {file}").lstrip(": ").split("; ")))
     found = argument_flaws(validator_of(schema()), json.loads(json.dumps(document, default=str)), most=MOST_FLAWS)
-    return Review(file, script, tuple(map(_placed, found)), tuple(_advice(script)))
+    flaws = (*map(_placed, found), *unusable(script))
+    return Review(file, script, flaws, tuple(_advice(script)))
 
 
 def _placed(flaw: str) -> str:

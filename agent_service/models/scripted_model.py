@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
@@ -61,6 +61,16 @@ def _compiled(given: Any) -> Any:
         return re.compile(given) if isinstance(given, str) else given
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
+
+
+Asked = Literal[Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT, Phase.VERIFY]
+"""What a model is asked for."""
+
+
+def _asked(given: Any) -> Any:
+    if given not in get_args(Asked):
+        raise ValueError(f"must be one of {', '.join(get_args(Asked))}")
+    return given
 
 
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
@@ -111,7 +121,7 @@ class Rule(_Strict):
     what comes next.
     """
 
-    phase: Phase
+    phase: Annotated[Asked, BeforeValidator(_asked)]
     when: Condition = Condition()
     wait_s: Annotated[float, Field(ge=0)] = 0.0
     usage: ModelUsage = ModelUsage(cost_usd=0.0)

@@ -16,7 +16,7 @@ from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from tests.cli.calling import agentic_here
 from tests.kit.pages import ROOT
 
-FRAME = {"phase": "frame", "frame": {"goal_statement": "$goal", "definition_of_done": ["a", "b", "c"]}}
+FRAME: dict[str, Any] = {"phase": "frame", "frame": {"goal_statement": "$goal", "definition_of_done": ["a", "b", "c"]}}
 ACTION = {"tool": "echo", "command": "handle", "arguments": {"message": "$goal"}}
 PLAN = {"phase": "plan", "plan": {"action": ACTION}}
 MET = {"item": "d1", "evidence": "step:1"}
@@ -53,6 +53,12 @@ def test_nor_does_the_one_that_is_made_with_a_first_tool(tmp_path: Path) -> None
         ({**PLAN, "when": {"goal": "("}}, "rules.1.when.goal: is no regular expression"),
         ({**PLAN, "when": {True: "x"}}, "rules.1.when: the key True is no text: put it in quotes"),
         ({**DONE, "reflect": {"verdict": "finished", "summary": "x"}}, "^rules.1.reflect.verdict: "),
+        ({"phase": "fram", "unusable": "x"}, "rules.1.phase: must be one of frame, plan, reflect, compact, verify"),
+        ({**FRAME, "frame": {**FRAME["frame"], "definition_of_done": ["a"]}}, "rules.1.frame: .* 3 to 7 items"),
+        ({**DONE, "phase": "plan"}, "rules.1: in phase plan the only verdict of `reflect` is escalate"),
+        ({**PLAN, "phase": "verify"}, "rules.1: `plan` answers no question of phase verify"),
+        ({"phase": "plan", "wait": {"why": "x", "until": "2026-11-25T12:00:00"}}, "rules.1.wait: .* time zone"),
+        ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "evidence": "all"}]}}, "rules.1.reflect: met.0: evid"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, rule: dict[str, Any], told: str) -> None:
@@ -79,6 +85,15 @@ def test_a_name_of_the_goal_s_pattern_and_a_doubled_dollar_are_known(tmp_path: P
     action = {**ACTION, "arguments": {"message": "$day costs $$3 and ${day}s"}}
     rule = {**PLAN, "when": {"goal": "on (?P<day>.+)"}, "plan": {"action": action}}
     assert reviewed(tmp_path, FRAME, rule, DONE).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "must be an object"), ("name: a\nrules: []", "rules: needs at least 1 item, and has 0")],
+)
+def test_a_script_that_holds_nothing_is_told_in_plain_words(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "script.yaml").write_text(text)
+    assert told in review(tmp_path / "script.yaml").flaws[0]
 
 
 def test_a_key_that_is_given_twice_is_told(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from ductile_gateway import runners
 from ductile_gateway.calls import continuing, policy
 from ductile_gateway.calls.artifacts import artifact_arguments, content_type_of, path_of, text_in
-from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, read_again
+from ductile_gateway.calls.call import Asked, Intent, Receipt, ToolCall, ToolOutcome, failed, read_again
 from ductile_gateway.calls.results import Kept, made_fit
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
@@ -151,7 +151,15 @@ async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
         raise
     seconds = time.monotonic() - began
     verdict = continuing.in_words(verdict, plugin=call.plugin, reads=continuing.reads_form(ready.offer))
-    outcome = made_fit(policy.after_run(verdict, ready.intent))
+    outcome = _as_taken(made_fit(policy.after_run(verdict, ready.intent)), ready.offer)
     stderr = runner.said(call.key) if isinstance(runner, LocalPlugins) else outcome.job.stderr
     kept = tuple(Kept(artifact.name, artifact) for artifact in outcome.artifacts)
     return Called(replace(outcome, artifacts=()), kept, stderr, seconds)
+
+
+def _as_taken(outcome: ToolOutcome, offer: ToolOffer) -> ToolOutcome:
+    """What an agent makes of it, which holds a tool to its manifest."""
+    if outcome.status != "continuation" or offer.continues:
+        return outcome
+    message = f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"
+    return replace(failed("bad_continuation", message, retryable=False), job=outcome.job)

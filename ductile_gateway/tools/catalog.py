@@ -125,6 +125,9 @@ def _offer(drawn: _Drawn, name: str, choice: ToolChoice, manifest: Manifest) -> 
 
 def _commands(drawn: _Drawn, tool: str, choice: ToolChoice, manifest: Manifest) -> Iterator[ToolCommand]:
     there = {command.name for command in manifest.commands}
+    if not choice.commands and there <= HOUSEKEEPING:
+        only = f"plugin {manifest.name} has only {', '.join(sorted(there))}, by which Ductile looks after it"
+        drawn.problems.append(f"tool {tool}: {only}: give it a command for agents, such as handle")
     for name in sorted(choice.commands or there - HOUSEKEEPING):
         command = manifest.command(name)
         if command is None:

@@ -154,6 +154,17 @@ def test_a_program_that_fails_is_told_with_its_last_words(tmp_path: Path) -> Non
     assert "NameError: name 'undefined' is not defined" in called.stdout
 
 
+def test_a_tool_that_asks_for_more_though_it_says_it_never_does_fails_as_in_a_run(tmp_path: Path) -> None:
+    asked = {"action": "retrieve", "query": "x", "reason": "y"}
+    answer = json.dumps({"status": "continuation", "result": "It depends.", "continuation": asked})
+    words = made(tmp_path, lang="bash")
+    (words / "run.sh").write_text(f"#!/usr/bin/env bash\ncat >/dev/null\necho '{answer}'\n")
+    called = gateway(tmp_path, "call", "words", "handle", EXAMPLE)
+    assert (called.returncode, "✗ bad_continuation" in called.stdout) == (1, True), called
+    changed(words / "manifest.yaml", "continues: false", "continues: true")
+    assert gateway(tmp_path, "call", "words", "handle", EXAMPLE).returncode == 0
+
+
 def test_an_artifact_is_read_from_a_file_and_what_is_brought_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
     plugins = Path(__file__).parents[2] / "deploy" / "ductile" / "plugins"
     (tmp_path / "page.txt").write_text("One sentence. Another one.\n")

@@ -76,6 +76,12 @@ def test_commands_that_look_after_a_plugin_are_on_offer_only_if_they_are_chosen(
     assert offered(manifest, choices=chosen) == {"tool": ["handle", "health"]}
 
 
+def test_a_plugin_that_has_no_others_is_told_with_its_mend() -> None:
+    catalog, problems = drawn(FABRIC, a_manifest("tool", {"name": "health", "type": "read"}))
+    assert [tool.name for tool in catalog.tools] == ["fabric"]
+    assert [problem for problem in problems if "has only health" in problem and "give it a command" in problem]
+
+
 def test_effect_and_output_are_as_the_plugin_declares_them_unless_the_configuration_says_otherwise() -> None:
     post = {"name": "post", "type": "write"}
     mail = a_manifest("mail", {"name": "draft", "type": "write", "effect": "local"}, post, output="untrusted")

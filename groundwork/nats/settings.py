@@ -11,13 +11,33 @@ from groundwork.service.address import is_loopback, login_in, secrets_in, withou
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of, unfit
 
+EXAMPLE = "nats://127.0.0.1:4222"
+SCHEMES = ("nats", "tls", "ws", "wss")
 
-def _with_fit_logins(urls: tuple[str, ...]) -> tuple[str, ...]:
+
+def _usable(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if not urls:
+        raise ValueError(f'name at least one server, as in ["{EXAMPLE}"]')
     for url in urls:
+        if not _is_address(url):
+            hint = ", and / ? # in its login as %2F %3F %23" if login_in(url) else ""
+            raise ValueError(f"{without_login(url)} is no address of a NATS server: write it like {EXAMPLE}{hint}")
         login = login_in(url)
         if login is not None and (fault := fault_of(login)):
             raise unfit(f"the password or token in the address of {without_login(url)} {fault}")
     return urls
+
+
+def _is_address(url: str) -> bool:
+    try:
+        address = urlsplit(_whole(url))
+        return address.scheme in SCHEMES and bool(address.hostname) and address.port != 0
+    except ValueError:  # a port, or brackets around what is no IPv6
+        return False
+
+
+def _whole(url: str) -> str:
+    return url if "://" in url else f"nats://{url}"
 
 
 class NatsSettings(BaseModel):
@@ -25,7 +45,7 @@ class NatsSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    urls: Annotated[tuple[str, ...], AfterValidator(_with_fit_logins)] = Field(("nats://127.0.0.1:4222",), repr=False)
+    urls: Annotated[tuple[str, ...], AfterValidator(_usable)] = Field((EXAMPLE,), repr=False)
     """Any servers of one cluster."""
     creds_file: Path | None = None
     """JWT and seed."""
@@ -47,12 +67,12 @@ class NatsSettings(BaseModel):
     @property
     def servers(self) -> str:
         """The addresses for people: without user, password and token."""
-        return ", ".join(without_login(url if "://" in url else f"nats://{url}") for url in self.urls)
+        return ", ".join(without_login(_whole(url)) for url in self.urls)
 
     @property
     def in_the_clear(self) -> tuple[str, ...]:
         """The hosts of other machines that all is said to without TLS."""
-        hosts = tuple(urlsplit(url if "://" in url else f"nats://{url}").hostname or "" for url in self.urls)
+        hosts = tuple(urlsplit(_whole(url)).hostname or "" for url in self.urls)
         return () if self.encrypted else tuple(host for host in hosts if not is_loopback(host))
 
     def without_login(self) -> Self:

@@ -204,7 +204,7 @@ async def test_a_server_that_does_not_answer_is_named_without_its_password(unuse
 
 def test_settings_never_show_a_secret() -> None:
     settings = NatsSettings(
-        urls=("nats://u:pass/word@host:4222", "a-long-token@other"), user="u", password=RIGHT, token=WRONG
+        urls=("nats://u:pass%2Fword@host:4222", "a-long-token@other"), user="u", password=RIGHT, token=WRONG
     )
     assert repr(settings) == "NatsSettings(nats://host:4222, nats://other)"
 
@@ -214,6 +214,15 @@ def test_a_section_hides_the_logins_in_its_addresses_and_names_them_to_the_log()
     assert section.secrets() == ("pass%2Fword", "pass/word", "a-long-token")
     assert section.servers == "nats://host:4222, nats://other, nats://third:4222"
     assert "pass%2F" not in repr(section)
+
+
+@pytest.mark.parametrize(
+    "urls", [(), ("http://host",), ("nats://",), ("nats://host:99999",), ("n://me:pass/word@host",)]
+)
+def test_what_no_server_can_be_reached_by_is_refused_without_showing_a_login(urls: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError, match=r"no address of a NATS server|name at least one server") as caught:
+        NatsSettings(urls=urls)
+    assert "pass" not in caught.value.errors(include_input=False)[0]["msg"]
 
 
 @pytest.mark.parametrize("url", ["nats://me:@host:4222", "nats://@host", "nats://me:short@host", "token@host"])

@@ -13,11 +13,19 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import UNFIT, fault_of
 from groundwork.service.secret_file import FileSecret
 
+NO_NUMBER = "write a number here: yes, no, true and false are none"
+WORDS = {
+    "path_type": "write a path here, as text",
+    **dict.fromkeys(("model_type", "dict_type"), "write settings here, as `key: value` lines"),
+    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), "write a list here, as in [a, b]"),
+}
+"""What is expected, where pydantic says it in words of Python."""
 _CONTAINERS = (list, tuple, set, frozenset, Mapping)
 
 M = TypeVar("M", bound=BaseModel)
@@ -73,12 +81,22 @@ class Fields:
         try:
             return model.model_validate(resolved)
         except ValidationError as error:
-            for one in error.errors(include_url=False, include_input=False, include_context=False):
-                keys = (*self.root, *map(str, one["loc"]))
-                self.problems.report(keys, self._text(keys, one["type"], one["msg"].removeprefix("Value error, ")))
+            self._report(error.errors(include_url=False, include_input=False, include_context=False), resolved)
         return None
 
+    def _report(self, errors: Iterable[ErrorDetails], resolved: dict[str, Any]) -> None:
+        """Where a setting has several forms each says what it lacks: those that got furthest count, as alternatives."""
+        found: dict[Keys, dict[str, None]] = {}
+        for one in errors:
+            keys = (*self.root, *_written(one, resolved))
+            text = self._text(keys, one["type"], one["msg"].removeprefix("Value error, "))
+            found.setdefault(keys, {})[text] = None
+        for keys, texts in found.items():
+            if not any(other[: len(keys)] == keys for other in found if other != keys):
+                self.problems.report(keys, "; or ".join(texts))
+
     def _text(self, keys: Keys, kind: str, message: str) -> str:
+        message = WORDS.get(kind, message)
         if kind == "missing":
             variable = self.env_prefix + "__".join(keys[len(self.root) :]).upper()
             return f"required; set it here or as {variable} in the environment"
@@ -89,6 +107,8 @@ class Fields:
         kinds = list(_kinds(annotation))
         if SecretStr in kinds:
             self._take_secret(node, keys)
+        elif isinstance(node, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
+            self.problems.report(keys, NO_NUMBER)
         elif isinstance(node, str) and keys in self.problems.origins:
             node = self._from_environment(node, kinds, keys)
         if isinstance(node, dict) and (fields := _fields(kinds)):
@@ -140,6 +160,17 @@ class Fields:
         if problem:
             self.problems.report(keys, problem, written_as=written_as)
         return secret
+
+
+def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
+    """The place of an error without the names that pydantic gives to the alternatives of a type."""
+    for part in error["loc"]:
+        inner = node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
+        if part in inner:
+            node = inner[part]
+            yield str(part)
+    if error["type"] == "missing":
+        yield str(error["loc"][-1])
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:

@@ -23,6 +23,8 @@ def parse(text: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         place = _place(getattr(error, "problem_mark", None))
         raise NotYaml(f"not valid YAML{place}: check the indentation, and quote values with * & ! % @ : or #") from None
+    except RecursionError:
+        raise NotYaml("nested too deep, or an *alias stands within what it names") from None
     if repeated:
         raise NotYaml(f"a key is given twice{_place(repeated.start_mark)}: keep one of them")
     return data

@@ -268,9 +268,9 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
         **as_data(options.gateway),
     }
     path = folder / "agentic.yaml"
-    private_file.write(
-        path, json.dumps({"nats": {"urls": [as_data(nats_url)]}, "agent": agent, "gateway": gateway}, indent=2)
-    )
+    whole = {"nats": {"urls": [as_data(nats_url)]}, "agent": agent, "gateway": gateway}
+    # As it is: YAML takes a character beyond U+FFFF for one that JSON escapes as two.
+    private_file.write(path, json.dumps(whole, indent=2, ensure_ascii=False))
     return path
 
 

@@ -38,7 +38,7 @@ def main() -> None:
     if not (folder / "nats-server.conf").exists():
         shutil.copy(HERE / "nats-server.conf", folder)
     (folder / "accounts.conf").write_text(accounts(logins, keys.__getitem__))
-    (folder / "here.conf").write_text(_places(folder, asked.listen, asked.store or folder / "data"))
+    (folder / "here.conf").write_text(_places(folder, asked.listen, asked.store or folder / "data"), encoding="utf-8")
     for login in logins:
         _settings(folder, login, f"{asked.host[0]}:{asked.listen.rpartition(':')[2]}")
     if asked.group:
@@ -119,7 +119,7 @@ def _places(folder: Path, listen: str, store: Path) -> str:
         "TLS_CERTIFICATE": folder / "tls" / "server.pem",
         "TLS_KEY": folder / "tls" / "server-key.pem",
     }
-    return "".join(f"{name} = {json.dumps(str(path))}\n" for name, path in places.items())
+    return "".join(f"{name} = {json.dumps(str(path), ensure_ascii=False)}\n" for name, path in places.items())
 
 
 def _settings(folder: Path, login: Login, address: str) -> None:
@@ -130,7 +130,8 @@ def _settings(folder: Path, login: Login, address: str) -> None:
         "nkey_seed_file": str(folder / "logins" / f"{login.name}.nk"),
         "inbox_prefix": inbox_of(login.name),
     }
-    (folder / "logins" / f"{login.name}.yaml").write_text(json.dumps({"nats": logging_in}, indent=2) + "\n")
+    section = json.dumps({"nats": logging_in}, indent=2, ensure_ascii=False)
+    (folder / "logins" / f"{login.name}.yaml").write_text(f"{section}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

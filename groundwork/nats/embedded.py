@@ -170,7 +170,7 @@ class EmbeddedNats:
         return str(self._config_file) in _command_line(pid)
 
     def _launch(self, binary: str) -> None:
-        private_file.write(self._config_file, json.dumps(self._config(), indent=2))
+        private_file.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
@@ -183,7 +183,7 @@ class EmbeddedNats:
             )
 
     def _config(self) -> dict[str, object]:
-        """nats-server's configuration language includes JSON."""
+        """nats-server's configuration language includes JSON, but for `\\u` escapes."""
         config: dict[str, object] = {
             "listen": f"127.0.0.1:{self._port}",
             "pid_file": str(self._pid_file),

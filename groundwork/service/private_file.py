@@ -31,7 +31,7 @@ def create(path: Path, text: str) -> bool:
 def _written_beside(path: Path, text: str) -> Path:
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         left_to_owner(beside)
         file.write(text)
         file.flush()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_service import settings
 from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, Service, _write_config
 from agent_service.workbench.dev_command import until_stopped
 from agent_service.workbench.dev_settings import Taken, taken_from, taken_nearby
@@ -83,6 +84,12 @@ def test_a_dollar_in_what_is_said_otherwise_stands_for_itself(tmp_path: Path) ->
 def test_a_script_has_precedence_over_the_model_of_the_file(tmp_path: Path, taken: Taken) -> None:
     made = configuration(tmp_path, taken=taken, script=tmp_path / "script.yaml")
     assert made["agent"]["model"] == {"provider": "scripted", "script": str(tmp_path / "script.yaml")}
+
+
+def test_places_are_written_as_every_reader_takes_them(tmp_path: Path) -> None:
+    folder = tmp_path / "grüner 🌱"
+    made = _write_config(folder, DevOptions(folder=folder), "nats://127.0.0.1:1", 2)
+    assert settings.load(made, {}).store == folder / "agent"
 
 
 def test_a_file_nearby_is_taken_and_without_one_nothing_is(

@@ -46,8 +46,9 @@ def pid_of(folder: Path) -> int:
     return int((folder / "nats-server.pid").read_text() or 0)
 
 
-async def test_jetstream_answers_as_soon_as_it_is_started(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path) as server:
+@pytest.mark.parametrize("folder", ["bus", "grüner 🌱"])
+async def test_jetstream_answers_as_soon_as_it_is_started(tmp_path: Path, folder: str) -> None:
+    async with EmbeddedNats(tmp_path / folder) as server:
         link = await connect(NatsSettings(urls=(server.url,)))
         await a_stream(link)
         await link.publish("work.a", b"", msg_id="one", headers={})

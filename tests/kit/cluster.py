@@ -88,7 +88,7 @@ class Node(Process):
     def configure(self, routes: Sequence[int]) -> None:
         """Before its first start. `routes`: the ports by which it reaches the others."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._config_file.write_text(json.dumps(self._config(routes), indent=2))
+        self._config_file.write_text(json.dumps(self._config(routes), indent=2, ensure_ascii=False))
 
     async def healthy(self) -> bool:
         """Whether it and all that it holds a copy of is up to date."""

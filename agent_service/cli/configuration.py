@@ -24,12 +24,13 @@ def told(path: Path | None) -> str:
 
 
 def _first(named: Path | None, *found: Path) -> Path | None:
-    return named or next((path for path in found if path.is_file()), None)
+    """What is there and cannot be read is no reason to go by the defaults: whoever reads it says what is wrong."""
+    return named or next(filter(os.path.lexists, found), None)
 
 
 def _names_a_bus(path: Path) -> bool:
     """Also where it cannot be read, which is told by who reads it in earnest."""
-    if any(name.startswith("AGENT_NATS__") for name in os.environ) or not path.is_file():
+    if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
         return True
     from groundwork.service.strict_yaml import NotYaml, parse  # what it loads takes longer than the rest
 

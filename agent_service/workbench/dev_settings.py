@@ -5,6 +5,7 @@ never touches what is there in earnest, and is taken down without a trace of it.
 written, so that no secret is written down; in what the stack says itself a `$` stands for itself.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ NOTHING_TAKEN = Taken()
 
 def taken_nearby(file: Path | None) -> Taken:
     """From that file, or else from ./agentic.yaml, if there is one. Raises Misconfigured."""
-    found = file or (DEFAULT if DEFAULT.exists() else None)
+    found = file or (DEFAULT if os.path.lexists(DEFAULT) else None)
     return taken_from(found) if found else NOTHING_TAKEN
 
 

@@ -6,6 +6,7 @@ mended first, or another gateway owns the bus; 130 for a command that was left w
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def settings_file(config: Path | None) -> Path | None:
     """The one that was named, or else ./agentic.yaml, if there is one."""
-    return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
+    return config or (DEFAULT_CONFIG if os.path.lexists(DEFAULT_CONFIG) else None)
 
 
 def settings_of(config: Path | None) -> GatewaySettings:
@@ -42,7 +43,7 @@ def settings_of(config: Path | None) -> GatewaySettings:
 def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettings:
     """For a command on tools. The settings are those that were named, or else ./agentic.yaml, or else those of
     `agentic dev` here. `tools` is a folder in place of the tools that they name. Raises Misconfigured."""
-    nearby = next((file for file in (DEFAULT_CONFIG, OF_DEV) if file.exists()), None)
+    nearby = next(filter(os.path.lexists, (DEFAULT_CONFIG, OF_DEV)), None)
     settings = settings_of(config or nearby)
     if tools:
         return _with_folders(settings, tools).model_copy(update={"runner": "plugins", "tools": None})

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.cli import configuration
 from agent_service.cli.whereabouts import HERE, address_of
+from ductile_gateway.cli.exits import settings_file
 from tests.cli.calling import agentic
 from tests.cli.dev_stack import Dev
 
@@ -49,6 +51,12 @@ def test_the_configuration_here_names_the_agent_if_it_is_one_of_this_machine(
     (folder / "agentic.yaml").write_text(settings)
     found = address_of("")
     assert (found.url, found.whence) == (url, whence)
+
+
+def test_a_file_that_is_there_and_leads_nowhere_is_no_reason_for_the_defaults(folder: Path) -> None:
+    (folder / "agentic.yaml").symlink_to("nowhere")
+    found = (configuration.own(None), configuration.nearby(None), settings_file(None))
+    assert found == (Path("agentic.yaml"),) * 3
 
 
 def test_what_is_said_goes_before_the_environment_and_that_before_the_file(

@@ -29,6 +29,7 @@ from pydantic import (
 
 from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
+from ductile_gateway.plugins.box.limits import Limits
 from schemas.continuation import ContinuationInvalid, of_object
 from schemas.flaws import rule_of
 
@@ -58,7 +59,7 @@ class Remains:
 
     `began`: the plugin was about to be run. `same_boot`: the machine has not restarted since, so that what is missing
     on disk did not happen. `stderr`: its end, for the message. `secrets`: texts that must not be quoted. `began_at`,
-    `ended_at`: when the plugin did, as far as that is written down.
+    `ended_at`: when the plugin did, as far as that is written down. `output_bytes`: how much it may write to a stream.
     """
 
     ending: Ending
@@ -70,6 +71,7 @@ class Remains:
     secrets: tuple[str, ...] = ()
     began_at: datetime | None = None
     ended_at: datetime | None = None
+    output_bytes: int = Limits().output_bytes
 
 
 def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -190,13 +192,13 @@ def _judged(remains: Remains) -> Verdict:
     why we stopped it, then what can be told from the exit code; a start without an end is in doubt.
     """
     if remains.ending == "output":
-        return failed("bad_output", "the plugin wrote more than it may and was stopped", retryable=True)
+        return failed("bad_output", f"the plugin {_wrote_too_much(remains)}, and was stopped", retryable=True)
     if remains.ending in USED:
         limit = f"gateway.plugins.limits.{remains.ending}"
         used = f"the plugin used more {USED[remains.ending]} than {limit} allows, and was stopped"
         return failed("tool_error", f"{used}{_quote(remains)}", retryable=False)
     if remains.exit_code is not None:
-        answered = _answered(remains.stdout, remains.exit_code)
+        answered = _answered(remains, remains.exit_code)
         if isinstance(answered, ToolOutcome):
             return answered
         if remains.ending == "ended" and remains.same_boot:
@@ -208,13 +210,20 @@ def _judged(remains: Remains) -> Verdict:
     return Unknown("the plugin was started, and it is not known whether and how it ended")
 
 
-def _answered(stdout: bytes, exit_code: int) -> ToolOutcome | str:
+def _wrote_too_much(remains: Remains) -> str:
+    stream = "output" if len(remains.stdout) >= remains.output_bytes else "error"
+    return f"wrote more to standard {stream} than {remains.output_bytes:,} bytes (gateway.plugins.limits.output_mb)"
+
+
+def _answered(remains: Remains, exit_code: int) -> ToolOutcome | str:
     """The outcome on stdout, or what is wrong with it."""
-    if not stdout.strip():
+    stdout = remains.stdout.lstrip()
+    if not stdout:
         return "wrote no response"
     outcome = _read(_Response.model_validate_json, stdout)
     if isinstance(outcome, str):
-        return f"wrote no valid response: {outcome}"
+        began = "" if stdout.startswith(b"{") else f"; it begins: {_shown(stdout.splitlines()[0], remains)}"
+        return f"wrote no valid response: {outcome}{began}"
     if outcome.status == "error" and exit_code == NEVER_RETRY:
         return replace(outcome, error_class="configuration", retryable=False)
     return outcome
@@ -233,9 +242,9 @@ def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
 
 
 def _complaints(error: ValidationError) -> Iterable[str]:
-    # Neither the input nor the documentation's address: the plugin's output is not for messages.
+    # Neither the input nor the documentation's address: what an answer holds is not for messages.
     for detail in error.errors(include_url=False, include_input=False, include_context=False)[:3]:
-        place = ".".join(str(part) for part in detail["loc"] if part not in ("ok", "error", "continuation"))[:MAX_QUOTE]
+        place = ".".join(map(str, detail["loc"][1:]))[:MAX_QUOTE]  # the first part is the status
         rule = rule_of(detail["msg"])
         yield f"{place}: {rule}" if place else rule
 
@@ -260,9 +269,11 @@ def _hint(remains: Remains) -> str:
 
 
 def _quote(remains: Remains) -> str:
-    lines = remains.stderr.decode(errors="replace").strip().splitlines()
-    if not lines:
-        return ""
-    line = masked(lines[-1], remains.secrets)
-    shown = "".join(character if character.isprintable() else "\ufffd" for character in line[:MAX_QUOTE])
-    return f"; its last words: {shown}"
+    lines = remains.stderr.strip().splitlines()
+    return f"; its last words: {_shown(lines[-1], remains)}" if lines else ""
+
+
+def _shown(line: bytes, remains: Remains) -> str:
+    """Its beginning, without secrets and harmless for a terminal."""
+    text = masked(line.decode(errors="replace"), remains.secrets)[:MAX_QUOTE]
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -147,6 +147,7 @@ class LocalPlugins:
                 secrets=tuple(chain.from_iterable(_secrets(dict(plugin.config)) for plugin in plugins)),
                 began_at=folder.began_at(),
                 ended_at=folder.ended_at(),
+                output_bytes=self._box.limits.output_bytes,
             )
         )
 

@@ -137,6 +137,19 @@ def test_anything_but_a_valid_response_is_bad_output_that_may_be_retried(stdout:
     assert (found.error_class, found.retryable) == ("bad_output", True)
 
 
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"response": {"status": "error"}}, "wrote no valid response: error: Field required"),
+        ({"response": b"starting\x1b[2J hunter22\n{}", "secrets": ("hunter22",)}, "it begins: starting\ufffd[2J ***"),
+        ({"response": b"x" * (10 << 20), "ending": "output"}, "more to standard output than 10,485,760 bytes"),
+        ({"response": OK, "ending": "output"}, "more to standard error than 10,485,760 bytes"),
+    ],
+)
+def test_what_is_wrong_with_the_output_is_told_so_that_it_can_be_mended(facts: dict[str, Any], told: str) -> None:
+    assert told in (failure(**facts).message or "")
+
+
 PATHS = ("", ".", "..", ".hidden", "a/b", "../a", "/etc/passwd", "a\\b")
 NO_NAMES = (*PATHS, "-rf", "a b", "a\nb", "a\0b", "ä", "a\n", "x" * 101)
 

@@ -9,11 +9,14 @@ from agent_service.cli.local import PANEL_FILES
 
 HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
+_GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
+"""Errors and help are told in the name of the command that was typed."""
+
 commands = typer.Typer()
 
 
 @commands.command("ductile", context_settings=HANDED_ON, rich_help_panel=PANEL_FILES)
 def ductile(context: typer.Context) -> None:
     """Add agents to a Ductile that is there, and take them out again: `install DIR`, `remove DIR`."""
-    command = [sys.executable, "-m", "ductile_gateway", "ductile", *context.args]
+    command = [sys.executable, "-c", _GATEWAY, "ductile", *context.args]
     raise typer.Exit(subprocess.call(command))  # noqa: S603 - our own program

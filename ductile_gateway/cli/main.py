@@ -132,23 +132,23 @@ _NOW = "\n".join(("\b", "Examples:", *(f"  {line}" for line in told_to_a_shell(e
 app.command("completion", epilog=_NOW)(completion_of(exits.NAME))
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command line. Raises SystemExit; an error that nobody foresaw is raised as it is."""
+def main(arguments: Sequence[str] | None = None, *, name: str = exits.NAME) -> NoReturn:
+    """Run one command line, typed as `name`. Raises SystemExit; an error that nobody foresaw is raised as it is."""
     try:
-        code = app(sys.argv[1:] if arguments is None else list(arguments), prog_name=exits.NAME, standalone_mode=False)
+        code = app(sys.argv[1:] if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        command = context.command_path if context else exits.NAME
+        command = context.command_path if context else name
         told = error.format_message().replace(": Value error, ", ": ").rstrip(".")
-        _complain(f"{told}: see `{command} --help`", exits.USAGE)
+        _complain(f"{told}: see `{command} --help`", exits.USAGE, name)
     except Exception as error:
         found = list(causes(error))
         if not all(isinstance(cause, Failure) for cause in found):
             raise
-        _complain("; ".join(dict.fromkeys(map(str, found))), exits.code_of(error))
+        _complain("; ".join(dict.fromkeys(map(str, found))), exits.code_of(error), name)
     sys.exit(code or 0)
 
 
-def _complain(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{exits.NAME}: {text}\n")
+def _complain(text: str, code: int, name: str) -> NoReturn:
+    sys.stderr.write(f"{name}: {text}\n")
     sys.exit(code)

@@ -18,6 +18,8 @@ FIRST_BYTES = 512
 
 def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
     """Why it cannot be started, with the mend; None where nothing speaks against it. `search`: as PATH has it."""
+    if entrypoint.is_dir():
+        return "it is a folder: `entrypoint` has to name the program in it"
     quoted = shlex.quote(str(entrypoint))
     if not entrypoint.is_file() or not os.access(entrypoint, os.X_OK):
         return f"the entrypoint must be an executable file (chmod 755 {quoted})"

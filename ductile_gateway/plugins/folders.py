@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import yaml
 from pydantic import JsonValue
 
 from ductile_gateway.plugins import entrypoints, mending
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
+from groundwork.service.strict_yaml import NotYaml, parse
 from schemas import subjects
 
 MANIFEST = "manifest.yaml"
@@ -92,6 +92,8 @@ def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
 
 def _folders(roots: Iterable[Path]) -> Iterator[Path]:
     for root in roots:
+        if root.is_file():
+            raise PluginsMisconfigured(f"plugin folder {root} is a file: name the folder in which it lies")
         if not root.is_dir():
             raise PluginsMisconfigured(f"plugin folder {root} is not there: create it or correct the configuration")
         if root.stat().st_mode & stat.S_IWOTH:
@@ -172,10 +174,10 @@ def _manifest(path: Path) -> Manifest:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise PluginRefused(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-        return read_manifest(yaml.safe_load(path.read_text(encoding="utf-8")), _would_do(path.parent))
+        return read_manifest(parse(path.read_text(encoding="utf-8")), _would_do(path.parent))
     except ManifestInvalid as error:
         raise PluginRefused(f"{path}: {error}") from None
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeError, NotYaml) as error:
         raise PluginRefused(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 

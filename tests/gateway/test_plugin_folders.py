@@ -85,6 +85,12 @@ def _replace_by_link(path: str) -> Callable[[Path], None]:
     return replace
 
 
+def _changed(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
 SPOILERS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "folder open to all": (_world_writable("."), "bad", "write"),
     "manifest open to all": (_world_writable("manifest.yaml"), "manifest.yaml", "write"),
@@ -96,6 +102,16 @@ SPOILERS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "linked folder": (_replace_by_link("."), "bad", "link"),
     "not executable": (lambda plugin: (plugin / "bin/run.sh").chmod(0o644), "run.sh", "executable"),
     "no entrypoint": (lambda plugin: (plugin / "bin/run.sh").unlink(), "run.sh", "No such file"),
+    "a folder as entrypoint": (
+        lambda plugin: _changed(plugin / "manifest.yaml", "bin/run.sh", "bin"),
+        "bad/bin",
+        "it is a folder",
+    ),
+    "a key given twice": (
+        lambda plugin: _changed(plugin / "manifest.yaml", "protocol: 2", "protocol: 1\nprotocol: 2"),
+        "manifest.yaml",
+        "given twice",
+    ),
     "no YAML": (lambda plugin: (plugin / "manifest.yaml").write_text("a: [b"), "manifest.yaml", "cannot be read"),
     "a tag that builds an object": (
         lambda plugin: (plugin / "manifest.yaml").write_text("!!python/object/apply:os.getpid []"),

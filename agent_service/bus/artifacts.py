@@ -12,6 +12,11 @@ from schemas import subjects
 FOLDER = "artifacts/"
 
 
+def key_of(run_id: str, path: str) -> str:
+    """Of an artifact in the bucket."""
+    return f"{run_id}/{path.removeprefix(FOLDER)}"
+
+
 class NatsArtifacts:
     """Fills the port KeptArtifacts."""
 
@@ -23,7 +28,7 @@ class NatsArtifacts:
         if not path.startswith(FOLDER):
             return None
         try:
-            return await self._bucket.get(f"{run_id}/{path.removeprefix(FOLDER)}")
+            return await self._bucket.get(key_of(run_id, path))
         except GiveUp:
             return None
         except Failure as error:
@@ -32,14 +37,14 @@ class NatsArtifacts:
     async def put(self, run_id: str, path: str, content: bytes) -> None:
         """As the port says."""
         try:
-            await self._bucket.put(f"{run_id}/{path.removeprefix(FOLDER)}", content, content_type_of(path))
+            await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
         except Failure as error:
             raise TryAgain(str(error)) from error
 
     async def remove(self, run_id: str, path: str) -> None:
         """Forget the content. Raises TryAgain."""
         try:
-            await self._bucket.remove(f"{run_id}/{path.removeprefix(FOLDER)}")
+            await self._bucket.remove(key_of(run_id, path))
         except Refused:  # under such a name nothing is ever stored
             return
         except Failure as error:

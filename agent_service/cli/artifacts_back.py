@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_service.bus.artifacts import FOLDER, NatsArtifacts
+from agent_service.bus.artifacts import NatsArtifacts, key_of
 from agent_service.cli.records import Records, artifacts_of, bus_at_hand, records
 from agent_service.errors import Damaged
 from agent_service.telling.folder.disk import TooLarge, Unsafe
@@ -64,15 +64,15 @@ async def _of_run(
     run_id, paths = run
     folder = await asyncio.to_thread(kept.workspace.files, run_id)
     copies = {file.path: file.sha256 for file in folder.files} if folder else {}
-    apart = [path for path in paths if stored.get(_key(run_id, path), "") != copies.get(path)]
+    apart = [path for path in paths if stored.get(key_of(run_id, path), "") != copies.get(path)]
     found.kept += len(paths) - len(apart)
     try:
         named = artifacts_of(await kept.entries(run_id)) if apart else {}
     except Damaged as error:
-        found.lost |= dict.fromkeys((_key(run_id, path) for path in apart), str(error))
+        found.lost |= dict.fromkeys((key_of(run_id, path) for path in apart), str(error))
         return
     for path in apart:
-        key = _key(run_id, path)
+        key = key_of(run_id, path)
         why, content = await asyncio.to_thread(_proved, kept, run_id, named.get(path), stored.get(key))
         if content is not None:
             await NatsArtifacts(link).put(run_id, path, content)
@@ -81,10 +81,6 @@ async def _of_run(
             found.lost[key] = why
         else:
             found.kept += 1
-
-
-def _key(run_id: str, path: str) -> str:
-    return f"{run_id}/{path.removeprefix(FOLDER)}"
 
 
 def _proved(kept: Records, run_id: str, named: NamedArtifact | None, stored: str | None) -> tuple[str, bytes | None]:

@@ -7,7 +7,7 @@ is asked only then. Nothing is written here.
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,11 +29,13 @@ from agent_service.telling.folder.staging import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from groundwork.nats import link as nats_link
+from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.slots import claimed
 from groundwork.sqlite.file import SqliteFile
+from schemas import subjects
 
 CONNECT_WITHIN_S = 5.0
 LOOKING = "looking"
@@ -142,30 +144,43 @@ async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
 
 
 @asynccontextmanager
-async def bus_when_needed(of: AgentSettings) -> AsyncIterator[Artifacts]:
+async def bus_when_needed(of: AgentSettings) -> AsyncIterator["LateArtifacts"]:
     """The artifacts on the bus. It is connected to for the first of them; away, each raises Fatal."""
     async with AsyncExitStack() as opened:
-        yield _Late(of, opened)
+        yield LateArtifacts(of, opened)
 
 
-class _Late:
+class LateArtifacts:
     """Fills the port Artifacts."""
 
     def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
         self._settings = of
         self._opened = opened
-        self._artifacts: Artifacts | None = None
+        self._link: NatsLink | None = None
+        self._asked = False
+        self._hashes: Mapping[str, str] | None = None
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        if self._artifacts is None:
-            self._artifacts = NatsArtifacts(await self._connected(path))
-        return await self._artifacts.get(run_id, path)
+        return await NatsArtifacts(await self._connected(path)).get(run_id, path)
+
+    async def hashes(self) -> Mapping[str, str] | None:
+        """The SHA-256 in hex of each that is there, by its key, as they were when first asked for; None where the bus
+        did not answer then."""
+        if not self._asked:
+            self._asked = True
+            with suppress(Failure):
+                bucket = ArtifactBucket(await self._connected(subjects.ARTIFACT_BUCKET), subjects.ARTIFACT_BUCKET)
+                self._hashes = {stored.key: stored.sha256 for stored in await bucket.list()}
+        return self._hashes
 
     async def _connected(self, path: str) -> NatsLink:
+        if self._link:
+            return self._link
         try:
             link = await nats_link.connect(self._settings.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
         except Failure as error:
             message = f"{path} is needed from the bus, which is away, so nothing was changed: {error}"
             raise type(error)(message) from error
         self._opened.push_async_callback(link.close)
+        self._link = link
         return link

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent_service.bus.artifacts import key_of
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.configuration import nearby, told
 from agent_service.cli.exits import Exit
-from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
+from agent_service.cli.records import LateArtifacts, Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.cli.row_flaws import ROW, flaws_of_row, flaws_of_version
 from agent_service.journal import Entry, Run, flaw_in_chain
 from agent_service.ports import Artifacts
@@ -82,7 +83,7 @@ async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verif
         return await verified(kept, await kept.named(name), bus, looks)
 
 
-async def verified(kept: Records, run_id: str, bus: Artifacts, looks: int = LOOKS) -> Verified:
+async def verified(kept: Records, run_id: str, bus: LateArtifacts, looks: int = LOOKS) -> Verified:
     """What is to be said of one run, looked at again while its agent may be about to write."""
     for look in range(looks):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
@@ -92,7 +93,7 @@ async def verified(kept: Records, run_id: str, bus: Artifacts, looks: int = LOOK
     return verdict
 
 
-async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verified:
+async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
     row_flaws, entries = await journal_of(kept, run_id)
     flaws = await _flaws(kept, run_id, entries, {})
     if row_flaws and not _in_journal(flaws):
@@ -107,6 +108,8 @@ async def _look(kept: Records, run_id: str, bus: Artifacts) -> Verified:
     if any(flaw.place in OF_THE_DATABASE for flaw in flaws):
         return verdict
     named = artifacts_of(entries)
+    if await asyncio.to_thread(kept.workspace.files, run_id) is None:
+        return await _without_folder(kept, verdict, named, bus)
     unproved = [path for path, artifact in named.items() if artifact.sha256 is None]
     stored = await _stored(run_id, unproved, bus)
     return replace(
@@ -158,13 +161,28 @@ def _lost(run: Run | None, entries: list[Entry]) -> str:
 
 
 async def _flaws(kept: Records, run_id: str, entries: list[Entry], stored: dict[str, bytes]) -> list[Flaw]:
-    """Of a shared store a run's folder is written when somebody asks for it: one that is not there is no flaw."""
     found = await asyncio.to_thread(lambda: flaws_of(entries, kept.workspace, run_id, stored=stored))
     if kept.store.graves.artifacts_of(run_id):  # they are kept no longer
         found = [flaw for flaw in found if flaw.kind != "missing" or not is_artifact_path(flaw.place)]
-    if kept.shared and await asyncio.to_thread(kept.workspace.files, run_id) is None:
-        return [flaw for flaw in found if flaw.place == JOURNAL]
     return found
+
+
+async def _without_folder(
+    kept: Records, verdict: Verified, named: dict[str, NamedArtifact], bus: LateArtifacts
+) -> Verified:
+    """A folder that is nowhere is written when somebody asks for it, with what the bus has."""
+    if kept.store.graves.artifacts_of(verdict.run_id):
+        named = {}
+    there = await bus.hashes() if named else {}
+    if there is None:
+        return replace(verdict, artifacts=len(named), unchecked=tuple(named))
+    flaws = []
+    for path, artifact in named.items():
+        held = there.get(key_of(verdict.run_id, path))
+        if not held or held != (artifact.sha256 or held):
+            text = f"the run has no folder, and the bus has not what step {artifact.step} brought"
+            flaws.append(Flaw(kind="changed" if held else "missing", place=path, text=text))
+    return replace(verdict, artifacts=len(named), flaws=tuple(flaws))
 
 
 async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, bytes]:

@@ -67,6 +67,7 @@ async def test_artifacts_are_backed_up_once_and_come_back_into_an_empty_bucket(
     lost(config)
     told = await restore(config, BringBack(place=place))
     assert (told.runs, told.artifacts, told.flawed) == (1, len(KEYS), {})
+    assert await flawed_places(config) == set(), "its folder is written when somebody asks for it"
     assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
 
 
@@ -97,7 +98,7 @@ async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(con
     with pytest.raises(Misconfigured, match=f"restore {with_them.backup}, which holds keys, .*--new-keys"):
         await restore(config, BringBack(place=place))
     assert (await restore(config, BringBack(place=place, new_keys=True))).flawed == {}
-    assert await flawed_places(config) == {"."}, "only its folder is not there"
+    assert await flawed_places(config) == set()
 
 
 async def test_a_backup_that_lost_its_end_restores_nothing_and_says_so(config: Path, tmp_path: Path) -> None:
@@ -172,6 +173,9 @@ async def test_a_copy_that_was_changed_is_not_brought_back_and_what_is_nowhere_i
     assert "neither the bucket" in found.lost[KEYS[1]]
     with pytest.raises(NoSuchArtifact):
         await bucket.get(KEYS[0])
+    shutil.rmtree(changed.parents[1])
+    await bucket.put(KEYS[0], b"another", "text/plain")
+    assert await flawed_places(config) == set(SHELF)
 
 
 AT_A_BACKUP = (
@@ -219,9 +223,9 @@ async def test_a_restore_that_is_killed_has_restored_all_or_nothing(config: Path
     with struck(tmp_path, *AT_A_RESTORE) as command:
         for _ in command.strikes("restore", place, "--config", config):
             if is_there(store / "runs.db"):
-                assert await flawed_places(config) == {"."}, "only its folder is not there"
+                assert await flawed_places(config) == set()
                 shutil.rmtree(store)
-    assert await flawed_places(config) == {"."}
+    assert await flawed_places(config) == set()
     assert "restoring" not in names(store)
 
 

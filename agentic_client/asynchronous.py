@@ -1,7 +1,6 @@
 """The client for programs with an event loop. `synchronous` offers the same to all others."""
 
 import asyncio
-import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,12 +16,14 @@ from agentic_client.calls import (
     Which,
     Wishes,
     address_of,
+    as_json,
     body_of,
     file_of,
     filters_of,
     run_id_of,
+    token_of,
 )
-from agentic_client.errors import AgenticError, Broken, Conflict, StillRunning, TryAgain
+from agentic_client.errors import AgenticError, Broken, Conflict, Invalid, StillRunning, TryAgain, Unreachable, closed
 from agentic_client.over_http import OverHttp
 from agentic_client.transport import Json, Transport
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool
@@ -57,8 +58,9 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        address, token = address_of(url), token or os.environ.get("AGENTIC_TOKEN")
+        address, token = address_of(url), token_of(token)
         self._patience_s = patience_s
+        self._closed = False
         self._transport: Transport
         if address.startswith("http"):
             self._transport = OverHttp(address, token, tls)
@@ -75,6 +77,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
+        """May be called again."""
+        self._closed = True
         await self._transport.close()
 
     async def run(self, goal: str, *, timeout_s: float | None = None, **order: Unpack[Order]) -> Run:
@@ -83,7 +87,7 @@ class AsyncClient:
 
     async def wake(self, goal: str, **order: Unpack[Order]) -> Accepted:
         """Ask for a run; it is durable when this returns. The same `wake_id` names the same run again."""
-        body = body_of(goal, order)
+        body = as_json(body_of(goal, order))
         return _read(Accepted, await self._patiently(lambda: self._transport.wake(body)))
 
     async def wait(self, run: Which, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
@@ -123,6 +127,7 @@ class AsyncClient:
         """
         run_id, status, silence = run_id_of(run), "", _Silence(self._patience_s)
         while True:
+            self._check_open()
             try:
                 async for entry in self._transport.entries(run_id, after):
                     event = _read(Event, entry)
@@ -141,6 +146,9 @@ class AsyncClient:
         """
         if "arguments_hash" not in ruling:
             ruling["arguments_hash"] = await self._asked_now(run)
+        if ruling["arguments_hash"] is None:
+            text = "it asked for no approval when it was read: its `asks` has no arguments_hash"
+            raise Invalid(text, facts={"run_id": run_id_of(run), "code": "invalid", "field": "arguments_hash"})
         return await self._say(run, "approve", {"decision": "approve", **ruling})
 
     async def reject(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
@@ -166,7 +174,7 @@ class AsyncClient:
 
     async def cancel(self, run: Which, *, reason: str | None = None) -> Status:
         """End the run now. Repeating it changes nothing; one that has ended otherwise is a Conflict."""
-        run_id, body = run_id_of(run), {"reason": reason} if reason else {}
+        run_id, body = run_id_of(run), as_json({"reason": reason} if reason else {})
         return _status(await self._patiently(lambda: self._transport.say(run_id, "cancel", body), run_id))
 
     async def files(self, run: Which) -> tuple[File, ...]:
@@ -192,13 +200,18 @@ class AsyncClient:
         return view.asks.arguments_hash
 
     async def _say(self, run: Which, what: str, said: Json) -> Status:
-        run_id, body = run_id_of(run), {"signal_id": f"client-{uuid4()}", **said}
+        run_id, body = run_id_of(run), as_json({"signal_id": f"client-{uuid4()}", **said})
         return _status(await self._patiently(lambda: self._transport.say(run_id, what, body), run_id))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed()
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
         """What is answered at last. An error names the run that it is about."""
         silence = _Silence(self._patience_s)
         while True:
+            self._check_open()
             try:
                 return await ask()
             except AgenticError as error:
@@ -221,8 +234,8 @@ class _Silence:
         """Raises what waiting does not mend."""
         if not isinstance(error, TryAgain):
             raise error
-        now = time.monotonic()
-        self._ends_at = self._ends_at or now + self._patience_s
+        now, silent_s = time.monotonic(), error.silent_s if isinstance(error, Unreachable) else 0.0
+        self._ends_at = self._ends_at or now - silent_s + self._patience_s
         pause_s = error.retry_after_s or self._pause_s
         if now + pause_s > self._ends_at:
             raise error

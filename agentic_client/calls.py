@@ -1,5 +1,6 @@
 """What a caller may say with a call, and how it is sent: the names are those of the HTTP API."""
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypedDict, cast
 from uuid import uuid4
 
-from agentic_client.errors import Invalid
+from agentic_client.errors import Invalid, NotAllowed
 from agentic_client.transport import Filters, Json
 from agentic_client.views import Status
 
@@ -49,7 +50,7 @@ class Answer(Limits, total=False):
 class Ruling(TypedDict, total=False):
     """What belongs to an approval or a rejection. `arguments_hash` and `step` are those of `Run.asks`."""
 
-    arguments_hash: str
+    arguments_hash: str | None
     step: int
     reason: str
     signal_id: str
@@ -76,8 +77,8 @@ Which = str | HasRunId
 
 def run_id_of(run: Which) -> str:
     """Raises Invalid for what can be no id, and could lead to another path of the API."""
-    run_id = run if isinstance(run, str) else run.run_id
-    if not _RUN_ID.fullmatch(run_id):
+    run_id = run if isinstance(run, str) else getattr(run, "run_id", None)
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
         facts = {"code": "invalid", "field": "run_id"}
         raise Invalid(f"{run_id!r} is no id of a run: give the `run_id` that an answer had", facts=facts)
     return run_id
@@ -97,6 +98,25 @@ def address_of(url: str | None) -> str:
     if not address.startswith(SCHEMES):
         raise Invalid("an agent's address begins with http:// (its API) or nats:// (its bus)")
     return address.rstrip("/") if address.startswith("http") else address
+
+
+def token_of(token: str | None) -> str | None:
+    """That which is given, or that of the environment. Raises NotAllowed for what can be none."""
+    given = token or os.environ.get("AGENTIC_TOKEN")
+    if given and (not given.isascii() or not given.isprintable() or " " in given):
+        raise NotAllowed("the token has characters that no token has: is there a line end in it?", status=401)
+    return given
+
+
+def as_json(body: Json) -> Json:
+    """The same. Raises Invalid for what cannot be sent."""
+    for name, value in body.items():
+        try:
+            json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            facts = {"code": "invalid", "field": name}
+            raise Invalid(f"{name} cannot be sent as JSON ({type(error).__name__})", facts=facts) from error
+    return body
 
 
 def body_of(goal: str | None, said: Order | Answer) -> Json:

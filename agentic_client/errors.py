@@ -28,7 +28,16 @@ class TryAgain(AgenticError):
 
 
 class Unreachable(TryAgain):
-    """Nobody answers at that address, or not in time. Whether a request was heard is not known; repeat it as it is."""
+    """Nobody answers at that address, or not in time. Whether a request was heard is not known; repeat it as it is.
+
+    `silent_s`: how long it was tried to reach somebody, which counts as patience.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, facts: Mapping[str, Any] | None = None, silent_s: float = 0.0
+    ) -> None:
+        super().__init__(message, status=status, facts=facts)
+        self.silent_s = silent_s
 
 
 class NotNow(TryAgain):
@@ -83,6 +92,11 @@ def refused(status: int, body: object, *, retry_after: str | None = None) -> Age
     if isinstance(found, TryAgain):
         found.retry_after_s = _seconds(retry_after)
     return found
+
+
+def closed() -> AgenticError:
+    """Of a client that was closed."""
+    return AgenticError("this client is closed: make another one, or call it before its `with` ends")
 
 
 def _seconds(text: str | None) -> float | None:

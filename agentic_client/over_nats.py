@@ -24,6 +24,10 @@ from schemas import subjects
 CONNECT_WITHIN_S = 5.0
 LOOK_AGAIN_S = 0.25
 NAME = "agentic-client"
+REFUSED = "authorization"
+"""What the server, and the library, say of a login that is none."""
+REFUSED_FOR_S = 1.0
+"""By then the library has closed the connection, and has not begun another."""
 
 
 class OverNats:
@@ -34,6 +38,8 @@ class OverNats:
         self._options = options | ({"tls": tls} if tls else {})
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
+        self._within: asyncio.Timeout | None = None
+        """What connecting has to be done within, while it is under way."""
         self._denied = ""
 
     async def wake(self, body: Json) -> Json:
@@ -98,20 +104,25 @@ class OverNats:
         return self._client
 
     async def _connect(self) -> Client:
-        client = Client()
+        client, self._denied = Client(), ""
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S):
+            async with asyncio.timeout(CONNECT_WITHIN_S) as self._within:
                 await client.connect(
                     self._servers, name=NAME, max_reconnect_attempts=-1, error_cb=self._note, **self._options
                 )
         except TimeoutError as error:
             with suppress(Exception):
                 await client.close()
-            raise Unreachable(f"no NATS server answers{self._because()}: is it running, is it there?") from error
+            if REFUSED in self._denied:
+                raise NotAllowed(f"the NATS server refuses the login ({self._denied})", status=401) from error
+            text = f"no NATS server answers{self._because()}: is it running, is it there?"
+            raise Unreachable(text, silent_s=CONNECT_WITHIN_S) from error
         except (errors.Error, OSError, ValueError, AttributeError) as error:  # what the client makes of odd addresses
             raise NotAllowed(
                 f"the address or login of the NATS server cannot be used ({type(error).__name__})"
             ) from error
+        finally:
+            self._within = None
         return client
 
     def _because(self) -> str:
@@ -120,6 +131,8 @@ class OverNats:
     async def _note(self, error: Exception) -> None:
         """What the server says outside of answers; its text names a subject, and no secret."""
         self._denied = str(error).lower()
+        if REFUSED in self._denied and self._within:
+            self._within.reschedule(asyncio.get_running_loop().time() + REFUSED_FOR_S)
 
 
 def _told(answer: Msg) -> Json:

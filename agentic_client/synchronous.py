@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from agentic_client.asynchronous import PATIENCE_S, AsyncClient
 from agentic_client.calls import Answer, Order, Ruling, Which, Wishes
+from agentic_client.errors import closed
 from agentic_client.views import Accepted, Event, File, Run, RunPage, Status, Tool
 
 T = TypeVar("T")
@@ -128,6 +129,9 @@ class Client:
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
         """In the thread of the loop; what interrupts the caller, such as Ctrl-C, ends it there."""
+        if self._loop.is_closed():
+            work.close()
+            raise closed()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -1,9 +1,13 @@
 """What a caller is told that cannot be served, without an agent."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from agentic_client import AgenticError, AsyncClient, Client, Gone, Invalid, NotNow, Unreachable
+from agentic_client import AgenticError, AsyncClient, Client, Gone, Invalid, NotAllowed, NotNow, Unreachable
 from agentic_client.errors import refused
+from tests.kit.bus import server_with
 
 RUN = "run_01M83VND07GNVAYQFY3XQ51T1D"
 
@@ -47,3 +51,54 @@ def test_no_file_of_a_run_leads_to_another_call(url: str, run: str, path: str, u
 def test_an_address_of_another_kind_is_refused_at_once() -> None:
     with pytest.raises(Invalid, match=r"http:// .*nats://"):
         Client("127.0.0.1:8700")
+
+
+@pytest.mark.parametrize("token", ["secret-token\n", "two words", "geheim-tür"])
+def test_a_token_that_can_be_none_is_refused_at_once_and_never_told(token: str) -> None:
+    with pytest.raises(NotAllowed, match="is there a line end in it") as refusal:
+        Client(token=token)
+    assert token.strip() not in str(refusal.value)
+
+
+async def test_a_login_that_the_bus_does_not_know_is_told_and_not_waited_for(tmp_path: Path, unused_port: int) -> None:
+    login = {"authorization": {"user": "agent", "password": "right"}}
+    async with (
+        server_with(tmp_path, unused_port, login) as address,
+        AsyncClient(f"nats://agent:wrong@{address}", patience_s=600) as client,
+    ):
+        with pytest.raises(NotAllowed, match="refuses the login") as refusal:
+            await client.wake("x")
+    assert "wrong" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"max_cost_usd": float("nan")}, "constraints"),
+        ({"context": {"a": {1}}}, "context"),
+        ({"by": "\ud800"}, "by"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_before_anybody_is_asked(
+    said: dict[str, Any], field: str, unused_port: int
+) -> None:
+    with Client(f"http://127.0.0.1:{unused_port}") as client, pytest.raises(Invalid, match="cannot be sent") as refusal:
+        client.wake("x", **said)
+    assert refusal.value.field == field
+
+
+def test_what_names_no_run_is_refused_before_anybody_is_asked(unused_port: int) -> None:
+    with Client(f"http://127.0.0.1:{unused_port}") as client:
+        with pytest.raises(Invalid, match="no id of a run"):
+            client.show(None)  # type: ignore[arg-type]
+        with pytest.raises(Invalid, match="asked for no approval"):
+            client.approve(RUN, arguments_hash=None)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://127.0.0.1:{}"])
+def test_a_client_that_was_closed_says_so(url: str, unused_port: int) -> None:
+    client = Client(url.format(unused_port))
+    for _ in range(2):
+        client.close()
+    with pytest.raises(AgenticError, match="is closed"):
+        client.show(RUN)

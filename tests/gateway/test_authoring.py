@@ -41,7 +41,8 @@ def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: 
     assert "advice" not in checked.stdout
     called = json.loads(gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--json").stdout)
     assert called["status"] == "ok"
-    assert called["result"]["summary"] == "3 words, the longest is three"
+    said = {"summary": "3 words, the longest is three", "output": {"words": 3, "longest": "three"}}
+    assert called["result"] == said
     refused = gateway(tmp_path, "call", "words", "handle", '{"text": "  "}')
     assert (refused.returncode, "the text has no words" in refused.stdout) == (1, True)
 

@@ -11,10 +11,12 @@ import json, sys
 request = json.load(sys.stdin)
 print((request.get("event") or request)["payload"].get(sys.argv[1], ""))' "$1" <<<"$request"
 }
-answer() { # RESULT [NAME=VALUE …]: the result is for people and the model, the values for programs
+answer() { # RESULT [NAME=TEXT | NAME:=JSON …]: the result is for people and the model, the values for programs
   python3 -c '
 import json, sys
-json.dump({"status": "ok", "result": sys.argv[1], "output": dict(one.split("=", 1) for one in sys.argv[2:])}, sys.stdout)' "$@"
+given = [one.partition("=") for one in sys.argv[2:]]
+output = {name.removesuffix(":"): json.loads(value) if name.endswith(":") else value for name, _, value in given}
+json.dump({"status": "ok", "result": sys.argv[1], "output": output}, sys.stdout)' "$@"
 }
 refuse() { # REASON: the same call will not succeed later
   python3 -c '
@@ -29,4 +31,6 @@ longest=${words[0]}
 for word in "${words[@]}"; do
   if ((${#word} > ${#longest})); then longest=$word; fi
 done
-answer "${#words[@]} words, the longest is $longest" "words=${#words[@]}" "longest=$longest"
+counted="${#words[@]} words"
+((${#words[@]} > 1)) || counted="1 word"
+answer "$counted, the longest is $longest" "words:=${#words[@]}" "longest=$longest"

@@ -11,9 +11,10 @@ function answer({ text }) {
     return { status: 'error', error: 'the text has no words', error_class: 'invalid_arguments', retry: false };
   }
   const longest = words.reduce((best, word) => (word.length > best.length ? word : best));
+  const counted = words.length === 1 ? '1 word' : `${words.length} words`;
   return {
     status: 'ok',
-    result: `${words.length} words, the longest is ${longest}`,
+    result: `${counted}, the longest is ${longest}`,
     output: { words: words.length, longest },
   };
 }

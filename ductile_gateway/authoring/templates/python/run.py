@@ -20,9 +20,10 @@ def answer(arguments: dict[str, Any]) -> dict[str, Any]:
             "retry": False,  # whether the same call may succeed later
         }
     longest = max(words, key=len)
+    counted = "1 word" if len(words) == 1 else f"{len(words)} words"
     return {
         "status": "ok",
-        "result": f"{len(words)} words, the longest is {longest}",
+        "result": f"{counted}, the longest is {longest}",
         "output": {"words": len(words), "longest": longest},
     }
 

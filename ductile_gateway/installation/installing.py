@@ -21,19 +21,23 @@ from ductile_gateway.installation.record import KeptFile, Record
 from ductile_gateway.installation.wishes import Wishes
 from groundwork.service.errors import Misconfigured
 
+CHECKSUMS = ".checksums"
+"""What `ductile config lock` writes, beside the main file."""
 SETTINGS_BEGIN = b"# The agent and its gateway beside the Ductile in "
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """`changes`: in the order in which they are carried out. `kept`: files that were changed since by somebody else,
-    and are left alone. `plan`: of what is added."""
+    and are left alone. `plan`: of what is added. `was_locked`: whether Ductile had locked its configuration before
+    anything was added."""
 
     found: Found
     changes: Sequence[Change]
     kept: Sequence[Path]
     agents_folder: Path
     plan: Plan | None = None
+    was_locked: bool = True
 
     @property
     def is_needed(self) -> bool:
@@ -55,13 +59,17 @@ class Proposal:
         if program is None:
             return
         try:
-            program.lock(main)
+            if self.plan or self.was_locked:
+                program.lock(main)
             flaw = program.flaw(main) if checked else ""
         except Misconfigured as error:
             flaw = str(error)
         if flaw:
             take_back(self.changes, like=main, within=within)
-            program.lock(main)
+            if self.was_locked:
+                program.lock(main)
+            elif self.plan:
+                (self.found.folder / CHECKSUMS).unlink(missing_ok=True)
             raise Misconfigured(f"Ductile would not start with it, so it was taken back: {flaw}")
 
 
@@ -73,13 +81,15 @@ def installation(found: Found, wishes: Wishes) -> Proposal:
     kept = [file.path for file in planned.files if before and file.path.exists() and not is_ours(file.path)]
     files = [_written(file) for file in planned.files if file.path not in kept]
     edits = additions(planned.added)
-    made = [edit.path for edit in edits if edit.before is None]
+    checksums = found.folder / CHECKSUMS
+    was_locked = checksums.exists()
+    made = [*(edit.path for edit in edits if edit.before is None), *(() if was_locked else [checksums])]
     noted = record.of(planned, made=made, before=before).as_text().encode()
     place = record.place(found)
     note = Change(path=place, before=place.read_bytes() if before else None, after=noted, secret=True)
     changes = [*files, *edits]
     needed = any(each.changes for each in changes)
-    return Proposal(found, [note, *changes] if needed else [], kept, planned.agents_folder, planned)
+    return Proposal(found, [note, *changes] if needed else [], kept, planned.agents_folder, planned, was_locked)
 
 
 def removal(found: Found) -> Proposal:
@@ -97,9 +107,13 @@ def removal(found: Found) -> Proposal:
     kept = _changed_since(before)
     edits = removals([item.added() for item in before.items], made=before.made)
     gone = [_gone(file) for file in before.files if file.path not in kept and file.path.exists()]
-    place = record.place(found)
+    place, checksums = record.place(found), found.folder / CHECKSUMS
+    was_locked = checksums not in before.made
+    if not was_locked and checksums.exists():
+        gone.append(Change(path=checksums, before=checksums.read_bytes(), after=None))
     note = Change(path=place, before=place.read_bytes(), after=None, secret=True)
-    return Proposal(found, [*edits, *gone, note], [path for path in kept if path.exists()], before.agents_folder)
+    left = [path for path in kept if path.exists()]
+    return Proposal(found, [*edits, *gone, note], left, before.agents_folder, was_locked=was_locked)
 
 
 def _strangers(found: Found, before: Record) -> Iterator[Path]:

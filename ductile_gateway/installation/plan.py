@@ -157,8 +157,8 @@ def _check(found: Found, wishes: Wishes, *, again: bool) -> None:
     """Raises Misconfigured where nothing can be added."""
     ours = found.folder / OURS
     told = {
-        f"{ours} is there already, and was not made by this command: move it away, and {INCLUDED} out of `include`, "
-        "where it is named": ours.exists() and not again,
+        f"{ours} is there already: not made by this command, or kept by `remove` because it was changed. Move it away, "
+        f"and take {INCLUDED} out of `include`, where it is named": ours.exists() and not again,
         "its API is off, by which tools are called: set `api: {enabled: true}` in it first": not found.has_api,
         f"`service.name` is {found.name!a}: a Ductile with a relay is named in small letters, digits and hyphens; "
         "change it first": not NAME.fullmatch(found.name),

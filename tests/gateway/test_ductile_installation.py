@@ -39,9 +39,9 @@ def wishes(ductile: Path, **more: Any) -> Wishes:
 
 
 def program(ductile: Path, check: str) -> DuctileProgram:
-    """A stand-in for `ductile`, which does this for `config check`."""
+    """A stand-in for `ductile`, which locks, and does this for `config check`."""
     stand_in = ductile.parent / "program"
-    stand_in.write_text(f'#!/bin/sh\n[ "$2" = lock ] || {{ {check}; }}\n')
+    stand_in.write_text(f'#!/bin/sh\nif [ "$2" = lock ]; then date > {ductile}/.checksums; else {check}; fi\n')
     stand_in.chmod(0o755)
     return DuctileProgram(str(stand_in))
 
@@ -51,10 +51,12 @@ def files(folder: Path) -> dict[Path, bytes]:
 
 
 def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
+    locks = program(ductile, "true")
     before = files(ductile.parent)
-    installation(find(ductile), wishes(ductile, webhook=True)).carry_out(None)
+    installation(find(ductile), wishes(ductile, webhook=True)).carry_out(locks)
     assert (ductile / "agentic" / "plugins" / "agentic-wake" / "agent.py").is_file()
-    removal(find(ductile)).carry_out(None)
+    assert (ductile / ".checksums").is_file()
+    removal(find(ductile)).carry_out(locks)
     assert files(ductile.parent) == before
     assert not (ductile / "agentic").exists()
 
@@ -91,6 +93,8 @@ def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(duct
     removal(find(ductile)).carry_out(None)
     assert page.read_text().endswith("# my own\n")
     assert (ductile / "config.yaml").read_text() == CONFIG
+    with pytest.raises(Misconfigured, match="kept by `remove` because it was changed"):
+        installation(find(ductile), wishes(ductile))
 
 
 @pytest.mark.parametrize("at_agent", [True, False])

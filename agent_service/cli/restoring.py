@@ -24,6 +24,7 @@ from agent_service.cli import configuration
 from agent_service.cli.alone import alone
 from agent_service.cli.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
 from agent_service.cli.migrating import Move, said_to_come
+from agent_service.cli.records import RESTORED
 from agent_service.core.waiting import FINAL, Status
 from agent_service.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
@@ -40,6 +41,7 @@ from groundwork.backup.keys import ring_for
 from groundwork.backup.told import Part, Whole, of_backup
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.store_id import store_id
@@ -231,6 +233,7 @@ async def _restore_runs(
         anchor = Anchor.made(store_id(loaded.store), standing, datetime.now(UTC), ring)
         await NatsAnchors(link).put(anchor)
         AnchorFile(loaded.keys_path()).keep(anchor)
+        private_file.write(loaded.store / RESTORED, datetime.now(UTC).isoformat())
         put_in_place(beside / FILE, loaded.store / FILE)
     return found
 

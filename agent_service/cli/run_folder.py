@@ -9,6 +9,7 @@ import asyncio
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from agent_service.bus.artifacts import key_of
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.configuration import nearby, told
 from agent_service.cli.exits import Exit
-from agent_service.cli.records import LateArtifacts, Records, Sources, artifacts_of, bus_when_needed, records
+from agent_service.cli.records import (
+    RESTORED,
+    LateArtifacts,
+    Records,
+    Sources,
+    artifacts_of,
+    bus_when_needed,
+    records,
+)
 from agent_service.cli.row_flaws import ROW, flaws_of_row, flaws_of_version
 from agent_service.journal import Entry, Run, flaw_in_chain
 from agent_service.ports import Artifacts
@@ -108,7 +117,7 @@ async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
     if any(flaw.place in OF_THE_DATABASE for flaw in flaws):
         return verdict
     named = artifacts_of(entries)
-    if await asyncio.to_thread(kept.workspace.files, run_id) is None:
+    if await asyncio.to_thread(_is_yet_to_be_written, kept, entries):
         return await _without_folder(kept, verdict, named, bus)
     unproved = [path for path, artifact in named.items() if artifact.sha256 is None]
     stored = await _stored(run_id, unproved, bus)
@@ -118,6 +127,16 @@ async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
         artifacts=len(named),
         unchecked=tuple(path for path in unproved if path not in stored),
         flaws=tuple(await _flaws(kept, run_id, entries, stored) if stored else flaws),
+    )
+
+
+def _is_yet_to_be_written(kept: Records, entries: list[Entry]) -> bool:
+    """Of a shared store, and of runs that had ended before a restore, a folder comes only with who asks for it."""
+    if kept.workspace.files(entries[0].run_id) is not None:
+        return False
+    restored = kept.settings.store / RESTORED
+    return kept.shared is not None or (
+        restored.exists() and entries[-1].at < datetime.fromisoformat(restored.read_text(encoding="ascii"))
     )
 
 
@@ -170,12 +189,12 @@ async def _flaws(kept: Records, run_id: str, entries: list[Entry], stored: dict[
 async def _without_folder(
     kept: Records, verdict: Verified, named: dict[str, NamedArtifact], bus: LateArtifacts
 ) -> Verified:
-    """A folder that is nowhere is written when somebody asks for it, with what the bus has."""
+    """It is written when somebody asks for it, with what the bus has."""
     if kept.store.graves.artifacts_of(verdict.run_id):
         named = {}
     there = await bus.hashes() if named else {}
     if there is None:
-        return replace(verdict, artifacts=len(named), unchecked=tuple(named))
+        return replace(verdict, artifacts=len(named), unchecked=tuple(named), flaws=())
     flaws = []
     for path, artifact in named.items():
         held = there.get(key_of(verdict.run_id, path))

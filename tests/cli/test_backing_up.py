@@ -160,7 +160,7 @@ async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its
 
 
 async def test_a_copy_that_was_changed_is_not_brought_back_and_what_is_nowhere_is_named(
-    config: Path, bucket: ArtifactBucket
+    config: Path, bucket: ArtifactBucket, tmp_path: Path
 ) -> None:
     for key in KEYS:
         await bucket.remove(key)
@@ -174,7 +174,12 @@ async def test_a_copy_that_was_changed_is_not_brought_back_and_what_is_nowhere_i
     with pytest.raises(NoSuchArtifact):
         await bucket.get(KEYS[0])
     shutil.rmtree(changed.parents[1])
+    assert await flawed_places(config) == {"."}, "it was written, and is nowhere"
     await bucket.put(KEYS[0], b"another", "text/plain")
+    place = str(tmp_path / "it.backup")
+    await backup(config, BackUp(place=place))
+    lost(config)
+    await restore(config, BringBack(place=place))
     assert await flawed_places(config) == set(SHELF)
 
 

@@ -115,8 +115,8 @@ def test_a_page_emptied_or_replaced_by_a_link_is_named(
     ]
 
 
-def test_a_folder_that_is_nowhere_is_no_flaw(entries: list[Entry], workspace: Workspace) -> None:
-    assert verify(entries, workspace, RUN_ID) == []
+def test_a_missing_folder_is_one_flaw(entries: list[Entry], workspace: Workspace) -> None:
+    assert the_flaw(verify(entries, workspace, RUN_ID)).place == "."
 
 
 def test_a_page_as_of_an_earlier_entry_is_behind_and_not_forged(

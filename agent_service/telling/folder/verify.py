@@ -2,8 +2,7 @@
 
 In this order: each entry continues the one before (its hash), each entry leads to the effects that were noted with it
 (the fold), each file is what the journal gives, each artifact is the one that the journal names, and nothing else lies
-there. Of a run that has ended the pages may be put away, all of them; and a folder that is nowhere, as after a restore,
-is written when the run goes on, or when somebody asks for it. A journal that lost its last entries, or was
+there. Of a run that has ended the pages may be put away, all of them. A journal that lost its last entries, or was
 written anew with all its hashes, shows in the files only.
 """
 
@@ -69,7 +68,7 @@ def verify(
     pages = () if _put_away(moments, listing) else pages_of(moments)
     judges = _judges(moments, pages, stored or {})
     if listing is None:
-        return []
+        return [Flaw(kind="missing", place=".", text="the run has no folder")] if judges else []
     judged = [_judged(workspace, run_id, path, judge) for path, judge in judges.items()]
     lying = (*(file.path for file in listing.files), *listing.foreign)
     extra = [Flaw(kind="extra", place=path, text="is no file of this run") for path in lying if path not in judges]

@@ -273,7 +273,17 @@ def unfit(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
     return Refusal(422, "invalid", f"{first.field}: {first.message}", field=first.field, errors=errors)
 
 
+_FORMS = {
+    "cursor": "must be the `next_cursor` of the page before",
+    "before": "must be the id of a run",
+    "callback": "must be an address that begins with http:// or https://, without a login",
+}
+"""What a field has to be, where its pattern says it to programs only."""
+
+
 def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:
     path = one_line(".".join(map(str, place)), LONGEST_FIELD) or "body"
     message = "must be an object" if code == "model_type" else rule_of(flaw)
+    if code == "string_pattern_mismatch":
+        message = _FORMS.get(path, message)
     return FieldError(field=path, message=message, code=code)

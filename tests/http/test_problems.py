@@ -65,6 +65,17 @@ async def test_parameters_of_a_query_are_named_together(client: httpx2.AsyncClie
     assert {error["field"] for error in told["errors"]} == {"limit", "since", "stat"}
 
 
+async def test_a_form_is_told_in_words(client: httpx2.AsyncClient) -> None:
+    lists = await problem(await client.get("/v1/runs", params={"cursor": "x", "before": "x"}))
+    wake = await problem(await client.post("/v1/wake", json={"goal": "x", "callback": "ftp://x"}))
+    told = {error["field"]: error["message"] for error in (*lists["errors"], *wake["errors"])}
+    assert told == {
+        "cursor": "must be the `next_cursor` of the page before",
+        "before": "must be the id of a run",
+        "callback": "must be an address that begins with http:// or https://, without a login",
+    }
+
+
 @pytest.mark.parametrize("path", ["/v1/wake", f"{UNKNOWN}/cancel", "/v1/stop-all", "/v1/dead-letters/1/retry"])
 async def test_a_misspelt_parameter_is_refused_before_anything_is_done(
     client: httpx2.AsyncClient, house: House, path: str

@@ -25,7 +25,7 @@ from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.cli.calling import agentic
-from tests.cli.test_backing_up import filled
+from tests.cli.test_backing_up import filled, names
 from tests.cli.test_records import config, contents, recorded, sealed, stored, tampered
 from tests.core.child_cues import a_waiting_parent, child_of, comes_home
 from tests.core.cues import RUN_ID, a_reflecting_run, a_waiting_run, cancel, reflects, signal
@@ -251,6 +251,13 @@ async def test_an_import_that_is_killed_has_imported_all_or_nothing(
                 assert (await verify(RUN_ID, elsewhere.config)).ok
                 shutil.rmtree(store)
     assert (await verify(RUN_ID, elsewhere.config)).ok
+
+
+async def test_a_full_disk_takes_no_export_and_nothing_of_it_is_left(config: Path, small_disk: Path) -> None:
+    filled(small_disk)
+    with pytest.raises(TryAgain, match="no room for"):
+        await export(RUN_ID, small_disk / "it.zip", config)
+    assert names(small_disk) == ["filler"]
 
 
 async def test_a_disk_that_fills_up_lets_nothing_be_imported_until_there_is_room(

@@ -6,12 +6,13 @@ What is read here may come from anybody: names are matched, nothing is unpacked 
 file than it may have.
 """
 
+import errno
 import hashlib
 import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ from agent_service.telling.export.manifest import (
 from agent_service.telling.folder.disk import TooLarge
 from agent_service.telling.folder.staging import IllegalName, checked, place_of
 from agent_service.telling.folder.workspace import MAX_BYTES, Listed, Listing
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.flaws import flaws_of
 
 LONGEST_JOURNAL = 1 << 30
@@ -42,9 +43,12 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def written(path: Path, manifest: bytes, signature: bytes | None, files: Mapping[str, bytes]) -> None:
-    """Make the file, for this user alone: whole, or not at all. Raises Misconfigured where there is one, or OSError."""
+    """Make the file, for this user alone: whole, or not at all. Raises Misconfigured where there is one, or it cannot
+    be written, and TryAgain where there is no room."""
     if path.exists():
         raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
+    if not path.parent.is_dir():
+        raise Misconfigured(f"there is no folder {path.parent}: make it, or correct the path. Nothing was exported")
     part = path.with_name(f"{path.name}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
@@ -57,8 +61,13 @@ def written(path: Path, manifest: bytes, signature: bytes | None, files: Mapping
             opened.flush()
             os.fsync(opened.fileno())
         part.rename(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise TryAgain(f"no room for {path}: nothing was exported. Free space, or name another place") from error
+        raise Misconfigured(f"{path} cannot be written ({error.strerror}), so nothing was exported") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def journal_of(entries: Iterable[Entry]) -> bytes:

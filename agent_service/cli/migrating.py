@@ -18,6 +18,7 @@ from agent_service import settings
 from agent_service.anchoring import Witnesses, contradictions
 from agent_service.anchors import Anchor
 from agent_service.bus.anchors import NatsAnchors
+from agent_service.bus.topology import check
 from agent_service.cli import configuration
 from agent_service.cli.at_work import nobody_at_work
 from agent_service.cli.records import bus_at_hand
@@ -31,12 +32,13 @@ from agent_service.store.moving.marks import Mark, put_mark
 from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.standing import SqliteStanding
+from groundwork.backup.told import backup_in
 from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
-from groundwork.service.store_id import store_id
+from groundwork.service.store_id import ID_FILE, store_id
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
@@ -93,10 +95,7 @@ async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
         log = log_of_runs(move.link)
         mark = await marks.mark_in(log)
         if mark.state in ("leaving", "left") or (mark.store and mark.store != move.store):
-            raise Misconfigured(
-                f"the stream {subjects.STREAM_RUNS} is that of the store {mark.store} ({mark.state}). Make it anew: "
-                f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
-            )
+            raise _not_ours(mark)
         if mark.state == "here" and mark.store:
             marks.mark_moved_away(move.folder)
             return Migrated(source=str(move.folder), target=subjects.STREAM_RUNS, runs=0, entries=0)
@@ -130,7 +129,7 @@ async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
         log = log_of_runs(move.link)
         mark = await marks.mark_in(log)
         if mark.state == "coming" or (mark.state != "here" and mark.store != move.store):
-            raise Misconfigured(f"the runs of {subjects.STREAM_RUNS} are {mark.state}, by the store {mark.store}")
+            raise _not_ours(mark)
         written = 0
         if mark.state != "left":
             if mark.state == "here":
@@ -158,6 +157,7 @@ async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[Mov
         link = await opened.enter_async_context(bus_at_hand(loaded))
         ring = KeyRing.open(loaded.keys_path())
         move = Move(loaded=loaded, folder=folder, link=link, ring=ring, store=store_id(folder))
+        await check(link, shared=True)
         await nobody_at_work(move.link, but=move.store)
         yield move
 
@@ -238,6 +238,21 @@ def _put_in_place(beside: Path, folder: Path) -> None:
     for part in sorted(beside.glob(f"{FILE}*"), reverse=True):
         part.rename(folder / part.name)
     shutil.rmtree(beside)
+
+
+def _not_ours(mark: Mark) -> Misconfigured:
+    """Of a stream that holds the runs of another store, or none any more."""
+    match mark.state:
+        case "left":
+            anew = f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"
+            mend = f"Its runs are there now: start the agent of that store; for others make the stream anew: {anew}"
+        case "here":
+            mend = f"Its runs are in the stream, which takes no others: `{marks.TO_FILE}` brings them out again"
+        case _:
+            mend = f"That was not finished: run `{marks.command_of(mark)}` again"
+    which = f" (the one whose folder has that id in {ID_FILE}; --sqlite names it)" if not backup_in(mark.store) else ""
+    of = f"the stream {subjects.STREAM_RUNS} is that of the store {mark.store} ({mark.state})"
+    return Misconfigured(f"{of}{which}. {mend}")
 
 
 async def _runs(database: SqliteFile) -> int:

@@ -120,11 +120,26 @@ async def test_a_move_that_was_interrupted_bars_both_stores_and_is_finished_by_t
     assert (again.code, again.document["entries"]) == (0, 0)
 
 
-async def test_a_stream_with_runs_of_another_store_is_refused(config: Path, link: NatsLink) -> None:
+async def test_a_stream_with_runs_of_another_store_is_refused_and_never_to_be_removed(
+    config: Path, link: NatsLink
+) -> None:
     await filled(config)
-    await put_mark(log_of_runs(link), Mark(state="here", store="store_of_others"), Mark())
+    log = log_of_runs(link)
+    mark = await put_mark(log, Mark(state="here", store="store_of_others"), Mark())
     refused = moved(config, "sqlite", "jetstream")
     assert (refused.code, "is that of the store store_of_others" in refused.error["message"]) == (78, True)
+    assert "stream rm" not in refused.error["message"]
+    await put_mark(log, Mark(state="left", store="store_of_others"), mark)
+    for way in (("sqlite", "jetstream"), ("jetstream", "sqlite")):
+        refused = moved(config, *way)
+        assert (refused.code, "start the agent of that store" in refused.error["message"]) == (78, True)
+
+
+async def test_on_a_bus_that_is_not_set_up_for_several_it_is_said_what_to_do(config: Path, link: NatsLink) -> None:
+    await filled(config)
+    await link.jetstream.delete_stream(subjects.STREAM_RUNS)
+    refused = moved(config, "sqlite", "jetstream")
+    assert (refused.code, "`agentic setup --shared`" in refused.error["message"]) == (78, True)
 
 
 async def test_nothing_is_moved_while_an_agent_lives(config: Path, link: NatsLink, tmp_path: Path) -> None:

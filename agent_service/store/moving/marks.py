@@ -63,14 +63,20 @@ async def put_mark(log: Log, mark: Mark, before: Mark) -> Mark:
     return mark.model_copy(update={"position": position})
 
 
+def command_of(mark: Mark) -> str:
+    """What it was said by, and goes on by."""
+    backup = backup_in(mark.store)
+    into_log = f"agentic restore FILE --backup {backup}" if backup else TO_LOG
+    return into_log if mark.state in ("coming", "here") else TO_FILE
+
+
 async def refuse_unless_here(log: Log) -> None:
     """To be asked by an agent that has joined, before it begins. Raises Misconfigured, and TryAgain."""
     mark = await mark_in(log)
     if mark.state in ("coming", "leaving"):
-        backup = backup_in(mark.store)
-        command = f"agentic restore FILE --backup {backup}" if backup else TO_LOG
-        command = command if mark.state == "coming" else TO_FILE
-        raise Misconfigured(f"the runs of this store are being moved, and that was not finished: run `{command}` again")
+        raise Misconfigured(
+            f"the runs of this store are being moved, and that was not finished: run `{command_of(mark)}` again"
+        )
     if mark.state == "left":
         raise Misconfigured(
             f"the runs of this store were moved to the SQLite store {mark.store}: start that agent, or bring them back "

@@ -70,12 +70,16 @@ class Records:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
             raise NotDone(str(error), Exit.NOT_FOUND) from error
-        if not entries and (tombstone := await self.store.tombstone(run_id)):
-            raise NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
         if not entries:
-            where = f"{self.settings.store} (configuration: {configuration.told(self.config)})"
-            raise NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
+            raise await self.unknown(run_id)
         return entries
+
+    async def unknown(self, run_id: str) -> NotDone:
+        """What there is to say of a run that is not there: whether it ever was."""
+        if tombstone := await self.store.tombstone(run_id):
+            return NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
+        where = f"{self.settings.store} (configuration: {configuration.told(self.config)})"
+        return NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
 
 
 @asynccontextmanager

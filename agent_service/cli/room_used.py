@@ -14,8 +14,6 @@ from rich.table import Table
 
 from agent_service.bus.topology import topology
 from agent_service.cli import output
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
 from agent_service.cli.records import Records, bus_at_hand, records
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
@@ -82,7 +80,7 @@ def _of_runs(folder: Path) -> str:
 async def _of_run(kept: Records, run_id: str) -> list[Used]:
     rows = await kept.store.bytes_of(run_id)
     if not rows:
-        raise NotDone(f"there is no run {run_id} in {kept.settings.store}", Exit.NOT_FOUND)
+        raise await kept.unknown(run_id)
     folder = kept.settings.workspaces / run_id
     artifacts = _on_disk(folder / ARTIFACTS)
     return [

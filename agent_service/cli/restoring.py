@@ -73,7 +73,8 @@ class Order:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
     """`under_way`: runs that had not ended, by id with what each waits for. `ended_since`: runs of which the bus knows
-    that they went on after the backup. `flawed`: runs that are left alone, and why."""
+    that they went on after the backup; `begun_since`: that they began after it. `flawed`: runs that are left alone, and
+    why."""
 
     file: str
     backup: str
@@ -86,6 +87,7 @@ class Restored:
     moved: bool
     under_way: Mapping[str, str]
     ended_since: Mapping[str, str]
+    begun_since: Mapping[str, str]
     flawed: Mapping[str, str]
     left_out: Mapping[str, str]
 
@@ -97,7 +99,15 @@ class Restored:
         lines = [f"✓ {self.store} is as it was at {self.taken}: {self.runs} runs, {calls}{self.artifacts} artifacts"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
         lines += [f"! {run_id} is left alone: {why}" for run_id, why in self.flawed.items()]
-        lines += [f"! {run_id} went on after the backup: {what}" for run_id, what in self.ended_since.items()]
+        lines += [
+            f"! {run_id} went on after the backup: {what}. Once the agent runs, `agentic cancel {run_id}` keeps it "
+            "from going on from where it was then"
+            for run_id, what in self.ended_since.items()
+        ]
+        lines += [
+            f"! {run_id} began after the backup, so it is nowhere: {what}. Nothing goes on; start it anew if need be"
+            for run_id, what in self.begun_since.items()
+        ]
         lines += [f"  under way: {run_id}, {what}" for run_id, what in self.under_way.items()]
         if self.under_way and not self.moved:
             lines.append(NO_LEDGER if self.calls is None else IN_DOUBT)
@@ -251,7 +261,7 @@ async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink, *, new_keys:
         "runs": runs,
         "under_way": under_way,
         "flawed": flawed,
-        "ended_since": await _ended_since(store, ring, link),
+        **await _heard_since(store, ring, link),
     }
 
 
@@ -261,13 +271,16 @@ def _said_of(line: RunLine) -> str:
     return one_line(f"{line.status}, step {line.steps}, waits for {waits}{tool}: {line.goal}", 120)
 
 
-async def _ended_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, str]:
-    """Runs whose end the bus was told, and the backup does not know."""
-    found = {}
+async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
+    """Runs whose end the bus was told, and the backup does not know; those that were gone by then it does."""
+    ended, begun = dict[str, str](), dict[str, str]()
     for end in await told_ends(link, ring):
-        if store.version(end.run_id) < end.seq:
-            found[end.run_id] = f"{end.subject} was told with entry {end.seq}"
-    return found
+        version, told = store.version(end.run_id), f"{end.subject} was told with entry {end.seq}"
+        if version and version < end.seq:
+            ended[end.run_id] = told
+        elif not version and await store.tombstone(end.run_id) is None:
+            begun[end.run_id] = told
+    return {"ended_since": ended, "begun_since": begun}
 
 
 async def _stop(store: SqliteStore, part: Part) -> None:

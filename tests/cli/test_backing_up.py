@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.anchors import head_told
 from agent_service.bus.topology import topology
 from agent_service.cli.artifacts_back import bring_back
 from agent_service.cli.backing_up import Order as BackUp
@@ -13,15 +14,18 @@ from agent_service.cli.backing_up import backup
 from agent_service.cli.restoring import Order as BringBack
 from agent_service.cli.restoring import restore
 from agent_service.cli.run_folder import verify
+from agent_service.settings import load
 from groundwork.backup.archive import Archive
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from groundwork.service.errors import Misconfigured, TryAgain
-from schemas import subjects
+from groundwork.service.key_ring import KeyRing
+from schemas import headers, subjects
 from tests.cli.test_records import SHELF, name_bus, recorded
 from tests.core.cues import RUN_ID
+from tests.kit.runs import run_id
 from tests.kit.struck import struck
 from tests.projections.conftest import small_disk
 from tests.projections.journals import worked_example
@@ -88,6 +92,21 @@ async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_
     assert (told.backup, told.artifacts) == (without.backup, len(KEYS))
     assert f"Those of {with_them.backup} were taken" in told.left_out["artifacts"]
     assert [await bucket.get(key) for key in KEYS] == [SHELF["artifacts/fetch-01.html"], b"made after that backup"]
+
+
+async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
+    config: Path, link: NatsLink, tmp_path: Path
+) -> None:
+    place, ring = str(tmp_path / "it.backup"), KeyRing.open(load(config, {}).keys_path())
+    await backup(config, BackUp(place=place))
+    for one, seq in ((RUN_ID, 8), (RUN_ID, 9), (run_id(2), 3)):
+        said = {headers.RUN_ID: one, headers.HEAD: head_told(ring, one, seq, "ab" * 32)}
+        await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
+    lost(config)
+    told = await restore(config, BringBack(place=place))
+    assert told.ended_since == {RUN_ID: "agent.completed was told with entry 9"}
+    assert told.begun_since == {run_id(2): "agent.completed was told with entry 3"}
+    assert f"`agentic cancel {RUN_ID}`" in str(told)
 
 
 async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, tmp_path: Path) -> None:

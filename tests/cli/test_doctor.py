@@ -14,6 +14,7 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import http
 from agent_service.cli.doctor.bus import clock
+from agent_service.cli.doctor.places import folder
 from agent_service.cli.doctor.report import examine, settings_in_force
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok
@@ -24,6 +25,10 @@ from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from tests.cli.calling import agentic, interrupt, started
 from tests.cli.examined import NOWHERE, configured, contents, found, found_here, marks
+from tests.cli.test_backing_up import filled
+from tests.projections.conftest import small_disk
+
+__all__ = ["small_disk"]
 
 SAMPLES = Path(__file__).parents[2] / "schemas" / "samples"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -71,6 +76,12 @@ async def test_what_is_wrong_on_this_machine_is_named(tmp_path: Path, agent: Any
     assert check.mark == "wrong"
     assert says in check.text
     assert check.remedy
+
+
+def test_a_disk_is_full_for_the_doctor_only_where_it_is_for_the_agent(small_disk: Path) -> None:
+    assert folder("store", small_disk).mark == "warning"
+    filled(small_disk)
+    assert folder("store", small_disk).mark == "wrong"
 
 
 async def test_the_database_is_described_and_read_whole_when_asked(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile, can_shrink
-from groundwork.sqlite.reserve import reserved
+from groundwork.sqlite.reserve import FOR_OPENING, reserved
 from schemas.gateway_status import Finding
 
 OLDEST_SQLITE = (3, 37, 0)
 """The first with STRICT tables."""
-LITTLE_ROOM, NO_ROOM = 1 << 30, 64 << 20
+LITTLE_ROOM = 1 << 30
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
 MUCH_FREE, FREE = 64 << 20, 0.2
@@ -55,7 +55,7 @@ def folder(name: str, path: Path) -> Finding:
         return wrong(name, f"{existing} cannot be written", remedy=f"give this user the folder, or set agent.{name}")
     size, _, free = shutil.disk_usage(existing)
     text = f"{path}{'' if existing == path.absolute() else ' (will be made)'}, {_size(free)} free"
-    if free < NO_ROOM:
+    if free < FOR_OPENING:
         return wrong(name, text, remedy="free space: without it nothing can be stored")
     if free < LITTLE_ROOM or (free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM):
         text += f" of {_size(size)}"

@@ -1,5 +1,6 @@
 """For commands that change what an agent keeps: the store and the bus, with no agent at work."""
 
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -7,9 +8,11 @@ from agent_service.bus.topology import check
 from agent_service.cli.at_work import nobody_at_work
 from agent_service.cli.records import bus_at_hand
 from agent_service.settings import AgentSettings
+from agent_service.workbench.dev import LOGIN
+from groundwork.nats.embedded import SERVER
 from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
-from groundwork.service.errors import Misconfigured
+from groundwork.service.errors import Misconfigured, Unreachable
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 
 
@@ -22,8 +25,22 @@ async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
         try:
             opened.enter_context(ProcessLock(folder))
         except AlreadyRunning as error:
-            raise Misconfigured(f"{error}. Nothing was changed") from error
-        link = await opened.enter_async_context(bus_at_hand(loaded))
+            raise Misconfigured(f"{error}. Nothing was changed{_of_dev(loaded)}") from error
+        try:
+            link = await opened.enter_async_context(bus_at_hand(loaded))
+        except Unreachable as error:
+            raise Unreachable(f"{error}{_of_dev(loaded)}") from error
         await check(link, shared=loaded.shared)
         await nobody_at_work(link)
         yield link
+
+
+def _of_dev(loaded: AgentSettings) -> str:
+    """How the bus of an `agentic dev` is had without its agent, where these settings are of one."""
+    folder = loaded.store.parent
+    login, server = folder / LOGIN, folder / "nats" / SERVER
+    if not (login.is_file() and login.read_text(encoding="utf-8").strip() in loaded.nats.urls and server.is_file()):
+        return ""
+    command = f"nats-server -c {shlex.quote(str(server))}"
+    config = shlex.quote(str(folder / "agentic.yaml"))
+    return f". Stop `agentic dev`, run its bus alone with `{command}`, then this again with --config {config}"

@@ -34,6 +34,8 @@ TICK_SECONDS = 0.01
 LOG_LINES = 8
 MEBIBYTE = 1024 * 1024
 USER = "agentic"
+SERVER = "nats-server.json"
+"""Its configuration, in its folder: with it the same server is started by hand."""
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +128,7 @@ class EmbeddedNats:
 
     @property
     def _config_file(self) -> Path:
-        return self._folder / "nats-server.json"
+        return self._folder / SERVER
 
     @property
     def _log_file(self) -> Path:

@@ -67,6 +67,12 @@ def test_a_second_dev_in_the_same_folder_says_so(dev: Dev) -> None:
     assert "another process" in called.err
 
 
+def test_a_restore_beside_it_says_how_its_bus_is_had_alone(dev: Dev, tmp_path: Path) -> None:
+    assert dev("backup", tmp_path / "it.backup").code == 0
+    refused = dev("restore", tmp_path / "it.backup")
+    assert (refused.code, f"`nats-server -c {dev.folder}/nats/nats-server.json`" in refused.err) == (78, True)
+
+
 def test_a_script_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("name: x\nrules: [{phase: think}]\n")

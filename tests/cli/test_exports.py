@@ -248,7 +248,7 @@ async def test_an_import_that_is_killed_has_imported_all_or_nothing(
                 there = opened.version(RUN_ID)
             assert there in (0, 8)
             if there:
-                assert (await verify(RUN_ID, elsewhere.config)).ok
+                assert {flaw.place for flaw in (await verify(RUN_ID, elsewhere.config)).flaws} <= {"."}
                 shutil.rmtree(store)
     assert (await verify(RUN_ID, elsewhere.config)).ok
 

@@ -21,7 +21,7 @@ from agent_service.bus.anchors import NatsAnchors
 from agent_service.bus.topology import check
 from agent_service.cli import configuration
 from agent_service.cli.at_work import nobody_at_work
-from agent_service.cli.records import bus_at_hand
+from agent_service.cli.records import RESTORED, bus_at_hand
 from agent_service.settings import AgentSettings
 from agent_service.store.anchor_file import AnchorFile
 from agent_service.store.copying import Copied, copied, log_of_runs
@@ -215,6 +215,7 @@ async def _fetch(move: Move) -> int:
             told = "; ".join(f"{about}: {why}" for about, why in list(flaws.items())[:NAMED])
             raise Misconfigured(f"the copy of the stream is not fit to be a store: {told}. {LOOK}")
         ((entries,),) = await there.database.read("SELECT count(*) FROM journal")
+    private_file.write(move.folder / RESTORED, datetime.now(UTC).isoformat())
     _put_in_place(beside, move.folder)
     async with open_database(move.folder) as database:
         anchor = await _anchored(database, move)

@@ -39,7 +39,7 @@ from schemas import subjects
 
 CONNECT_WITHIN_S = 5.0
 RESTORED = "restored.at"
-"""In the folder of a store that came out of a backup: when that was."""
+"""In the folder of a store that came out of a backup, or out of the stream of several: when that was."""
 LOOKING = "looking"
 """Where the copies of whoever looks are, beside those of agents."""
 

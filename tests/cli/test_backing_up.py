@@ -11,6 +11,7 @@ from agent_service.bus.topology import topology
 from agent_service.cli.artifacts_back import bring_back
 from agent_service.cli.backing_up import Order as BackUp
 from agent_service.cli.backing_up import backup
+from agent_service.cli.migrating import into_sqlite, into_stream
 from agent_service.cli.restoring import Order as BringBack
 from agent_service.cli.restoring import restore
 from agent_service.cli.run_folder import verify
@@ -107,6 +108,18 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
     assert told.ended_since == {RUN_ID: "agent.completed was told with entry 9"}
     assert told.begun_since == {run_id(2): "agent.completed was told with entry 3"}
     assert f"`agentic cancel {RUN_ID}`" in str(told)
+
+
+async def test_a_run_that_a_stream_gave_back_has_a_folder_once_somebody_asks_for_it(
+    config: Path, link: NatsLink, bucket: ArtifactBucket
+) -> None:
+    await create_missing(link, topology(max_gib=1, shared=True))
+    await into_stream(config, None)
+    shutil.rmtree(config.parent / "workspaces")
+    assert (await into_sqlite(config, None)).runs == 1
+    assert await flawed_places(config) == set()
+    await bucket.remove(KEYS[0])
+    assert len(await flawed_places(config)) == 1
 
 
 async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ async def check(link: NatsLink, *, shared: bool = False) -> None:
     findings = await check_topology(link, await expected(link, shared=shared))
     missing = ", ".join(f.what for f in findings if f.kind == "missing")
     if missing:
-        raise Misconfigured(f"NATS has no {missing}: run `agentic setup{' --shared' * shared}` once, then start again")
+        mend = "run `agentic setup --shared` once" if shared else "run `agentic setup` once"
+        raise Misconfigured(f"NATS has no {missing}: {mend}, then start again")
     if deaf := lacking_work(findings):
         what = f"{deaf.what} of NATS does not take {deaf.expected}: it was made by an earlier version"
         raise Misconfigured(f"{what}. Run `agentic setup` once, then start again")

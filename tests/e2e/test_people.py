@@ -148,7 +148,7 @@ async def said_while_down(made: Bench, waiting: dict[str, Any], **said: Any) -> 
 
 
 async def test_an_approval_that_waits_on_the_bus_is_heard_before_it_expires_at_the_start(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST, limits={"approval_s": 3}) as made:
+    async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST, limits={"approval_s": 6}) as made:
         run_id = (await made.wake("w")).json()["run_id"]
         waiting = await asked(made)
         await said_while_down(made, waiting, kind="approve", arguments_hash=waiting["arguments_hash"])
@@ -161,7 +161,7 @@ async def test_an_approval_that_waits_on_the_bus_is_heard_before_it_expires_at_t
 async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start(
     tmp_path: Path,
 ) -> None:
-    async with bench(tmp_path, ASKS, limits={"answer_s": 3}) as made:
+    async with bench(tmp_path, ASKS, limits={"answer_s": 6}) as made:
         run_id = (await made.wake("w")).json()["run_id"]
         await said_while_down(made, await asked(made), kind="message", message="the cellar")
         made.here.start()

@@ -104,7 +104,7 @@ def test_a_store_goes_back_to_a_backup_and_nothing_of_it_is_roots(machine: Machi
     page(machine, "Back up and restore", 0, 1)
     done(machine, "after")
     said = page(machine, "Back up and restore", 2)
-    assert "went on after the backup" in said
+    assert "began after the backup" in said
     ready(machine)
     assert runs(machine)[0]["goal"] == "before"
     assert machine.say("find /var/lib/agentic/*/ -user root -not -path '*/before*'") == ""

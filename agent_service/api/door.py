@@ -22,12 +22,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")
 ELSEWHERE = frozenset({"cross-site", "same-site"})
 """Of Sec-Fetch-Site; another port of this machine is the same site, and still another's."""
-STOPS = Refusal(
-    503,
-    "try_again",
-    "the agent stops, and what was asked for may have been done or not: ask again once it is back",
-    retry_after_s=2.0,
-)
+STOPS = "the agent stops, and what was asked for may have been done or not: ask again once it is back"
 
 
 class Door:
@@ -49,7 +44,8 @@ class Door:
         except asyncio.CancelledError:  # the process ends
             if answering.begun:
                 raise
-            await http_errors.answer(STOPS, scope)(scope, receive, answering)
+            stopped = Refusal(503, "try_again", STOPS, retry_after_s=2.0)
+            await http_errors.answer(stopped, scope)(scope, receive, answering)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         if not has_a_path(scope):

@@ -1,12 +1,16 @@
 """YAML as plain data, stricter than the library: repeated keys are errors, and no error quotes the content.
 
-Errors give the position alone because the text of a settings file can be a secret.
+Errors give the position alone because the text of a settings file can be a secret. An alias stands for what it names
+wherever it is read: what all of them come to has a bound.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 import yaml
+
+MOST_VALUES = 200_000
+"""That aliases may add to a document, each counted with all that it names."""
 
 
 class NotYaml(Exception):
@@ -18,28 +22,44 @@ def parse(text: str) -> Any:
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        repeated = next(_repeated_keys(node), None)
+        nodes = _Nodes()
+        if node and nodes.weigh(node) - len(nodes.weights) > MOST_VALUES:
+            raise NotYaml(f"its *aliases come to more than {MOST_VALUES:,} values: write out what is meant")
         data = loader.construct_document(node) if node else None
     except (yaml.YAMLError, ValueError) as error:
         place = _place(getattr(error, "problem_mark", None))
         raise NotYaml(f"not valid YAML{place}: check the indentation, and quote values with * & ! % @ : or #") from None
     except RecursionError:
         raise NotYaml("nested too deep, or an *alias stands within what it names") from None
-    if repeated:
-        raise NotYaml(f"a key is given twice{_place(repeated.start_mark)}: keep one of them")
+    if nodes.repeated:
+        raise NotYaml(f"a key is given twice{_place(nodes.repeated.start_mark)}: keep one of them")
     return data
 
 
-def _repeated_keys(node: yaml.Node | None) -> Iterator[yaml.Node]:
-    children: list[yaml.Node] = []
-    if isinstance(node, yaml.MappingNode):
-        names = [str(key.value) for key, _ in node.value]
-        yield from (key for index, (key, _) in enumerate(node.value) if names[index] in names[:index])
-        children = [value for _, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        children = node.value
-    for child in children:
-        yield from _repeated_keys(child)
+class _Nodes:
+    """Looked at once each, however many aliases lead to it."""
+
+    def __init__(self) -> None:
+        self.repeated: yaml.Node | None = None
+        """The first key that its mapping has already."""
+        self.weights: dict[int, int] = {}
+        """By identity."""
+
+    def weigh(self, node: yaml.Node) -> int:
+        """How many values it comes to. Raises RecursionError where it holds itself."""
+        if id(node) not in self.weights:
+            self.weights[id(node)] = 1 + sum(map(self.weigh, self._children(node)))
+        return self.weights[id(node)]
+
+    def _children(self, node: yaml.Node) -> Iterator[yaml.Node]:
+        if isinstance(node, yaml.SequenceNode):
+            yield from node.value
+        names = set[str]()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):  # another one is refused later
+                self.repeated = self.repeated or (key if key.value in names else None)
+                names.add(key.value)
+            yield from (key, value)
 
 
 def _place(mark: yaml.Mark | None) -> str:

@@ -18,6 +18,7 @@ from agent_service.among_others import join_in
 from agent_service.background import Background
 from agent_service.building import Agent, build
 from agent_service.bus.levels import BusLevels
+from agent_service.bus.messages import HEARD_WITHIN_S
 from agent_service.bus.missed import MARK
 from agent_service.bus.room import keep_room
 from agent_service.bus.topology import ROLE, check
@@ -184,12 +185,15 @@ async def _push(agent: Agent) -> None:
 
 
 async def _keep_time(agent: Agent) -> None:
-    """From when on is heard what came meanwhile: a result or a word may be there for a run whose time is over since."""
-    if agent.missed.any:
-        await agent.missed.hear(await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE)
-    if await agent.recovery.expires(agent.clock.now()):
-        await agent.intake.hear_people()
-    await agent.recovery.keep_time(agent.clock)
+    """From when on is heard what came meanwhile: a result or a word may be there for a run whose time is over since. A
+    bus that cannot be read holds no timer up for longer than HEARD_WITHIN_S."""
+    async with asyncio.TaskGroup() as group:
+        if agent.missed.any:
+            since = await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE
+            await asyncio.wait({group.create_task(agent.missed.hear(since))}, timeout=HEARD_WITHIN_S)
+        if await agent.recovery.expires(agent.clock.now()):
+            await agent.intake.hear_people()
+        await agent.recovery.keep_time(agent.clock)
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:

@@ -16,6 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from agent_service.arrival import Arrival, Unreadable
 from agent_service.bus.messages import arrival_of
+from agent_service.errors import Damaged
 from agent_service.intake import Intake
 from groundwork.nats.delivery import read_delivery
 from groundwork.nats.link import NatsLink
@@ -27,7 +28,9 @@ MARK = "missed"
 ABOUT_RUNS = {subjects.STREAM_RESULTS: [subjects.TOOL_RESULT], subjects.STREAM: [subjects.CANCEL, subjects.SIGNAL]}
 """What the streams of work hold that a run of ours may wait for."""
 AT_ONCE = 256
-QUIET_S = 1.0
+QUIET_S = 5.0
+AGAIN_S = 1.0
+"""After which a reading that was cut off begins anew."""
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +50,19 @@ class Missed:
         return self._mark.exists()
 
     async def hear(self, since: datetime) -> None:
-        """Take all that came at or after `since`. Returns when it is taken; what could not be read stays missed."""
+        """Take all that came at or after `since`, however often the bus has to be asked. Returns when it is taken."""
+        while not await self._is_heard(since):
+            await asyncio.sleep(AGAIN_S)
+
+    async def _is_heard(self, since: datetime) -> bool:
         try:
             heard = await self._hear(since)
         except* (nats.errors.Error, TimeoutError) as error:
-            log.warning("what was missed is read at the next start", extra={"why": str(error.exceptions[0])})
+            log.warning("what was missed is asked for again", extra={"why": str(error.exceptions[0])})
         else:
             log.info("heard what came while another agent had the bus", extra={"messages": heard})
             self._mark.unlink(missing_ok=True)
+        return not self.any
 
     async def _hear(self, since: datetime) -> int:
         heard = 0
@@ -67,7 +75,7 @@ class Missed:
         return heard
 
     async def _take(self, arrival: Arrival) -> None:
-        with contextlib.suppress(Unreadable):  # whoever had the bus has told its publisher
+        with contextlib.suppress(Unreadable, Damaged):  # whoever had the bus has told its publisher
             while True:
                 try:
                     await self._intake.receive(arrival)

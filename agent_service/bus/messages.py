@@ -6,7 +6,6 @@ that hold all slots of the loop delay a cancel.
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
+from uuid import uuid4
 
 from agent_service.arrival import Arrival, Unreadable
 from agent_service.background import Background
@@ -216,7 +216,7 @@ class NatsIntake:
             return
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
         self._dropped += 1
-        place = f"heard-{hashlib.sha256(body).hexdigest()[:32]}"
+        place = f"heard-{uuid4().hex}"
         self._background.start(self._receive_dropped(Arrival(subject=subjects.TOOL_RESULT, body=body, place=place)))
 
     async def _receive_dropped(self, arrival: Arrival) -> None:

@@ -2,21 +2,24 @@
 
 A result under another's id, or a malformed one, makes JetStream answer `duplicate` to the right one, and not every
 executor looks at that answer. Whoever subscribes to the subject hears both. So a result whose id the stream has on
-another body is taken all the same; the run judges it as any other. It is not stored: a crash right then loses it, and
-the run waits as if it had never come. Of several agents each hears all that passes, and the one to which the stream has
+another body is taken all the same; the run judges it as any other. So is one that is said once more word for word, if
+it does not name its attempt: it may answer a later one. It is not stored: a crash right then loses it, and the run is
+asked again at the next start. Of several agents each hears all that passes, and the one to which the stream has
 delivered what it has under the id compares; what the others heard is forgotten by and by.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from schemas import subjects
+from schemas.envelope import object_in
+from schemas.headers import MSG_ID
 
-MSG_ID = "Nats-Msg-Id"
 REMEMBERED = 10_000
 """Ids of stored results, of which others may come."""
 MOST_WAITING = 1000
@@ -27,12 +30,20 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 """Of all of them: anybody who may answer a tool can say megabytes under an id that is never delivered again."""
 
 
+@dataclass(slots=True)
+class _Stored:
+    """`passed`: whether it was heard as it passed, so that the next like it is another."""
+
+    body: int
+    passed: bool
+
+
 class Overheard:
     """`dropped` is told the body of each result that the stream did not take, and its id."""
 
     def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
         self._dropped = dropped
-        self._stored: OrderedDict[str, int] = OrderedDict()
+        self._stored: OrderedDict[str, _Stored] = OrderedDict()
         self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
         self._bytes = 0
 
@@ -45,7 +56,7 @@ class Overheard:
         msg_id = delivery.headers.get(MSG_ID)
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return
-        self._stored[msg_id] = hash(delivery.body)
+        self._stored.setdefault(msg_id, _Stored(0, passed=False)).body = hash(delivery.body)
         if len(self._stored) > REMEMBERED:
             self._stored.popitem(last=False)
         for body in self._waiting.pop(msg_id, ()):
@@ -74,5 +85,15 @@ class Overheard:
             self._bytes -= sum(map(len, self._waiting.popitem(last=False)[1]))
 
     def _judge(self, msg_id: str, body: bytes) -> None:
-        if self._stored[msg_id] != hash(body):
+        stored = self._stored[msg_id]
+        if stored.body != hash(body) or (stored.passed and not _names_attempt(body)):
             self._dropped(msg_id, body)
+        else:
+            stored.passed = True
+
+
+def _names_attempt(body: bytes) -> bool:
+    """Whether the result says which attempt it answers: then to hear it twice says nothing new."""
+    said = object_in(body) or {}
+    payload = said.get("payload", said)
+    return isinstance(payload, dict) and payload.get("attempt") is not None

@@ -57,6 +57,23 @@ async def test_one_that_is_dropped_because_of_anothers_id_is_taken(bus: Passing)
     assert bus.taken == [("id", b"ours")]
 
 
+@pytest.mark.parametrize("passes_first", [True, False], ids=["it passes first", "the stream is first"])
+async def test_a_second_one_that_is_the_same_to_the_byte_answers_anew_unless_it_names_its_attempt(
+    bus: Passing, *, passes_first: bool
+) -> None:
+    named = b'{"payload": {"attempt": 1}}'
+    for body in (b"{}", named):
+        if passes_first:
+            await bus.passes(str(body), body)
+        bus.stored(str(body), body)
+        if not passes_first:
+            await bus.passes(str(body), body)
+        assert bus.taken == []
+    for body in (b"{}", named):
+        await bus.passes(str(body), body)
+    assert bus.taken == [(str(b"{}"), b"{}")]
+
+
 @pytest.mark.attack(99)
 async def test_a_flood_under_ids_that_never_come_again_gives_up_the_oldest(bus: Passing) -> None:
     for number in range(2 * MOST_WAITING_BYTES // MIB):

@@ -41,6 +41,9 @@ KEYS_OF_TASKS = {
 RETRY_SUFFIX = ":attempt:{attempt}"
 """What the keys of a tool request and of its result end in from attempt 2 on."""
 
+PHASE_SUFFIX = ":{phase}"
+"""What the key of a progress ends in whose entry tells a later phase too: both have the same `seq`."""
+
 HEADERS = {
     "Nats-Msg-Id": "The dedupe key: of two messages with the same one, JetStream stores the first.",
     "traceparent": "W3C trace context: the run's trace, and a span derived from the dedupe key.",
@@ -133,6 +136,8 @@ def _channel_facts(event: str) -> Json:
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
         facts["dedupeKeyOfTask"] = KEYS_OF_TASKS[event]
         facts["dedupeKeyFromAttempt2"] = DEDUPE_KEYS[event] + RETRY_SUFFIX
+    if event == subjects.PROGRESS:
+        facts["dedupeKeyOfEarlierPhase"] = DEDUPE_KEYS[event] + PHASE_SUFFIX
     if event == subjects.TOOL_RESULT:
         facts["dedupeKeySuffixWhenLate"] = keys.LATE_SUFFIX
     return facts

@@ -8,7 +8,7 @@ Instants are RFC 3339 UTC ending in `Z`. Fields are added, never renamed or remo
 import re
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas import subjects
 from schemas.fields import By, Context, Count, Goal, Id, Instant, Json, JsonObject, TaskId, Text, Told, ToolName
@@ -21,6 +21,7 @@ GIVEN_KEYS = frozenset({"evidence", "continuations", "continuations_left"})
 """What the agent hands on with a sub-request beside its arguments: what others brought, and how often its asker has
 been asked. It is the agent's word alone: of a plan, and of what a tool asks for, these names are dropped."""
 
+LONGEST_MESSAGE = 8192
 ARTIFACT_PATH = re.compile(r"artifacts/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """How an artifact of a run is named in events; to be matched in full."""
 
@@ -100,13 +101,20 @@ class ToolError(_FromOutside):
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
     error_class: Text = Field(alias="class", default="tool_error", max_length=64)
-    message: Text = Field(max_length=8192)
+    message: Text = Field(max_length=LONGEST_MESSAGE)
     retryable: bool = False
     job_id: Annotated[Text | None, Told] = None
     attempts: Annotated[Count | None, Told] = None
     exit_code: Annotated[int | None, Told] = None
     stderr: Annotated[Text | None, Told] = None
     last_error: Annotated[Text | None, Told] = None
+
+
+def _error_of_text(value: object) -> object:
+    """A text in the place of an error is its message: RFC-103 gives errors no shape."""
+    if not isinstance(value, str):
+        return value
+    return {"class": "error", "message": value.strip()[:LONGEST_MESSAGE] or "no reason given"}
 
 
 class ToolOutput(_FromOutside):
@@ -142,7 +150,9 @@ class ToolResult(_FromOutside):
     tool: ToolName
     status: Literal["ok", "error", "continuation"]
     result: ToolOutput | None = None
-    error: ToolError | None = None
+    error: Annotated[
+        ToolError | None, BeforeValidator(_error_of_text, json_schema_input_type=ToolError | str | None)
+    ] = None
     completed_at: Instant
     attempt: Count | None = None
     """Absent, as in RFC-103: the attempt that is pending."""

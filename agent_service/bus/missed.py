@@ -51,7 +51,9 @@ class Missed:
 
     async def hear(self, since: datetime) -> None:
         """Take all that came at or after `since`, however often the bus has to be asked. Returns when it is taken."""
-        while not await self._is_heard(since):
+        while True:
+            if await self._is_heard(since):
+                return
             await asyncio.sleep(AGAIN_S)
 
     async def _is_heard(self, since: datetime) -> bool:

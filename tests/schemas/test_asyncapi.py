@@ -141,6 +141,11 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
     assert keys.late_result("run_1", 3, 2) == keys.result("run_1", 3, 2) + keys.LATE_SUFFIX
 
 
+def test_the_progress_of_an_earlier_phase_of_an_entry_has_the_key_that_is_told(document: dict[str, Any]) -> None:
+    told = document["channels"]["agent.progress"]["x-jetstream"]["dedupeKeyOfEarlierPhase"]
+    assert told.format(run_id="run_1", seq=7, phase="reflect") == keys.progress("run_1", 7, "reflect")
+
+
 def test_the_headers_are_those_that_the_code_sets() -> None:
     of_event = headers.of_event("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
     assert set(HEADERS) == {"Nats-Msg-Id", *of_event}

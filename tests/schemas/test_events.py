@@ -51,6 +51,15 @@ def test_what_a_tool_brings_back_cannot_override_the_correlation() -> None:
     assert (parsed.run_id, parsed.step, parsed.tool, parsed.attempt) == (RUN, 1, "fetch", 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("connection refused", "connection refused"), ("", "no reason given"), ("x" * 9000, "x" * 8192)],
+)
+def test_an_error_that_is_a_text_is_its_message(text: str, message: str) -> None:
+    told = parse("agentic.tool_result", status="error", error=text).error
+    assert told == ToolError(error_class="error", message=message)
+
+
 def test_what_a_tool_is_given_cannot_override_the_correlation() -> None:
     forged = dict.fromkeys(RESERVED_KEYS, "forged")
     parsed = parse("agentic.tool_request", tool_payload=forged)

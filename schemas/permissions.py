@@ -4,8 +4,9 @@ A login is a role and a name, and hears answers under an inbox of its own, `_INB
 read what others are answered. Nobody but the setup may make, change or remove a stream.
 
 Whoever makes consumers, or reads messages directly (`$JS.API.DIRECT`), names the subject that they are sent to, and so
-speaks there without leave: that is for the agent, the operator and the setup alone. An executor therefore finds its
-consumer made (`agentic setup --executor NAME=ROUTE`).
+speaks there without leave: that is for the services, the operator and the setup alone. Whoever asks a pull consumer for
+the next message does so, too. An executor therefore has neither: its requests are pushed to it, on a subject that
+`agentic setup --executor NAME=ROUTE` sets.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -169,16 +170,10 @@ def _gateway(login: str) -> Permissions:
 
 
 def _executor(login: str) -> Permissions:
-    """It takes what whoever made its consumer gives it: when it asks, or as it comes, on `<name>.requests`."""
-    own = ((subjects.STREAM_REQUESTS, login),)
+    """It takes what comes on `<name>.requests`, and asks JetStream for nothing."""
     return Permissions(
-        publish=(
-            subjects.TOOL_RESULT,
-            "$JS.API.STREAM.NAMES",
-            *_api(("CONSUMER.INFO",), _pairs(own)),
-            *_consuming(own),
-        ),
-        subscribe=(_inbox(login), f"{login}.requests", subjects.CATALOG),
+        publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, login),))),
+        subscribe=(_inbox(login), subjects.requests_of(login), subjects.CATALOG),
         answers=True,
     )
 
@@ -249,7 +244,11 @@ def _pairs(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 def _consuming(consumers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """To be given messages, and to acknowledge them."""
-    return (*_api(("CONSUMER.MSG.NEXT",), _pairs(consumers)), *(f"$JS.ACK.{pair}.>" for pair in _pairs(consumers)))
+    return (*_api(("CONSUMER.MSG.NEXT",), _pairs(consumers)), *_acknowledging(consumers))
+
+
+def _acknowledging(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(f"$JS.ACK.{pair}.>" for pair in _pairs(consumers))
 
 
 def _reading(streams: Iterable[str]) -> tuple[str, ...]:

@@ -130,6 +130,11 @@ def tool_request(route: str) -> str:
     return f"{TOOL_REQUEST}.{route}"
 
 
+def requests_of(executor: str) -> str:
+    """Where the requests of that executor are pushed to. Nobody but JetStream publishes there."""
+    return f"{executor}.requests"
+
+
 def stored_wake(wake_id: str) -> str:
     """Where the acceptance of a wake is stored: so that one wake is one run, whatever its id is made of."""
     return f"{STORE}.wake.{hashlib.sha256(wake_id.encode()).hexdigest()[:32]}"

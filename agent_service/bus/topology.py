@@ -73,7 +73,7 @@ def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """One whose login may make no consumer: `name` is that of its consumer, which takes what is said on `subjects`."""
+    """`name` is that of its login and its consumer, which hands it what is said on `subjects`."""
 
     name: str
     subjects: tuple[str, ...]
@@ -98,7 +98,7 @@ def topology(
     kept = shared_streams(replicas, max_gib) if shared else ()
     return Topology(
         streams=(*streams(replicas, max_gib), *kept),
-        consumers=tuple(_as_shared(spec) if shared else spec for spec in (*_consumers(), *map(_executors, executors))),
+        consumers=(*(_as_shared(spec) if shared else spec for spec in _consumers()), *map(_executors, executors)),
         buckets=_buckets(replicas, max_gib),
     )
 
@@ -202,8 +202,12 @@ def _consumer(stream: str, name: str, description: str, filters: list[str], max_
 
 
 def _executors(executor: Executor) -> ConsumerSpec:
-    about = "An executor takes its requests."
-    return _consumer(subjects.STREAM_REQUESTS, executor.name, about, list(executor.subjects), 64)
+    """It pushes: who pulls names the subject that he is answered on, and that may be any. One request at a time, for
+    what was pushed and is not acknowledged in time comes again."""
+    about = "An executor is given its requests."
+    spec = _consumer(subjects.STREAM_REQUESTS, executor.name, about, list(executor.subjects), 1)
+    pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
+    return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **pushed, "max_deliver": 10})
 
 
 def _notices(stream: str, name: str, description: str, filters: list[str]) -> ConsumerSpec:

@@ -119,7 +119,7 @@ def setup(
     executor: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also the consumer of an executor whose login may make none; may be given several times.",
+            help="Also the consumer that hands an executor its requests; may be given several times.",
             metavar="NAME=ROUTE[,ROUTE]",
         ),
     ] = None,

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # An executor of its own in bash: offers the tool `count` beside the gateway's. Needs the nats CLI and jq; NATS_URL says
 # where, NATS_NKEY, NATS_CA and NATS_INBOX_PREFIX how it gets in where the server asks for a key, LOG a file for what it
-# says. Requests wait on the bus while it is away. They come in an environment variable: one of more than 128 KiB is
-# lost, and asked for again when its time is up.
+# says. Its requests are pushed to it by a consumer that `agentic setup --executor count-executor=count` makes, and wait
+# on the bus while it is away. They come in an environment variable: one of more than 128 KiB is lost, and asked for again
+# when its time is up.
 set -euo pipefail
 name=count-executor route=count result=agentic.tool_result
 
@@ -45,11 +46,6 @@ handle() { # one request, in NATS_REQUEST_BODY
 }
 
 serve() {
-  local stream
-  stream=$(nats stream ls --names --subject agentic.tool_request.$route)
-  nats consumer info "$stream" $name >/dev/null 2>&1 ||
-    nats consumer add "$stream" $name --filter agentic.tool_request.$route --target $name.requests --deliver-group $name \
-      --deliver all --ack explicit --wait 30s --max-pending 1 --max-deliver 10 --defaults
   nats reply $name.requests --queue $name --command "$0 handle" &
   nats reply ductile-gateway.catalog --queue $name --command "$0 catalog" &
   trap 'kill $(jobs -p)' EXIT

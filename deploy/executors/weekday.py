@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """An executor of its own: offers the tool `weekday` beside the gateway's. Needs nats-py alone; NATS_URL says where,
-NATS_NKEY, NATS_CA and NATS_INBOX_PREFIX how it gets in where the server asks for a key.
+NATS_NKEY, NATS_CA and NATS_INBOX_PREFIX how it gets in where the server asks for a key. Its requests are pushed to it
+by a consumer that `agentic setup --executor weekday-executor=weekday` makes.
 
 Keep it running as any service: an error that it does not expect ends it. Requests wait on the bus while it is away.
 After a crash one may come twice: a tool that writes must remember its keys.
@@ -15,8 +16,7 @@ import re
 import ssl
 
 import nats
-from nats.errors import TimeoutError as NothingYet
-from nats.js.api import ConsumerConfig
+from nats.errors import TimeoutError as Unanswered
 
 NAME, RESULT = "weekday-executor", "agentic.tool_result"
 CORRELATION = ("run_id", "step", "tool", "attempt", "task", "round", "capability")
@@ -44,7 +44,7 @@ async def publish(stream, body, key):
 async def is_there(stream, ack, body):
     try:
         stored = await stream.get_msg(ack.stream, ack.seq)
-    except NothingYet:  # a login that may not look; said twice it counts once
+    except Unanswered:  # a login that may not look; said twice it counts once
         return False
     return (stored.subject, stored.data) == (RESULT, body)
 
@@ -76,15 +76,10 @@ async def main():
     url = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
     bus = await nats.connect(url, max_reconnect_attempts=-1, **login())
     stream = bus.jetstream()
-    config = ConsumerConfig(ack_wait=30, max_deliver=10)
-    requests = await stream.pull_subscribe("agentic.tool_request.weekday", durable=NAME, config=config)
+    requests = await bus.subscribe(f"{NAME}.requests", queue=NAME)
     await bus.subscribe("ductile-gateway.catalog", cb=tell)
-    while True:
-        try:
-            (message,) = await requests.fetch(1, timeout=30)
-            await answer(stream, message)
-        except NothingYet:
-            pass
+    async for message in requests.messages:
+        await answer(stream, message)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class StreamSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """A durable pull consumer with explicit acknowledgement."""
+    """A durable consumer with explicit acknowledgement."""
 
     stream: str
     name: str

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
+import nats
 import nkeys  # type: ignore[import-untyped]  # it has no annotations
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink, connect
@@ -59,6 +62,9 @@ SAYS = {
         f"{API}.CONSUMER.CREATE.{subjects.STREAM_REQUESTS}.mine.{REQUEST}",
         f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{subjects.DURABLE_TOOLS}",
         f"{API}.CONSUMER.DELETE.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
+        f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
+        f"{API}.CONSUMER.INFO.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
+        f"{API}.STREAM.NAMES",
         f"{API}.STREAM.MSG.GET.{subjects.STREAM_REQUESTS}",
         f"{API}.DIRECT.GET.{subjects.STREAM_REQUESTS}",
         f"$JS.ACK.{subjects.STREAM_REQUESTS}.{subjects.DURABLE_TOOLS}.1.1.1.1.1",
@@ -141,6 +147,49 @@ async def test_nobody_hears_what_is_not_his_to_hear(login: str, subject: str, bu
     async with bus.login(login) as link:
         await link.subscribe(subject, _hear)
         await until(lambda: denied(link, subject))
+
+
+@pytest.mark.attack(97)
+async def test_an_executor_has_its_requests_sent_to_no_subject_of_its_choice(bus: House) -> None:
+    """Neither by a pull, nor by an acknowledgement that asks for the next one."""
+    own, given, elsewhere = subjects.requests_of(EXECUTOR), Heard(), Heard()
+    async with bus.login("agent") as agent, bus.login("operator") as operator, an_executor(bus) as executor:
+        await operator.subscribe(subjects.CANCEL, elsewhere.hear)
+        await executor.subscribe(own, queue=EXECUTOR, cb=given.hear)
+        for number in ("first", "second"):
+            await agent.publish(subjects.tool_request("weekday"), number.encode(), msg_id=number, headers={})
+        await until(lambda: given.bodies() == [b"first"])
+        pull = f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{EXECUTOR}"
+        for asked, body in ((pull, b""), (given.messages[0].reply, b"+NXT")):
+            await executor.publish(asked, body, reply=subjects.CANCEL)
+        await until(lambda: given.bodies() == [b"first", b"second"])
+        await given.messages[1].ack()
+        await operator.client.flush()
+    assert b"second" not in elsewhere.bodies()
+
+
+@asynccontextmanager
+async def an_executor(bus: House) -> AsyncIterator[Client]:
+    """With a client that is not ours."""
+    login = bus.section(EXECUTOR)
+    tls = ssl.create_default_context(cafile=login["tls_ca"])
+    prefix, seed = login["inbox_prefix"], login["nkey_seed_file"]
+    client = await nats.connect(login["urls"], tls=tls, nkeys_seed=seed, inbox_prefix=prefix)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.messages: list[Msg] = []
+
+    async def hear(self, message: Msg) -> None:
+        self.messages.append(message)
+
+    def bodies(self) -> list[bytes]:
+        return [message.data for message in self.messages]
 
 
 def denied(link: NatsLink, subject: str) -> bool:

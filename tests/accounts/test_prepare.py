@@ -99,4 +99,4 @@ def without(bus: House, login: str) -> None:
 
 
 def test_an_executors_login_and_its_consumer_have_one_name(folder: Path) -> None:
-    assert f'"$JS.API.CONSUMER.MSG.NEXT.AGENTIC_REQUESTS.{EXECUTOR}"' in (folder / "accounts.conf").read_text()
+    assert f'"$JS.ACK.AGENTIC_REQUESTS.{EXECUTOR}.>"' in (folder / "accounts.conf").read_text()

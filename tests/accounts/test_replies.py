@@ -40,6 +40,19 @@ async def test_an_executor_that_has_its_requests_sent_elsewhere_moves_no_run(sub
         assert (await made.ended(run_id))["state"] == "done"
 
 
+@pytest.mark.attack(97, 98)
+@pytest.mark.parametrize("subject", [subjects.CANCEL, subjects.SIGNAL, f"$KV.{subjects.LEASE_BUCKET}.halt"])
+async def test_a_receipt_that_is_sent_elsewhere_moves_no_run(subject: str, tmp_path: Path) -> None:
+    async with bench(tmp_path, one_step("look")) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        first = await made.request(1)
+        receipts = await made.client.subscribe(subject)
+        await made.client.publish(subjects.TOOL_RESULT, b"{}", reply=subject)
+        assert json.loads((await receipts.next_msg(timeout=10)).data)["stream"] == subjects.STREAM_RESULTS
+        await made.answer(first)
+        assert (await made.ended(run_id))["state"] == "done"
+
+
 async def was_delivered(made: Bench, stream: str, name: str) -> bool:
     info = await made.client.jetstream().consumer_info(stream, name)
     return bool(info.num_ack_pending)

@@ -14,10 +14,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from agent_service.bus.topology import Executor, topology
 from agent_service.workbench.dev import DevStack
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
 from tests.e2e.bodies import FRAME
 from tests.kit import nats_cli
 from tests.kit.waiting import until
@@ -107,7 +109,7 @@ async def linked(made: DevStack) -> AsyncIterator[NatsLink]:
 
 
 async def heard(made: DevStack, shipped: Shipped) -> None:
-    """Wait until the agent has the executor's offer: it asks when it is asked whether it is ready."""
+    """Make its consumer, and wait until the agent has its offer: it asks when it is asked whether it is ready."""
     told: set[str] = set()
 
     async def overhear(message: Any) -> None:
@@ -115,6 +117,7 @@ async def heard(made: DevStack, shipped: Shipped) -> None:
             told.add(json.loads(message.data)["executor"])
 
     async with linked(made) as link, httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
+        await create_missing(link, topology(executors=[Executor.read(f"{shipped.executor}={shipped.tool}")]))
         await link.subscribe("_INBOX.>", overhear)
         await link.client.flush()
 

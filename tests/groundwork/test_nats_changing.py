@@ -54,4 +54,4 @@ async def test_one_server_becomes_three_and_what_cannot_be_changed_is_made_anew_
     info = await cluster_link.jetstream.stream_info(subjects.STREAM)
     assert (info.config.num_replicas, info.state.messages) == (3, 1)
     kept = await cluster_link.jetstream.consumer_info(subjects.STREAM_REQUESTS, "someone")
-    assert (kept.config.filter_subjects, kept.config.ack_wait) == ([subjects.tool_request("letter")], 5.0)
+    assert (kept.config.filter_subjects, kept.config.ack_wait) == ([subjects.tool_request("letter")], 30.0)

@@ -23,8 +23,8 @@ from schemas import subjects
 
 DAY_S = 86400.0
 GIB = 1024**3
-COMPRESSED = {"compression": "s2"}
-"""Messages of one kind are much alike: what is behind the newest block of a stream, 8 MiB at most, takes a third."""
+UNCOMPRESSED = {"compression": "none"}
+"""A server that is killed may damage its copy of a compressed stream (nats-server 2.15.1): two such copies lose it."""
 CONSUMED = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS)
 TO_THE_LOG = RePublish(src=">", dest=f"{subjects.LOG}.>")
 """What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused, or
@@ -57,6 +57,7 @@ def _store(stream: str, facts: str, held: str, replicas: int, gib: float) -> Str
         {
             "description": f"Agentic Loop: {held}, shared by several. Durable; back it up.",
             "subjects": [f"{facts}.>"],
+            **UNCOMPRESSED,
             "retention": "limits",
             "storage": "file",
             "discard": "new",
@@ -72,7 +73,7 @@ def _store(stream: str, facts: str, held: str, replicas: int, gib: float) -> Str
 def _durable(replicas: int, gib: float) -> dict[str, Any]:
     """What the streams of work have in common: every message is synced, if the server is so configured."""
     return {
-        **COMPRESSED,
+        **UNCOMPRESSED,
         "republish": TO_THE_LOG,
         "retention": "limits",
         "storage": "file",
@@ -126,7 +127,7 @@ def _requests(replicas: int, max_gib: float) -> StreamSpec:
         {
             "description": "Agentic Loop: tool requests. Can be published again from the journal.",
             "subjects": [subjects.ALL_TOOL_REQUESTS],
-            **COMPRESSED,
+            **UNCOMPRESSED,
             "republish": TO_THE_LOG,
             "retention": "limits",
             "storage": "file",
@@ -152,7 +153,7 @@ def _progress(replicas: int, max_gib: float) -> StreamSpec:
         {
             "description": "Agentic Loop: progress and accepted wakes. Can be published again from the journal.",
             "subjects": [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
-            **COMPRESSED,
+            **UNCOMPRESSED,
             "republish": TO_THE_LOG,
             "retention": "limits",
             "storage": "file",
@@ -178,7 +179,7 @@ def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
                 *(f"{advisories}.MAX_DELIVERIES.{stream}.>" for stream in CONSUMED),
                 *(f"{advisories}.MSG_TERMINATED.{stream}.>" for stream in CONSUMED),
             ],
-            **COMPRESSED,
+            **UNCOMPRESSED,
             "republish": RePublish(src=subjects.REJECTED, dest=f"{subjects.LOG}.{subjects.REJECTED}"),
             "retention": "limits",
             "storage": "file",

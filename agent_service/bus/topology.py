@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from agent_service.bus.streams import COMPRESSED, GIB, shared_streams, streams
+from agent_service.bus.streams import GIB, UNCOMPRESSED, shared_streams, streams
 from groundwork.nats.lease_record import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
@@ -160,7 +160,7 @@ def _buckets(replicas: int, max_gib: float) -> tuple[BucketSpec | KeyValueSpec, 
             subjects.ARTIFACT_BUCKET,
             {
                 "description": "Agentic Loop: what tools brought that is too large for a message.",
-                **COMPRESSED,
+                **UNCOMPRESSED,
                 "storage": "file",
                 "num_replicas": replicas,
                 "max_bytes": int(max_gib * GIB),
@@ -170,6 +170,7 @@ def _buckets(replicas: int, max_gib: float) -> tuple[BucketSpec | KeyValueSpec, 
             subjects.LEASE_BUCKET,
             {
                 "description": "Agentic Loop: which agent and which gateway have this bus.",
+                **UNCOMPRESSED,
                 "storage": "file",
                 "num_replicas": replicas,
                 "max_bytes": GIB // 1024,

@@ -1,7 +1,6 @@
 """`agentic du`: what everything takes on the disk, by kind, and one run by itself.
 
-Files are counted in the blocks that they take on this machine. What streams hold is told by the server: before it
-compresses what is behind the newest block of each, so that they take less.
+Files are counted in the blocks that they take on this machine. What streams hold is told by the server.
 """
 
 import asyncio

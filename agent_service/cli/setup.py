@@ -16,7 +16,7 @@ from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
 from groundwork.nats.changing import MODE, change
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import Deviation, Topology, check_topology
+from groundwork.nats.topology import CORRECTED, RESTART, Deviation, Topology, check_topology
 from groundwork.service.errors import Misconfigured, NoRoom
 
 CONNECT_WITHIN_S = 5.0
@@ -135,6 +135,8 @@ def _line(finding: Deviation) -> str:
         return f"created {finding.what}"
     if finding.kind == "changed":
         told = f"{finding.field} is {finding.expected} now, and was {finding.actual or 'not set'}"
+        if finding.field in CORRECTED:
+            told += f". Then {RESTART}"
         return one_line(f"changed {finding.what}: {told}", 1000)
     if finding.kind == "remade":
         told = f"made anew, with its consumers ({finding.expected}): what lay there is said again"

@@ -1,8 +1,8 @@
 """What exists on a server is given the settings that were added to its specification after it was made.
 
-Only what is not set is set, and only what a list of subjects lacks is added to it; nothing else of a stream or consumer
-is touched, also what this version does not know. What somebody has set otherwise is a finding of `topology`, and left
-as it is.
+Only what is not set is set, what loses messages is corrected, and only what a list of subjects lacks is added to it;
+nothing else of a stream or consumer is touched, also what this version does not know. What somebody has set otherwise
+is a finding of `topology`, and left as it is.
 """
 
 import json
@@ -15,13 +15,13 @@ from nats.js.errors import APIError
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ADDED,
+    CORRECTED,
     LISTS,
     ConsumerSpec,
     Deviation,
     StreamSpec,
     Topology,
     asked,
-    is_unset,
     lacking,
     shown,
 )
@@ -74,9 +74,11 @@ async def answer_of(link: NatsLink, subject: str, request: Json | None = None) -
 
 def _added(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     """What of `wanted` is to be set on something that exists."""
-    unset = {name: wanted[name] for name in ADDED if config and wanted.get(name) and is_unset(config.get(name))}
+    unset = {name: wanted[name] for name in ADDED if config and wanted.get(name) and not config.get(name)}
+    named = [name for name in CORRECTED if config and wanted.get(name)]
+    harmful = {name: wanted[name] for name in named if wanted[name] != config.get(name)}
     longer = {name: lacking(wanted.get(name), config.get(name)) for name in LISTS}
-    return unset | {name: [*config[name], *more] for name, more in longer.items() if more}
+    return unset | harmful | {name: [*config[name], *more] for name, more in longer.items() if more}
 
 
 def _changed(spec: StreamSpec | ConsumerSpec, before: Mapping[str, Any], added: Mapping[str, Any]) -> list[Deviation]:
@@ -87,6 +89,6 @@ def _changed(spec: StreamSpec | ConsumerSpec, before: Mapping[str, Any], added: 
 
 
 def _words(name: str, value: Any, spec: StreamSpec | ConsumerSpec) -> str:
-    if is_unset(value):
+    if not value:
         return ""
-    return shown(value if name in LISTS else spec.settings[name])
+    return shown(value if name in (*LISTS, *CORRECTED) else spec.settings[name])

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import nats.errors
-from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StoreCompression, StreamConfig, StreamInfo
+from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
@@ -34,15 +34,18 @@ _OPTIONS = {
     "deny_delete": "deny-delete",
     "deny_purge": "deny-purge",
     "allow_direct": "allow-direct",
-    "compression": "compression",
     "filter_subjects": "filter",
     "ack_wait": "wait",
     "max_ack_pending": "max-pending",
     "max_deliver": "max-deliver",
 }
 """How the nats command line tool calls what it can change of a stream or a consumer."""
-ADDED = ("description", "republish", "deny_purge", "compression")
+ADDED = ("description", "republish", "deny_purge")
 """Settings of which something may have been made without: they came later, and change nothing for who uses it."""
+CORRECTED = ("compression",)
+"""Settings that lose messages when they are other than specified: the setup corrects them, whoever set them."""
+RESTART = "restart the servers one after another: a server heeds it from its next start on"
+"""What is left to do once one of CORRECTED is corrected (nats-server 2.15.1)."""
 LISTS = ("subjects", "filter_subjects")
 """Lists of subjects, which an earlier version may have made shorter."""
 _SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
@@ -121,14 +124,14 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One thing that is not as specified (`missing`, `unset`, `lacks`, `differs`), or was made so now (`created`,
-    `changed`, `remade`).
+    """One thing that is not as specified (`missing`, `unset`, `harmful`, `lacks`, `differs`), or was made so now
+    (`created`, `changed`, `remade`).
 
-    `unset`: one of ADDED, of something that was made without it. `lacks`: one of LISTS, of which `expected` is what is
-    not there. `actual` is empty for what was not set.
+    `unset`: one of ADDED, of something that was made without it. `harmful`: one of CORRECTED. `lacks`: one of LISTS, of
+    which `expected` is what is not there. `actual` is empty for what was not set.
     """
 
-    kind: Literal["missing", "unset", "lacks", "differs", "created", "changed", "remade"]
+    kind: Literal["missing", "unset", "harmful", "lacks", "differs", "created", "changed", "remade"]
     what: str
     field: str = ""
     expected: str = ""
@@ -284,17 +287,14 @@ def _differences(what: str, settings: Mapping[str, Any], config: object, remedy:
 
 
 def _difference(what: str, field: str, expected: object, actual: object, remedy: str) -> Deviation:
-    if field in ADDED and is_unset(actual):
+    if field in ADDED and not actual:
         return Deviation("unset", what, field, shown(expected), remedy="run the setup, which adds it")
+    if field in CORRECTED:
+        return Deviation("harmful", what, field, shown(expected), shown(actual), "run the setup, which corrects it")
     if field in LISTS and (more := lacking(expected, actual)):
         return Deviation("lacks", what, field, ", ".join(more), shown(actual), "run the setup, which adds it")
     told = f"either configure {field} likewise, or: {remedy}{_option(field, expected)}"
     return Deviation("differs", what, field, shown(expected), shown(actual), told)
-
-
-def is_unset(actual: object) -> bool:
-    """Of one of ADDED; the server has a word for no compression."""
-    return not actual or actual == StoreCompression.NONE
 
 
 def lacking(wanted: object, found: object) -> list[str]:

@@ -1,9 +1,14 @@
 """`agentic doctor` on a cluster: which server is away, how full a store is, who is at work."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from agent_service.bus.topology import ROLE, topology
-from agent_service.cli.doctor.cluster import cluster, members, room
+from agent_service.cli.doctor.bus import leases, streams
+from agent_service.cli.doctor.cluster import cluster, members, replicas, room
 from groundwork.nats.lease import Lease, hold
 from groundwork.nats.lease_record import Owner, Role
 from groundwork.nats.link import NatsLink
@@ -36,6 +41,50 @@ async def test_a_server_that_is_away_is_named_with_what_it_means(cluster: Cluste
 
     await until(is_named, within_s=30, otherwise=lambda: str(lame))
     assert (lame["servers"].mark, str(away.port) in lame["servers"].text) == ("warning", True), lame
+
+
+def of_stream(**cluster: Any) -> dict[str, Any]:
+    return {"config": {"name": "AGENTIC_REQUESTS"}, "cluster": cluster}
+
+
+@pytest.mark.parametrize(
+    ("copy", "says"),
+    [
+        ({"lag": 1805}, "is 1805 behind"),
+        ({}, "is not up to date"),
+        ({"offline": True}, "is away"),
+    ],
+)
+def test_where_all_servers_answer_a_copy_that_is_behind_is_to_be_fetched_anew(copy: dict[str, Any], says: str) -> None:
+    late = of_stream(leader="n1", replicas=[{"name": "n2", "current": True}, {"name": "n3", "current": False} | copy])
+    found = replicas([late], all_answer=True)
+    assert (found.mark, f"AGENTIC_REQUESTS on n3 {says}" in found.text) == ("warning", True)
+    assert "restart that server" in found.remedy
+    assert replicas([late], all_answer=False).remedy.startswith("start the server that is away")
+
+
+def test_where_all_servers_answer_a_stream_that_nobody_leads_has_damaged_copies() -> None:
+    leaderless = of_stream(leader=None, replicas=[{"name": "n1", "current": True}, {"name": "n2", "current": False}])
+    found = replicas([leaderless], all_answer=True)
+    assert (found.mark, found.text) == ("wrong", "no server leads AGENTIC_REQUESTS: nothing can be stored there")
+    assert "copies are damaged: restart the servers one after another" in found.remedy
+    assert replicas([leaderless], all_answer=False).remedy.startswith("start the servers that are away")
+
+
+async def test_of_those_who_share_a_store_no_lease_of_one_alone_is_told(link: NatsLink, tmp_path: Path) -> None:
+    await create_missing(link, topology(max_gib=SIZE, shared=True))
+    assert [check.name async for check in leases(link, tmp_path, shared=True)] == []
+    assert [check.name async for check in leases(link, tmp_path, shared=False)] == ["agent lease", "gateway lease"]
+
+
+async def test_a_compressed_stream_is_told_with_what_ends_it(link: NatsLink) -> None:
+    wanted = topology(max_gib=SIZE)
+    first, *others = wanted.streams
+    harmful = replace(first, settings={**first.settings, "compression": "s2"})
+    await create_missing(link, replace(wanted, streams=(harmful, *others)))
+    found = await streams(link, shared=False)
+    assert (found.mark, found.text) == ("warning", "stream AGENTIC: compression is s2, expected none")
+    assert found.remedy.startswith("run `agentic setup`, then restart the servers one after another")
 
 
 async def test_of_one_server_with_one_agent_nothing_is_told(link: NatsLink) -> None:

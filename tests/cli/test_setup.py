@@ -54,6 +54,21 @@ def test_what_differs_is_left_with_how_to_have_it_changed_and_changed_when_that_
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 
 
+async def test_compression_is_taken_off_without_being_asked_for_and_what_is_left_to_do_is_told(
+    config: Path, nats_server: EmbeddedNats
+) -> None:
+    link = await connect(NatsSettings(urls=(nats_server.url,)))
+    info = await link.jetstream.stream_info(subjects.STREAM_REQUESTS)
+    await link.jetstream.update_stream(info.config.evolve(compression="s2"))
+    planned = agentic("setup", "--config", config, "--dry-run")
+    assert "would change stream AGENTIC_REQUESTS: compression is s2, expected none" in planned.out
+    done = agentic("setup", "--config", config)
+    after = await link.jetstream.stream_info(subjects.STREAM_REQUESTS)
+    await link.close()
+    assert (done.code, after.config.compression) == (0, "none")
+    assert "compression is none now, and was s2. Then restart the servers one after another" in done.out
+
+
 def test_the_size_of_what_exists_is_compared_only_with_one_that_was_named(config: Path) -> None:
     assert agentic("setup", "--config", config).code == 0
     named = agentic("setup", "--config", config, "--max-gib", "0.25")

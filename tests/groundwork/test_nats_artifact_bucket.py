@@ -16,7 +16,7 @@ from tests.kit.waiting import until
 
 @pytest.fixture
 async def bucket(link: NatsLink) -> ArtifactBucket:
-    await create_missing(link, Topology(buckets=(BucketSpec("files", {"max_bytes": 1 << 26, "compression": "s2"}),)))
+    await create_missing(link, Topology(buckets=(BucketSpec("files", {"max_bytes": 1 << 26, "compression": "none"}),)))
     return ArtifactBucket(link, "files")
 
 

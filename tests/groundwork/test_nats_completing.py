@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from nats.js.api import RePublish
+from nats.js.api import RePublish, StoreCompression
 
 from agent_service.bus.moving import set_up
 from agent_service.bus.topology import check, topology
@@ -35,7 +35,6 @@ NOW = Topology(
                 **STREAM.settings,
                 "description": "Work.",
                 "republish": RePublish(src=">", dest="log.>"),
-                "compression": "s2",
             },
         ),
     ),
@@ -54,12 +53,11 @@ async def configs(link: NatsLink) -> tuple[dict[str, Any], dict[str, Any]]:
 async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: NatsLink) -> None:
     await create_missing(link, EARLIER)
     before = await configs(link)
-    assert [finding.kind for finding in await check_topology(link, NOW)] == ["unset"] * 4
+    assert [finding.kind for finding in await check_topology(link, NOW)] == ["unset"] * 3
     told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await complete(link, NOW)]
     assert told == [
         ("changed", "stream WORK", "description", "Work.", ""),
         ("changed", "stream WORK", "republish", "> to log.>", ""),
-        ("changed", "stream WORK", "compression", "s2", ""),
         ("changed", "consumer workers of stream WORK", "description", "Workers.", ""),
     ]
     after = await configs(link)
@@ -68,7 +66,7 @@ async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: Nats
 
 
 async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: NatsLink) -> None:
-    own = {"description": "Ours.", "republish": RePublish(src="work.a", dest="copy.a"), "compression": "s2"}
+    own = {"description": "Ours.", "republish": RePublish(src="work.a", dest="copy.a")}
     await create_missing(link, Topology(streams=(replace(STREAM, settings={**STREAM.settings, **own}),)))
     assert await complete(link, Topology(streams=NOW.streams)) == []
     found = await check_topology(link, Topology(streams=NOW.streams))
@@ -76,6 +74,18 @@ async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: 
         ("differs", "description", "Ours."),
         ("differs", "republish", "work.a to copy.a"),
     ]
+
+
+async def test_the_compression_that_damages_a_stream_is_taken_off_whoever_set_it(link: NatsLink) -> None:
+    wanted = topology(max_gib=0.1, shared=True)
+    harmful = tuple(replace(one, settings={**one.settings, "compression": "s2"}) for one in wanted.all_streams())
+    await create_missing(link, Topology(streams=harmful))
+    found = [(one.kind, one.what) for one in await check_topology(link, wanted) if one.kind != "missing"]
+    assert found == [("harmful", one.what) for one in harmful]
+    told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await complete(link, wanted)]
+    assert told == [("changed", one.what, "compression", "none", "s2") for one in harmful]
+    assert {one.config.compression for one in await link.jetstream.streams_info()} == {StoreCompression.NONE}
+    assert await complete(link, wanted) == []
 
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:

@@ -42,7 +42,7 @@ WORK = StreamSpec(
         "duplicate_window": DAY,
         "deny_delete": True,
         "allow_direct": True,
-        "compression": "s2",
+        "compression": "none",
         "num_replicas": 1,
     },
 )
@@ -57,7 +57,7 @@ WORKERS = ConsumerSpec(
     {"filter_subjects": ("work.start", "work.done"), "ack_wait": 30.0, "max_ack_pending": 256, "max_deliver": 10},
 )
 ONE_TOOL = ConsumerSpec("WORK", "tool-x", {"filter_subject": "work.request.x", "ack_wait": 30.0})
-FILES = BucketSpec("files", {"max_bytes": 1 << 24, "compression": "s2", "max_age": 30 * DAY, "storage": "file"})
+FILES = BucketSpec("files", {"max_bytes": 1 << 24, "compression": "none", "max_age": 30 * DAY, "storage": "file"})
 
 WHOLE = Topology(streams=(WORK, EVENTS, DEAD), consumers=(WORKERS, ONE_TOOL), buckets=(FILES,))
 NAMES = [
@@ -117,7 +117,7 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
         "duplicate_window": 90.0,
         "allow_direct": False,
         "description": "Somebody's work.",
-        "compression": "s2",
+        "compression": "none",
         "republish": RePublish(src="work.>", dest="log.work.>"),
     }
     consumer = {"ack_wait": 60.0, "max_ack_pending": 7, "filter_subjects": ["work.start", "work.end"]}

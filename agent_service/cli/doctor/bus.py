@@ -23,7 +23,7 @@ from groundwork.nats.lease_record import Record, Role, look
 from groundwork.nats.link import NatsLink
 from groundwork.nats.patterns import matches
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import Deviation, check_topology
+from groundwork.nats.topology import RESTART, Deviation, check_topology
 from groundwork.service.errors import Failure, Misconfigured, Unreachable
 from groundwork.service.store_id import known_id
 from schemas import subjects
@@ -72,8 +72,8 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
         jetstream = await findings.jetstream(link)
         yield jetstream
         if jetstream.mark != "wrong":
-            yield (streams := await _topology(link, shared=settings.shared))
-            if streams.mark != "wrong":
+            yield (kept := await streams(link, shared=settings.shared))
+            if kept.mark != "wrong":
                 async for check in _kept(link, settings):
                     yield check
         async for check in _login(link):
@@ -87,7 +87,7 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
 
 async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
     """What lies in the streams, and on how many servers."""
-    async for check in leases(link, settings.store):
+    async for check in leases(link, settings.store, shared=settings.shared):
         yield check
     for role in (ROLE, GATEWAY):
         async for check in members(link, role):
@@ -98,7 +98,7 @@ async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Findin
     yield await findings.dead_letters(NatsDeadLetters(link))
 
 
-async def _topology(link: NatsLink, *, shared: bool) -> Finding:
+async def streams(link: NatsLink, *, shared: bool) -> Finding:
     try:
         wanted = await expected(link, shared=shared)
         findings = await check_topology(link, wanted)
@@ -118,6 +118,8 @@ async def _topology(link: NatsLink, *, shared: bool) -> Finding:
 
 
 def _remedy(finding: Deviation) -> str:
+    if finding.kind == "harmful":
+        return f"run `agentic setup`, then {RESTART}"
     return "run `agentic setup`" if finding.kind in ("unset", "lacks") else finding.remedy.rpartition("or: ")[2]
 
 
@@ -177,14 +179,16 @@ def clock(server: dict[str, Any], now: datetime) -> Finding:
     return ok("clock", f"within {duration(SKEW)} of the NATS server's")
 
 
-async def leases(link: NatsLink, store: Path) -> AsyncIterator[Finding]:
-    """`store` is that of the agent that is configured."""
+async def leases(link: NatsLink, store: Path, *, shared: bool) -> AsyncIterator[Finding]:
+    """`store` is that of the agent that is configured. Those who share one hold no such lease: see `members`."""
     for role in (ROLE, GATEWAY):
         name = f"{role.key} lease"
         try:
             record = await look(link, role)
         except Failure as error:
             yield wrong(name, str(error), remedy="run `agentic setup`, or give this login the permission")
+            continue
+        if shared and (record is None or record.free):
             continue
         if role is ROLE and _is_strangers(record, store):
             yield warning(

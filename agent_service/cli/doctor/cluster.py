@@ -21,6 +21,17 @@ ANSWER_WITHIN_S = 2.0
 FULL = 0.8
 """The part of a store's room from which on it is told."""
 NAMED = 3
+START = "start the server that is away, and wait until it has caught up"
+START_MOST = "start the servers that are away: more than half have to be there"
+BEHIND = (
+    "wait a minute; then restart that server: it fetches from the others what is damaged. If that is not enough, stop"
+    " it, remove the folder jetstream/ACCOUNT/streams/STREAM of its store_dir, and start it"
+)
+LEADERLESS = (
+    "all servers answer, so copies are damaged: restart the servers one after another. If still none leads, the stream"
+    " is lost: `nats stream rm STREAM`, `agentic setup`, and restore a backup if it is AGENTIC_RUNS or AGENTIC_LEDGER"
+)
+"""What is true where no server is away. (`nats stream cluster peer-remove` needs one more server than replicas.)"""
 
 Json = dict[str, Any]
 
@@ -31,25 +42,26 @@ async def cluster(link: NatsLink, settings: NatsSettings) -> AsyncIterator[Findi
     infos = [info for info in await asyncio.gather(*(_info(link, name) for name in names)) if info]
     clustered = [info for info in infos if info.get("cluster")]
     if any(info["config"].get("num_replicas", 1) > 1 for info in clustered):
-        yield replicas(clustered)
-        yield await servers(settings)
+        answering = await servers(settings)
+        yield replicas(clustered, all_answer=answering.text.startswith("all "))
+        yield answering
     for info in infos:
         if info["config"]["name"] in SHARED_STREAMS:
             yield room(info)
 
 
-def replicas(infos: Iterable[Json]) -> Finding:
-    """Whether each stream has a leader, and copies that are where it is."""
+def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
+    """Whether each stream has a leader, and copies that are where it is. `all_answer`: all servers that are known."""
     leaders = sorted({leader for info in infos if (leader := info["cluster"].get("leader"))})
     leaderless = [info["config"]["name"] for info in infos if not info["cluster"].get("leader")]
     if leaderless:
         text = f"no server leads {', '.join(leaderless)}: nothing can be stored there"
-        return wrong("replicas", text, remedy="start the servers that are away: more than half have to be there")
+        return wrong("replicas", text, remedy=LEADERLESS if all_answer else START_MOST)
     behind = [f"{info['config']['name']} on {one['name']} {why}" for info in infos for one, why in _late(info)]
     if behind:
         more = f", and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
         text = f"{'; '.join(behind[:NAMED])}{more}: with one server more away nothing can be stored"
-        return warning("replicas", text, remedy="start the server that is away, and wait until it has caught up")
+        return warning("replicas", text, remedy=BEHIND if all_answer else START)
     return ok("replicas", f"each stream has all its copies, led by {', '.join(leaders)}")
 
 
@@ -98,7 +110,7 @@ def _late(info: Json) -> Iterable[tuple[Json, str]]:
         if one.get("offline"):
             yield one, "is away"
         elif not one.get("current"):
-            yield one, f"is {one.get('lag', 0)} behind"
+            yield one, f"is {one['lag']} behind" if one.get("lag") else "is not up to date"
 
 
 async def _info(link: NatsLink, stream: str) -> Json:

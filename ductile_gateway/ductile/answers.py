@@ -31,7 +31,7 @@ _REFUSALS: Mapping[int, tuple[str, ...]] = {
         "relay key id mismatch",
         "origin instance mismatch",
     ),
-    404: ("pipeline not found",),
+    404: ("pipeline not found", "job not found"),
     413: ("relay payload too large",),
     422: ("event type not allowed for peer",),
 }
@@ -46,11 +46,13 @@ class NotSent(Exception):
 
 
 class DuctileRefused(Exception):
-    """Ductile itself has answered that it does not do this: nothing has started. Of a question it may be a stranger."""
+    """Ductile itself has answered that it does not do this: nothing has started. Of a question it may be a stranger,
+    unless the words are Ductile's `own`."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, own: bool = True) -> None:
         super().__init__(f"Ductile answered {status}: {message}")
         self.status = status
+        self.own = own
 
 
 class Lost(Exception):

@@ -61,9 +61,10 @@ class DuctileApi:
         try:
             return _object(await self._get(f"/job/{_id(job_id)}"))
         except DuctileRefused as refusal:
-            if refusal.status == httpx2.codes.NOT_FOUND:
+            is_unknown = refusal.status == httpx2.codes.NOT_FOUND
+            if is_unknown and refusal.own:
                 return None
-            raise Away(str(refusal), refused=True) from refusal
+            raise Away(str(refusal), refused=not is_unknown) from refusal
 
     async def tree(self, job_id: str) -> list[Document]:
         """The job and all that followed from it; empty when Ductile does not know it. Raises Away or Unreadable."""
@@ -262,7 +263,7 @@ def _accept(status: int, body: bytes, *, at: str) -> None:
     if httpx2.codes.is_success(status):
         return
     if httpx2.codes.is_client_error(status):
-        raise DuctileRefused(status, _quote(body))
+        raise DuctileRefused(status, _quote(body), own=own_refusal(status, body) is not None)
     raise Away(f"what answers at {at} says {status}")
 
 

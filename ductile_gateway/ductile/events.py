@@ -54,17 +54,18 @@ class DuctileEvents:
             log.exception("jobs are looked at without Ductile's events: reading them failed")
 
     async def _follow(self) -> NoReturn:
-        pause_s = SHORTEST_PAUSE_S
+        pause_s, clock = SHORTEST_PAUSE_S, asyncio.get_running_loop()
         while True:
+            begun_at = clock.time()
             try:
                 await self._listen()
-                pause_s = SHORTEST_PAUSE_S
             except Away as error:
                 log.debug("Ductile's events are away", extra={"why": str(error)})
-                pause_s = SHORTEST_PAUSE_S if self.following else min(2 * pause_s, LONGEST_PAUSE_S)
             finally:
                 self.following = False
-            await asyncio.sleep(pause_s)
+            has_lasted = clock.time() - begun_at >= LONGEST_PAUSE_S
+            await asyncio.sleep(SHORTEST_PAUSE_S if has_lasted else pause_s)
+            pause_s = SHORTEST_PAUSE_S if has_lasted else min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _listen(self) -> None:
         async with self._api.events(silent_s=SILENT_AT_MOST_S) as stream:

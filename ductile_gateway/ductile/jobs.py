@@ -23,6 +23,13 @@ _PROTOCOL = frozenset(
     | {"output", "artifacts", "error_class", "continuation"}
 )
 
+_MENDS = {
+    'invalid status value: "continuation"': "under a Ductile a plugin says `continuation` beside `status: ok` and a "
+    "`result` in words (docs/CONTINUATIONS.md)",
+    "plugin stdout exceeded max size": "let it answer with less, such as the place of a file, or in pages",
+}
+"""By Ductile's words on an attempt (`internal/protocol/codec.go`, `internal/dispatch/output_limit.go`)."""
+
 Document = Mapping[str, JsonValue]
 """A JSON object as Ductile answers it."""
 
@@ -94,6 +101,11 @@ def last_error(jobs: Sequence[Document]) -> str:
     return told[-1] if told else "it did not say what"
 
 
+def hopeless(last_error: str) -> str | None:
+    """What to do about an attempt whose next one ends no better, by why it has failed."""
+    return next((mend for sign, mend in _MENDS.items() if sign in last_error), None)
+
+
 def _of_step(job: Document) -> Verdict:
     """Steps that Ductile carries out itself answer in a form of their own."""
     verdict = _answer_of_step(job)
@@ -130,9 +142,11 @@ def _succeeded(result: JsonValue) -> ToolOutcome:
 
 def _failed(job: Document) -> ToolOutcome:
     result = job.get("result")
-    if not isinstance(result, dict):
+    if not isinstance(result, dict) or result.get("status") not in ("ok", "error"):
         # What failed may have been the start, the output or anything between: the work may be done.
-        return failed("bad_output", _said(job, "the plugin gave no valid response"), retryable=False)
+        told = _said(job, "the plugin gave no valid response")
+        mend = hopeless(told)
+        return failed("bad_output", f"{told}; {mend}" if mend else told, retryable=False)
     outcome = _answered(result)
     if outcome.status == "error":
         return replace(outcome, retryable=outcome.retryable and result.get("retry") is True)

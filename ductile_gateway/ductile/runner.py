@@ -117,7 +117,7 @@ class DuctileRunner:
         async with self._in_flight.begun_before(call.asked.request.run_id):
             if receipt.job_id is None:
                 return await self._found(call, receipt)
-            return await self._watch.verdict(_job(receipt.job_id, receipt.way), call)
+            return await self._watched(call, receipt.job_id, receipt)
 
     async def forget(self, key: str) -> None:
         """The verdict is recorded. A key that is not known is fine."""
@@ -145,7 +145,7 @@ class DuctileRunner:
                 raise TryAgain(f"{error}; Ductile has no job of the call, so it is made again", wait_s) from error
             return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
         self._breaker.succeeded(call.plugin)
-        return await self._accepted(call, job_id, receipt.way)
+        return await self._accepted(call, job_id, receipt)
 
     async def _before(self, call: ToolCall) -> Receipt:
         """The receipt of a call that is to be sent now. Raises TryAgain where a stranger would answer a write."""
@@ -175,15 +175,25 @@ class DuctileRunner:
         found = await starts.find(call, receipt)
         if isinstance(found, NeverStarted):
             await self._receipts.drop(call.key)
-        return await self._accepted(call, found, receipt.way) if isinstance(found, str) else found
+        return await self._accepted(call, found, receipt) if isinstance(found, str) else found
 
-    async def _accepted(self, call: ToolCall, job_id: str, way: Way) -> Verdict:
+    async def _accepted(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
         self._starts.know(job_id)
         try:
             await self._receipts.accepted(call.key, job_id)
         except TryAgain as error:  # the job runs, and this process knows it: only a crash would make it doubtful
             log.warning("a job id is not stored", extra=call.facts() | {"job_id": job_id, "why": str(error)})
-        return await self._watch.verdict(_job(job_id, way), call)
+        return await self._watched(call, job_id, receipt)
+
+    async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
+        """What comes of the job; of that of another call, of the one that is looked for in its place."""
+        of = (call.plugin, call.command) if receipt.way == "plugin" else None
+        try:
+            return await self._watch.verdict(Job(job_id, pipeline=receipt.way != "plugin", of=of), call)
+        except Lost as error:
+            log.warning("an answer was lost", extra=call.facts() | {"why": str(error)})
+            found = await self._found(call, receipt)
+            return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
 
     def _failed(self, plugin: str) -> float:
         """How long to wait after one more failure to reach the plugin, in seconds."""
@@ -198,10 +208,6 @@ class DuctileRunner:
         is_of_arguments = refusal.status in (400, 413, 422) and not is_missing
         error_class = "invalid_arguments" if is_of_arguments else "configuration"
         return failed(error_class, str(refusal), retryable=False)
-
-
-def _job(job_id: str, way: Way) -> Job:
-    return Job(job_id, pipeline=way != "plugin")
 
 
 @contextlib.asynccontextmanager

@@ -13,10 +13,20 @@ from typing import Protocol
 
 from ductile_gateway.calls.call import JobFacts, ToolCall, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
-from ductile_gateway.ductile.answers import Away, Unreadable
-from ductile_gateway.ductile.api import DuctileApi
+from ductile_gateway.ductile.answers import Away, Lost, Unreadable
+from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.events import DuctileEvents
-from ductile_gateway.ductile.jobs import Going, SeeLog, facts_of, last_error, read_job, read_log, read_tree
+from ductile_gateway.ductile.jobs import (
+    Going,
+    SeeLog,
+    facts_of,
+    hopeless,
+    last_error,
+    read_job,
+    read_log,
+    read_tree,
+)
+from ductile_gateway.plugins.response import MAX_MESSAGE
 from ductile_gateway.ports import Clock
 
 LAST_LOOK_S = 2.0
@@ -51,10 +61,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What Ductile made of a call; of a pipeline it is the first of several jobs."""
+    """What Ductile made of a call; of a pipeline it is the first of several jobs. `of`: the plugin and the command that
+    were called, where that is known."""
 
     job_id: str
     pipeline: bool
+    of: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,7 @@ class JobWatch:
         self._clock = clock
 
     async def verdict(self, job: Job, call: ToolCall) -> Verdict:
-        """How the job ended, or `timeout` at the deadline of the call."""
+        """How the job ended, or `timeout` at the deadline of the call. Raises Lost where it is another call's job."""
         patience = _Patience(call.deadline_at, self.patient_until(call))
         begun_at, delay_s, is_retried = self._clock.now(), self._pace.first_s, False
         with self._events.of(job.job_id) as hint:
@@ -113,6 +125,8 @@ class JobWatch:
                 if isinstance(reading, Going) and reading.retrying and not is_retried:
                     is_retried, why = True, await self._last_error(job)
                     log.warning("Ductile tries again", extra=call.facts() | {"job_id": job.job_id, "why": why})
+                    if mend := hopeless(why):
+                        return await self._hopeless(job, call, f"{why}; {mend}")
                 now = self._clock.now()
                 left_s = patience.left_s(now, is_away=isinstance(reading, Away) and not reading.refused)
                 if left_s <= 0:
@@ -162,6 +176,8 @@ class JobWatch:
             return await self._reading(job)
         except Away as error:
             return error
+        except Lost:
+            raise
         except Unreadable:
             return failed("bad_output", "the result of the job cannot be read", retryable=False)
         except Exception:  # a status that is an object, levels without number: it has ended, or it never will
@@ -172,23 +188,30 @@ class JobWatch:
         try:
             found = await self._api.job(job.job_id)
         except Unreadable:
-            return read_log(await self._api.log(job.job_id, results=False))
+            return read_log(await self._log(job, results=False))
         if found is None:
             return await self._forgotten(job)
+        _check(job, found)
         reading = read_job(found)
         if isinstance(reading, Going):
             return reading
         if job.pipeline:
             return await self._of_pipeline(job)
-        return read_log(await self._api.log(job.job_id, results=False)) if isinstance(reading, SeeLog) else reading
+        return read_log(await self._log(job, results=False)) if isinstance(reading, SeeLog) else reading
 
     async def _forgotten(self, job: Job) -> Going | Verdict:
         """Ductile drops finished jobs sooner than their log."""
         try:
-            entries = await self._api.log(job.job_id, results=True)
+            entries = await self._log(job, results=True)
         except Unreadable:
-            entries = await self._api.log(job.job_id, results=False)
+            entries = await self._log(job, results=False)
         return read_log(entries) if entries else Unknown(f"Ductile knows nothing of its job {job.job_id} any more")
+
+    async def _log(self, job: Job, *, results: bool) -> list[Document]:
+        entries = await self._api.log(job.job_id, results=results)
+        for entry in entries:
+            _check(job, entry)
+        return entries
 
     async def _of_pipeline(self, job: Job) -> Going | Verdict:
         """A tree is complete when it has not grown between two looks: steps follow from the ends of others."""
@@ -198,6 +221,12 @@ class JobWatch:
         await asyncio.sleep(SOON_S)
         again = await self._api.tree(job.job_id)
         return read_tree(again) if len(again) == len(jobs) else Going()
+
+    async def _hopeless(self, job: Job, call: ToolCall, why: str) -> ToolOutcome:
+        """Ductile goes on trying, so that a late end is looked for all the same."""
+        await self._overdue.add(call.key, job, self._clock.now())
+        told = failed("bad_output", f"the plugin gave no valid response: {why}"[:MAX_MESSAGE], retryable=False)
+        return replace(told, job=JobFacts(job.job_id, last_error=why))
 
     async def _given_up(self, job: Job, call: ToolCall, reading: Going | Away) -> ToolOutcome:
         await self._overdue.add(call.key, job, self._clock.now())
@@ -240,6 +269,13 @@ class _Patience:
             self.deadline_at = min(self.most, self.deadline_at + (now - self.away_since))
             self.away_since = None
         return (self.deadline_at - now).total_seconds()
+
+
+def _check(job: Job, found: Document) -> None:
+    """Raises Lost where the answer to the start was another's, as of a proxy that keeps answers."""
+    plugin, command = job.of or ("", "")
+    if job.of and (found.get("plugin", plugin), found.get("command", command)) != job.of:
+        raise Lost(f"the answer to its start named the job {job.job_id} of Ductile, which is one of another command")
 
 
 async def _hinted(hint: asyncio.Event, *, within_s: float) -> bool:

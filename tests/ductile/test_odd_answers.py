@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +17,9 @@ from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import look_at
+from ductile_gateway.ductile.events import SHORTEST_PAUSE_S, DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
-from ductile_gateway.ductile.runner import open_runner
+from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Job
 from schemas.gateway_status import Finding
@@ -41,6 +43,17 @@ class Instead(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         answer = self._answers.get(request.url.path)
         return answer() if answer else httpx2.Response(404, json={"error": "not found"})
+
+
+@asynccontextmanager
+async def _runner(transport: httpx2.AsyncBaseTransport, folder: Path) -> AsyncIterator[DuctileRunner]:
+    clock = SystemClock()
+    async with (
+        open_api(SETTINGS, transport) as api,
+        opened(folder, KeptReceipts) as kept,
+        open_runner(api, NO_TOOLS, SETTINGS, receipts=kept, overdue=kept.overdue, clock=clock, pace=QUICK) as runner,
+    ):
+        yield runner
 
 
 async def look(**answers: Callable[[], httpx2.Response]) -> tuple[Finding, Finding]:
@@ -88,14 +101,41 @@ async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(tmp_path: Path,
                 return httpx2.Response(200, json=job)
             return httpx2.Response(200, json={"logs": [], "queue_depth": 0})
 
-    async with (
-        open_api(SETTINGS, Odd()) as api,
-        opened(tmp_path, KeptReceipts) as kept,
-        open_runner(
-            api, NO_TOOLS, SETTINGS, receipts=kept, overdue=kept.overdue, clock=SystemClock(), pace=QUICK
-        ) as runner,
-    ):
+    async with _runner(Odd(), tmp_path) as runner:
         assert outcome(await runner.run(a_call(within_s=2))).status == "error"
+
+
+async def test_a_stranger_that_knows_no_job_is_waited_out(tmp_path: Path) -> None:
+    strangers = [httpx2.Response(404, html="<p>Nothing here</p>"), httpx2.Response(404, json={"error": "no route"})]
+    ended = {"status": "succeeded", "plugin": "probe", "command": "note", "result": {"status": "ok", "result": "noted"}}
+
+    class Odd(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            if request.method == "POST":
+                return httpx2.Response(202, json={"job_id": "j-1"})
+            if request.url.path == "/job/j-1":
+                return strangers.pop() if strangers else httpx2.Response(200, json=ended)
+            return httpx2.Response(200, json={"logs": [], "jobs": [], "queue_depth": 0})
+
+    async with _runner(Odd(), tmp_path) as runner:
+        assert outcome(await runner.run(a_call())).text == "noted"
+    assert not strangers
+
+
+async def test_a_stream_of_events_that_ends_at_once_is_opened_ever_more_seldom() -> None:
+    opened_at: list[float] = []
+
+    class Cutting(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            assert request.url.path == "/events"
+            opened_at.append(asyncio.get_running_loop().time())
+            return httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, content=b": hello\n\n")
+
+    async with open_api(SETTINGS, Cutting()) as api:
+        following = asyncio.create_task(DuctileEvents(api).follow())
+        await until(lambda: len(opened_at) == 4)
+        following.cancel()
+    assert opened_at[3] - opened_at[2] > 2 * SHORTEST_PAUSE_S
 
 
 async def test_a_late_result_that_cannot_be_told_is_given_up_and_the_others_are_told(tmp_path: Path) -> None:

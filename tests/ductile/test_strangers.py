@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import NeverStarted, Unknown
+from ductile_gateway.calls.call import NeverStarted, ToolOutcome, Unknown
 from ductile_gateway.ductile.answers import own_refusal
 from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile, answers
@@ -79,6 +79,22 @@ async def test_the_one_job_that_may_be_a_lost_write_is_named_and_not_taken_for_i
         found = await runner.run(a_call())
     assert isinstance(found, Unknown)
     assert found.jobs == (fake.executions[-1].job_id,)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+async def test_a_job_of_another_command_is_never_taken_for_the_one_of_a_write(
+    fake: FakeDuctile, tmp_path: Path, shows: bool
+) -> None:
+    fake.on("probe", "look", answers("what was looked at"))
+    if not shows:
+        fake.on("probe", "note", answers("noted"))
+    async with gateway(fake, tmp_path) as runner:
+        assert outcome(await runner.run(a_call("look"))).text == "what was looked at"
+        fake.faults.strangers.append((says(202, {"job_id": fake.executions[0].job_id}), True))
+        found = await runner.run(a_call("note"))
+    written = fake.executions[-1].job_id
+    assert found.job.job_id == written if isinstance(found, ToolOutcome) else (found.jobs, shows) == ((written,), False)
+    assert len(fake.executions) == 2
 
 
 async def test_a_job_that_is_known_to_be_another_calls_leaves_no_doubt_about_a_lost_write(

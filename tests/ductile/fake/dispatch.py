@@ -129,14 +129,14 @@ def _response(stdout: bytes) -> tuple[dict[str, Any], str | None]:
         return {}, f"plugin output is not valid JSON: {error}"
     for holds, fault in _RULES:
         if not holds(response):
-            return {}, fault
+            return {}, fault.format_map(response) if isinstance(response, dict) else fault
     return response, None
 
 
 _RULES: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (lambda said: isinstance(said, dict), "plugin output is not valid JSON: not an object"),
     (lambda said: bool(said.get("status")), "response missing required field: status"),
-    (lambda said: said["status"] in ("ok", "error"), "invalid status value"),
+    (lambda said: said["status"] in ("ok", "error"), "invalid status value: \"{status}\" (must be 'ok' or 'error')"),
     (lambda said: said["status"] == "ok" or bool(said.get("error")), "response has status=error but no error message"),
     (
         lambda said: said["status"] == "error" or bool(said.get("result")),

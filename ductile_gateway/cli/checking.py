@@ -7,9 +7,10 @@ with 69 while Ductile does not answer.
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ductile_gateway.authoring.advice import advice
+from ductile_gateway.calls.continuing import reads_form
 from ductile_gateway.cli.exits import MISCONFIGURED, UNREACHABLE
 from ductile_gateway.ductile import discovery
 from ductile_gateway.plugins.boxes import boundary_of, look_at_boundary
@@ -38,7 +39,8 @@ def check(settings: GatewaySettings) -> int:
         sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{brings}\n")
     for problem in tools.problems:
         sys.stdout.write(f"problem: {problem}\n")
-    for hint in advice(tools.plugins, settings.plugins.folders if settings.runner == "plugins" else ()):
+    roots = settings.plugins.folders if settings.runner == "plugins" else ()
+    for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):
         sys.stdout.write(f"advice: {hint}\n")
     is_usable = (tools.catalog.tools or tools.unheard) and not _left_out(settings, tools)
     if not is_usable or any(finding.mark == "wrong" for finding in findings):
@@ -51,6 +53,16 @@ def _kind(command: ToolCommand) -> str:
     approve = f"approve {command.approve}" if command.approve else ""
     effect = command.effect if command.tier == "write" else None
     return ", ".join(filter(None, (command.tier, effect, approve)))
+
+
+def _may_ask(settings: GatewaySettings, tools: Tools) -> Iterator[str]:
+    """What a Ductile does not pass on, and so has to be said to it in another place."""
+    asking = [offer.name for offer in tools.catalog.tools if reads_form(offer)] if settings.runner == "ductile" else []
+    if asking:
+        yield (
+            f"a text of {', '.join(asking)} may ask for more in the tool's name: Ductile does not pass on the line "
+            "`continues: false` of a manifest, so say `x-continues: false` in an `output_schema` of what never asks"
+        )
 
 
 def _left_out(settings: GatewaySettings, tools: Tools) -> bool:

@@ -1,12 +1,13 @@
 """`agentic verify FILE`: is a file of exported runs as its agent wrote it? Asked anywhere, without a store or a bus."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_service.telling.export.file import ExportFile
 from agent_service.telling.export.judging import Judged, judge
-from agent_service.telling.export.manifest import ExportedRun, Manifest
+from agent_service.telling.export.manifest import Manifest
 from agent_service.telling.folder.verify import Flaw
 from agent_service.telling.plain import one_line
 from groundwork.service.installed import installed_version
@@ -38,17 +39,17 @@ class VerifiedFile:
             return "\n".join(f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws)
         exported = f"exported {self.manifest.at:%Y-%m-%d %H:%M:%S} UTC by version {self.manifest.program}"
         lines = [f"✓ {self.file} is as it was written; {exported}"]
-        lines += [self._told(run) for run in self.manifest.runs]
+        artifacts = Counter(name.partition("/artifacts/")[0] for name in self.manifest.files if "/artifacts/" in name)
+        lines += [
+            f"  {run.run_id}  {run.status}, {run.version} entries, {artifacts[run.run_id]} artifacts"
+            for run in self.manifest.runs
+        ]
         lines += [
             f"! without {run.run_id}/{path}: {why}" for run in self.manifest.runs for path, why in run.left_out.items()
         ]
         if self.manifest.program != installed_version():
             lines.append("! its pages were not held against the journals: another version has written them")
         return "\n".join((*lines, self._signer()))
-
-    def _told(self, run: ExportedRun) -> str:
-        files = [name for name in self.manifest.files if name.startswith(f"{run.run_id}/artifacts/")]
-        return f"  {run.run_id}  {run.status}, {run.version} entries, {len(files)} artifacts"
 
     def _signer(self) -> str:
         if not self.key:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from agent_service.core.waiting import Status
 from agent_service.errors import ReadOnly
 from agent_service.retention import Over
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.export.file import MOST_FILES
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.cli.calling import agentic
@@ -110,6 +112,31 @@ def test_what_is_no_export_is_refused_in_words(tmp_path: Path, content: bytes) -
     (tmp_path / "it.zip").write_bytes(content)
     called = agentic("verify", tmp_path / "it.zip")
     assert (called.code, "no file of exported runs" in called.err) == (78, True)
+
+
+def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(file: Path) -> None:
+    """A bomb: each name is looked up among all others."""
+
+    def with_names(count: int) -> Path:
+        return changed(file, lambda members: members.update({f"{RUN_ID}/{number}": b"" for number in range(count)}))
+
+    many = with_names(20_000)
+    began = time.process_time()
+    assert len(verify_file(many).flaws) == 20_000
+    assert time.process_time() - began < 3.0
+    with pytest.raises(Misconfigured, match="an export has at most"):
+        verify_file(with_names(MOST_FILES + 1))
+
+
+def test_a_run_that_a_manifest_names_twice_is_a_flaw(file: Path) -> None:
+    """Otherwise its journal is read as often as it is named."""
+
+    def twice(members: dict[str, bytes]) -> None:
+        manifest = json.loads(members["manifest.json"])
+        members["manifest.json"] = json.dumps(manifest | {"runs": 2 * manifest["runs"]}).encode()
+        members.pop("signature.json")
+
+    assert "more than once" in str(verify_file(changed(file, twice)))
 
 
 def test_a_file_that_lost_its_end_or_a_byte_is_damaged_and_not_believed(file: Path) -> None:

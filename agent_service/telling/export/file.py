@@ -3,14 +3,16 @@
     manifest.json  signature.json  RUN/journal.jsonl  RUN/plan.md …  RUN/artifacts/…
 
 What is read here may come from anybody: names are matched, nothing is unpacked to the disk, and no more is read of a
-file than it may have.
+file, and of all of them, than an export may have.
 """
 
 import errno
 import hashlib
+import io
 import os
 import zipfile
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +38,9 @@ from schemas.flaws import flaws_of
 
 LONGEST_JOURNAL = 1 << 30
 """Bytes."""
+MOST_FILES = 100_000
+MOST_BYTES = 4 << 30
+"""Of all files of an export together, unpacked."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
 """What reading an archive raises that was damaged, or made to do harm."""
 
@@ -83,11 +88,18 @@ class ExportFile:
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path = path
         self._archive = archive
-        self.names = archive.namelist()
+        self._check_size()
+        self.names = Counter(archive.namelist())
+        """How often each is there."""
+        self._folders = defaultdict[str, list[str]](list)
+        for name in self.names:
+            run_id, _, below = name.partition("/")
+            self._folders[run_id].append(below)
         self.manifest_text = self.read(MANIFEST, MAX_BYTES)
         self.manifest = self._decoded(Manifest, MANIFEST, self.manifest_text)
         if self.manifest.format > FORMAT:
             raise Misconfigured(f"{path} was made by a newer version of the program: use that one")
+        self.run_ids = Counter(run.run_id for run in self.manifest.runs)
 
     @classmethod
     @contextmanager
@@ -100,6 +112,13 @@ class ExportFile:
         except zipfile.BadZipFile as error:
             raise Misconfigured(f"{path} is no file of exported runs, or it is damaged: {error}") from error
 
+    def _check_size(self) -> None:
+        files = self._archive.infolist()
+        size = sum(file.file_size for file in files)
+        if len(files) > MOST_FILES or size > MOST_BYTES:
+            most = f"an export has at most {MOST_FILES} of {MOST_BYTES}"
+            raise Misconfigured(f"{self.path} has {len(files)} files of {size} bytes: {most}")
+
     def signature(self) -> Signature | None:
         if SIGNATURE not in self.names:
             return None
@@ -108,12 +127,16 @@ class ExportFile:
     def entries(self, run_id: str) -> list[Entry]:
         """The journal of a run."""
         name = f"{run_id}/{JOURNAL}"
-        lines = self.read(name, LONGEST_JOURNAL).splitlines()
+        lines = io.BytesIO(self.read(name, LONGEST_JOURNAL))
         decoded = (self._decoded(WrittenEntry, name, line) for line in lines)
         return [Entry(run_id=run_id, **dict(entry)) for entry in decoded]
 
     def folder(self, run_id: str) -> "FolderInFile":
         return FolderInFile(self, run_id)
+
+    def below(self, run_id: str) -> list[str]:
+        """The names of the files of a run, without its own."""
+        return self._folders.get(run_id, [])
 
     def hash_of(self, name: str) -> str:
         """The SHA-256 of a file in it, in hex; empty where it cannot be read, which tells as much, or has no end."""
@@ -154,10 +177,8 @@ class FolderInFile:
 
     def files(self, run_id: str) -> Listing:
         """As a workspace tells them; the journal is none of them."""
-        del run_id
-        names = [name.removeprefix(self._below) for name in self._file.names if name.startswith(self._below)]
         listed, foreign = [], []
-        for name in sorted(set(names) - {JOURNAL}):
+        for name in sorted(set(self._file.below(run_id)) - {JOURNAL}):
             try:
                 place_of(name)
                 content = self._file.read(f"{self._below}{name}", MAX_BYTES)

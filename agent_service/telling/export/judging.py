@@ -53,6 +53,10 @@ def _changed(place: str, text: str) -> Flaw:
     return Flaw(kind="changed", place=place, text=text)
 
 
+def _extra(place: str, text: str) -> Flaw:
+    return Flaw(kind="extra", place=place, text=text)
+
+
 def _below(run_id: str, flaw: Flaw) -> Flaw:
     return replace(flaw, place=f"{run_id}/{flaw.place}")
 
@@ -70,18 +74,23 @@ def _of_signature(file: ExportFile, signature: Signature | None, key: str | None
 
 def _of_files(file: ExportFile) -> Iterator[Flaw]:
     listed = file.manifest.files
-    for name in sorted({name for name in file.names if file.names.count(name) > 1}):
-        yield Flaw(kind="extra", place=name, text="is there more than once")
-    for name in sorted(set(file.names) - listed.keys() - {MANIFEST, SIGNATURE}):
-        yield Flaw(kind="extra", place=name, text="is no file of this export")
+    yield from (_extra(name, "is there more than once") for name, times in file.names.items() if times > 1)
+    for name in sorted(file.names.keys() - listed.keys() - {MANIFEST, SIGNATURE}):
+        yield _extra(name, "is no file of this export")
     for name, expected in listed.items():
         if name not in file.names:
             yield Flaw(kind="missing", place=name, text="is not there")
         elif file.hash_of(name) != expected:
             yield _changed(name, "is not what was exported: its hash differs")
-    for run in file.manifest.runs:
-        if not is_run(run.run_id):
-            yield _changed(MANIFEST, f"{run.run_id[:40]!r} is no id of a run")
+    yield from _of_run_ids(file)
+
+
+def _of_run_ids(file: ExportFile) -> Iterator[Flaw]:
+    for run_id, times in file.run_ids.items():
+        if not is_run(run_id):
+            yield _changed(MANIFEST, f"{run_id[:40]!r} is no id of a run")
+        elif times > 1:
+            yield _changed(MANIFEST, f"the run {run_id} is there more than once")
 
 
 def _of_run(file: ExportFile, run: ExportedRun, entries: list[Entry]) -> Iterator[Flaw]:
@@ -106,7 +115,6 @@ def _of_manifest(file: ExportFile, run: ExportedRun, entries: list[Entry]) -> It
     journal = (len(entries), entries[-1].hash, state.status, state.wake_id, state.accepted_at)
     if journal != (run.version, run.head, run.status, run.wake_id, run.accepted_at):
         yield _changed(f"../{MANIFEST}", "it says something else of the run than the journal")
-    there = {other.run_id for other in file.manifest.runs}
     for child in state.children:
-        if child.run_id not in there and child.run_id not in run.left_out:
+        if child.run_id not in file.run_ids and child.run_id not in run.left_out:
             yield Flaw(kind="missing", place=f"../{child.run_id}", text=f"the run that step {child.step} started")

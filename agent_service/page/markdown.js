@@ -1,12 +1,14 @@
 /**
  * Markdown as nodes. What it knows: headings, paragraphs, lists with ticks, quotes, fences, tables, rules; code, strong,
  * emphasis, links. HTML in it is text. A link leads to http or https only and shows where it leads; a picture is shown as
- * its link, so that nothing is fetched from anywhere. It reads each line once, and nests no deeper than DEEPEST.
+ * its link, so that nothing is fetched from anywhere. It reads each line once, nests no deeper than DEEPEST, and leaves
+ * text of more than LONGEST letters as it is: a browser would stand still over its elements.
  */
 
 import { h } from "./dom.js";
 
 const DEEPEST = 6;
+const LONGEST = 200_000;
 const LONGEST_LINE = 4_000;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w-]*)/;
 const HEADING = /^ {0,3}(#{1,6})\s+([^]*)$/;
@@ -15,10 +17,15 @@ const QUOTE = /^ {0,3}> ?/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const TABLE = /^ {0,3}\|.*\|\s*$/;
 const TICK = /^\[([ xX])\]\s+/;
-const INLINE = /\\([!-/:-@[-`{-~])|(`+)(?!`)(.+?)(?<!`)\2(?!`)|(\*\*|__)(?=\S)(.+?)(?<=\S)\4|(?<![\w*])([*_])(?=[^\s*_])(.+?)(?<=\S)\6(?![\w*])|!?\[([^\]]{0,500})\]\(<?([^\s)>]{1,2000})>?(?:\s+"[^"]*")?\)|(https?:\/\/[^\s<>"'`)\]]{1,2000})/g;
+const OPENING = /\\([!-/:-@[-`{-~])|(?<!`)`+|(?:\*\*|__)(?=\S)|(?<![\w*])[*_](?=[^\s*_])|!?\[|https?:\/\//g;
+const CLOSED = [
+  /(`+)(?!`)(.+?)(?<!`)\1(?!`)/y, /(\*\*|__)(.+?)(?<=\S)\1/y, /([*_])(.+?)(?<=\S)\1(?![\w*])/y,
+  /!?\[([^[\]]{0,500})\]\(<?([^\s)>[]{1,2000})>?(?:\s+"[^"]*")?\)/y, /()(https?:\/\/[^\s<>"'`)\]]{1,2000})/y,
+];
 
 /** The text as an element. */
 export function markdown(text) {
+  if (text.length > LONGEST) return h("div.markdown", null, h("pre", { tabindex: 0 }, text));
   return h("div.markdown", null, blocks(text.replaceAll("\r\n", "\n").split("\n"), 0));
 }
 
@@ -102,24 +109,39 @@ function table(lines) {
   return h("div.scrolls", { tabindex: 0 }, h("table", null, head, h("tbody", null, body)));
 }
 
+/** Where nothing closes a sign, no later one of its kind on the line is tried: so the time grows with the text alone. */
 function inline(text, depth = 0) {
   if (depth > DEEPEST || text.length > LONGEST_LINE) return [text];
-  const found = [];
+  const found = [], opening = new RegExp(OPENING), unclosed = new Map();
   let end = 0;
-  for (const match of text.matchAll(INLINE)) {
-    found.push(text.slice(end, match.index), span(match, depth));
-    end = match.index + match[0].length;
+  for (let match; (match = opening.exec(text)); ) {
+    const [sign, escaped] = match, at = match.index;
+    if (at < unclosed.get(sign)) continue;
+    const closed = escaped ? [sign] : closedAt(text, at, kindOf(sign));
+    if (closed) {
+      found.push(text.slice(end, at), escaped ?? span(closed, kindOf(sign), depth));
+      end = opening.lastIndex = at + closed[0].length;
+    } else if (/[`*_]/.test(sign)) unclosed.set(sign, endOfLine(text, at));
   }
   return [...found, text.slice(end)];
 }
 
-function span(match, depth) {
-  const [all, escaped, ticks, code, , strong, , weak, label, target, address] = match;
-  if (escaped) return escaped;
-  if (ticks) return h("code", null, code.trim() || code);
-  if (strong) return h("strong", null, inline(strong, depth + 1));
-  if (weak) return h("em", null, inline(weak, depth + 1));
-  return address ? link(address) : link(target, label) ?? all;
+const kindOf = (sign) => (sign[0] === "`" ? 0 : /[*_]/.test(sign) ? 3 - sign.length : sign[0] === "h" ? 4 : 3);
+
+function endOfLine(text, at) {
+  const end = text.indexOf("\n", at);
+  return end < 0 ? text.length : end;
+}
+
+function closedAt(text, at, kind) {
+  CLOSED[kind].lastIndex = at;
+  return CLOSED[kind].exec(text);
+}
+
+function span([all, label, inside], kind, depth) {
+  if (kind === 0) return h("code", null, inside.trim() || inside);
+  if (kind === 3) return link(inside, label) ?? all;
+  return kind === 4 ? link(inside) ?? inside : h(kind === 1 ? "strong" : "em", null, inline(inside, depth + 1));
 }
 
 /** A link to the web, with its target to be read; null for any other target. */

@@ -25,6 +25,11 @@ MARKDOWN = f"""# Fine
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(5)"><script>alert(6)</script></svg>'
 PAGE = f"<!doctype html><title>x</title>{ACTING}"
 NAMES = {"artifacts/notes.md": MARKDOWN, "artifacts/drawing.svg": SVG, "artifacts/page.html": PAGE}
+TIMED = """async (text) => {
+    const { markdown } = await import("/page/markdown.js"), began = performance.now();
+    markdown(text);
+    return performance.now() - began;
+}"""
 PARTS = ("", "/plan", "/memory", "/decisions", "/files", "/journal")
 
 
@@ -43,6 +48,14 @@ async def test_nothing_that_a_model_or_a_tool_wrote_acts_in_the_browser(tmp_path
         assert set(links) <= {"http:", "https:"}
         assert await seen.page.locator("main iframe, main script, main img").count() == 0
         assert (seen.complaints, seen.foreign) == ([], [])
+
+
+async def test_a_text_of_signs_that_nothing_closes_does_not_hold_the_browser_up(tmp_path: Path) -> None:
+    signs = ("![a](<", "[a](x", "**a ", "__a ", "*a ", "[", "`a``a```a````a")
+    lines = [*((sign * 4_000)[:3_990] for sign in signs), "`" * 1_990 + "a" * 2_000]
+    async with at_home(tmp_path) as (_, seen):
+        for text in (*(f"{line}\n\n" * 50 for line in lines), "- a\n" * 500_000):
+            assert await seen.page.evaluate(TIMED, text) < 1_000, text[:10]
 
 
 async def test_a_token_is_asked_for_once_and_kept_nowhere(tmp_path: Path) -> None:

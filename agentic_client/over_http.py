@@ -1,6 +1,5 @@
 """The agent's HTTP API. Nothing is taken from the environment but what the client was given: no proxies, no netrc."""
 
-import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,13 +8,15 @@ from urllib.parse import quote
 
 import httpx2
 
-from agentic_client.errors import AgenticError, Broken, Unreachable, refused
+from agentic_client.errors import Broken, Unreachable, refused
 from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
+from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
 CONNECT_WITHIN_S = 5.0
 STREAM_SILENT_AT_MOST_S = 60.0
 """Of an event stream, which says something every few seconds."""
 EVENTS = "text/event-stream"
+PLAIN = "identity"
 LAST_EVENT_ID = "Last-Event-ID"
 _PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers", "signal": "signals"}
 
@@ -25,7 +26,7 @@ class OverHttp:
 
     def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None) -> None:
         self._address = address
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {token}"} if token else {})
         verify = tls or address.startswith("https:")  # to load certificates takes longer than most answers
         timeout = httpx2.Timeout(SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
         self._http = httpx2.AsyncClient(
@@ -49,14 +50,17 @@ class OverHttp:
         headers = {LAST_EVENT_ID: str(after)} if after else {}
         timeout = httpx2.Timeout(SILENT_AT_MOST_S, read=STREAM_SILENT_AT_MOST_S, connect=CONNECT_WITHIN_S)
         request = self._http.build_request("GET", _run(run_id, "events"), headers=headers, timeout=timeout)
-        async with self._answered(request, stream=True) as answer:
+        async with self._answered(request) as answer:
             if answer.status_code == httpx2.codes.NO_CONTENT:
                 return
             if not answer.headers.get("content-type", "").startswith(EVENTS):
                 raise self._no_agent(answer)
-            async for line in answer.aiter_lines():
-                if line.startswith("data:"):
-                    yield json.loads(line.removeprefix("data:"))
+            held = Bounded(LARGEST_JSON)
+            async for piece in answer.aiter_raw():
+                held.add(piece)
+                for line in held.lines():
+                    if line.startswith(b"data:"):
+                        yield self._object(answer, line.removeprefix(b"data:"))
 
     async def tools(self) -> Json:
         return await self._json("GET", "/v1/tools")
@@ -66,47 +70,52 @@ class OverHttp:
 
     async def read(self, run_id: str, path: str) -> bytes:
         async with self._answered(self._http.build_request("GET", _run(run_id, "workspace", path))) as answer:
-            return answer.content
+            return await _content(answer, LARGEST_FILE)
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def _json(self, method: str, path: str, **more: Any) -> Json:
         async with self._answered(self._http.build_request(method, path, **more)) as answer:
-            found = _read(answer)
+            return self._object(answer, await _content(answer, LARGEST_JSON))
+
+    def _object(self, answer: httpx2.Response, content: bytes) -> Json:
+        found = json_of(content)
         if not isinstance(found, dict):
             raise self._no_agent(answer)
         return found
 
     @asynccontextmanager
-    async def _answered(self, request: httpx2.Request, *, stream: bool = False) -> AsyncIterator[httpx2.Response]:
-        """The answer to `request`, which is a success. With `stream` its body is still to come."""
+    async def _answered(self, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
+        """The answer to `request`, which is a success. Its body is still to come, and nothing is decompressed."""
         try:
-            answer = await self._http.send(request, stream=stream)
+            answer = await self._http.send(request, stream=True)
             try:
+                if answer.headers.get("content-encoding", PLAIN) != PLAIN:
+                    raise self._no_agent(answer)
                 if not answer.is_success:
-                    await answer.aread()
-                    raise self._refused(answer)
+                    told = json_of(await _content(answer, LARGEST_JSON))
+                    raise refused(answer.status_code, told, retry_after=answer.headers.get("retry-after"))
                 yield answer
             finally:
                 await answer.aclose()
         except httpx2.RequestError as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"no agent answers at {self._address} ({why}): is it running, is it there?") from error
-
-    def _refused(self, answer: httpx2.Response) -> AgenticError:
-        return refused(answer.status_code, _read(answer), retry_after=answer.headers.get("retry-after"))
+        except TooLong as error:
+            text = f"what answers at {self._address} sends {error} at once, which no agent does"
+            raise Broken(text, status=answer.status_code) from error
 
     def _no_agent(self, answer: httpx2.Response) -> Broken:
         text = f"what answers at {self._address} is no agent: give the address of an agent's HTTP API"
         return Broken(text, status=answer.status_code)
 
 
-def _read(answer: httpx2.Response) -> object:
-    try:
-        return answer.json()
-    except ValueError:
-        return None
+async def _content(answer: httpx2.Response, most: int) -> bytes:
+    held = Bounded(most)
+    async for piece in answer.aiter_raw():
+        held.add(piece)
+    return bytes(held)
 
 
 def _run(run_id: str, *parts: str) -> str:

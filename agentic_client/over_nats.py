@@ -20,6 +20,7 @@ from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
 from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
 from agentic_client.views import FINAL
 from schemas import subjects
+from schemas.bounded import LARGEST_FILE, Bounded, TooLong, json_of
 
 CONNECT_WITHIN_S = 5.0
 LOOK_AGAIN_S = 0.25
@@ -72,12 +73,15 @@ class OverNats:
         return await self._ask("files", {"run_id": run_id})
 
     async def read(self, run_id: str, path: str) -> bytes:
-        content = b""
+        content = Bounded(LARGEST_FILE)
         while True:
             piece = await self._ask("file", {"run_id": run_id, "path": path, "offset": len(content)})
-            content += base64.b64decode(piece["content"])
+            try:
+                content.add(base64.b64decode(piece["content"]))
+            except TooLong as error:
+                raise Broken(f"what answers on the bus sends a file of {error}, which no agent does") from error
             if len(content) >= piece["size"]:
-                return content
+                return bytes(content)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -136,10 +140,7 @@ class OverNats:
 
 
 def _told(answer: Msg) -> Json:
-    try:
-        found = json.loads(answer.data)
-    except ValueError:
-        found = None
+    found = json_of(answer.data)
     if code := (answer.headers or {}).get(ERROR_CODE_HEADER):
         raise refused(int(code) if code.isdecimal() else 500, found)
     if not isinstance(found, dict):

@@ -1,6 +1,5 @@
 """The HTTP API of a running agent, as the commands use it. What does not go well is a NotDone that says what to do."""
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.naming import Candidate
 from agent_service.cli.whereabouts import address_of
 from groundwork.service.address import without_login
+from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
 CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 20.0
@@ -24,6 +24,7 @@ SILENT_AT_MOST_S = 60.0
 AWAY_AT_MOST_S = 300.0
 LOOK_AGAIN_S = 0.5
 EVENTS = "text/event-stream"
+PLAIN = "identity"
 START_ONE = ": start one with `agentic dev`, or name another with --url"
 PASSING = (Exit.UNREACHABLE, Exit.TRY_AGAIN)
 """What an agent that is away, or starts, is told by."""
@@ -44,7 +45,7 @@ class AgentClient:
     def __init__(self, url: str, token: str | None, config: Path | None = None) -> None:
         named = address_of(url, config)
         url, self._at = named.url, f"{without_login(named.url)}, {named.whence}"
-        headers = {"Authorization": f"Bearer {_sendable(token)}"} if token else {}
+        headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {_sendable(token)}"} if token else {})
         address, timeout = _address(url), httpx2.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
         tls = address.scheme == "https"  # without it no certificates are loaded, which takes longer than most answers
         self._http = httpx2.Client(base_url=address, headers=headers, timeout=timeout, verify=tls, trust_env=False)
@@ -57,15 +58,16 @@ class AgentClient:
 
     def get(self, path: str, **params: str | int | Sequence[str] | None) -> Json:
         """The answer of a GET."""
-        return self._asked("GET", path, params={k: v for k, v in params.items() if v is not None})
+        given = {name: value for name, value in params.items() if value is not None}
+        return self._object(*self._answered("GET", path, params=given))
 
     def post(self, path: str, body: Json) -> Json:
         """The answer of a POST."""
-        return self._asked("POST", path, json=body)
+        return self._object(*self._answered("POST", path, json=body))
 
     def content(self, path: str) -> bytes:
         """What a GET answers that is no JSON of ours, such as a file."""
-        return self._answered("GET", path).content
+        return self._answered("GET", path, most=LARGEST_FILE)[1]
 
     def run(self, run_id: str) -> Json:
         """Where the run stands."""
@@ -128,44 +130,54 @@ class AgentClient:
     def _stream(self, path: str, after: int, absence: "_Absence") -> Iterator[Json]:
         headers = {"Last-Event-ID": str(after)} if after else {}
         timeout = httpx2.Timeout(ANSWER_WITHIN_S, read=SILENT_AT_MOST_S)
-        try:
-            with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
-                if answer.status_code == httpx2.codes.NO_CONTENT:
-                    raise _NothingMore
-                if not answer.headers.get("content-type", "").startswith(EVENTS):
-                    answer.read()
-                    raise self._refused(answer)
-                absence.over()
-                for line in answer.iter_lines():
-                    if line.startswith("data:"):
-                        yield json.loads(line.removeprefix("data:"))
-        except httpx2.RequestError as error:
-            self._unreachable(error)
+        with self._sent("GET", path, headers=headers, timeout=timeout) as answer:
+            if answer.status_code == httpx2.codes.NO_CONTENT:
+                raise _NothingMore
+            if not answer.headers.get("content-type", "").startswith(EVENTS):
+                raise self._refused(answer, _content(answer, LARGEST_JSON))
+            absence.over()
+            held = Bounded(LARGEST_JSON)
+            for piece in answer.iter_raw():
+                held.add(piece)
+                for line in held.lines():
+                    if line.startswith(b"data:"):
+                        yield self._object(answer, line.removeprefix(b"data:"))
 
-    def _asked(self, method: str, path: str, **more: Any) -> Json:
-        return self._object(self._answered(method, path, **more))
-
-    def _answered(self, method: str, path: str, **more: Any) -> httpx2.Response:
-        try:
-            answer = self._http.request(method, path, **more)
-        except httpx2.RequestError as error:
-            self._unreachable(error)
+    def _answered(
+        self, method: str, path: str, *, most: int = LARGEST_JSON, **more: Any
+    ) -> tuple[httpx2.Response, bytes]:
+        with self._sent(method, path, **more) as answer:
+            content = _content(answer, most)
         if not answer.is_success:
-            raise self._refused(answer)
-        return answer
+            raise self._refused(answer, content)
+        return answer, content
 
-    def _object(self, answer: httpx2.Response) -> Json:
+    @contextmanager
+    def _sent(self, method: str, path: str, **more: Any) -> Iterator[httpx2.Response]:
+        """The answer, whose body is still to come; nothing is decompressed."""
         try:
-            found = answer.json()
-        except ValueError:
-            found = None
+            with self._http.stream(method, path, **more) as answer:
+                if answer.headers.get("content-encoding", PLAIN) != PLAIN:
+                    raise self._no_agent(answer)
+                yield answer
+        except httpx2.RequestError as error:
+            self._unreachable(error)
+        except TooLong as error:
+            message = f"what answers at {self._at} sends {error} at once, which no agent does"
+            raise NotDone(message, Exit.FAILED) from error
+
+    def _object(self, answer: httpx2.Response, content: bytes) -> Json:
+        found = json_of(content)
         if not isinstance(found, dict):
-            message = f"what answers at {self._at} ({answer.status_code}), is no agent: name the agent's API with --url"
-            raise NotDone(message, Exit.UNREACHABLE)
+            raise self._no_agent(answer)
         return found
 
-    def _refused(self, answer: httpx2.Response) -> NotDone:
-        error = self._object(answer).get("error")
+    def _no_agent(self, answer: httpx2.Response) -> NotDone:
+        message = f"what answers at {self._at} ({answer.status_code}), is no agent: name the agent's API with --url"
+        return NotDone(message, Exit.UNREACHABLE)
+
+    def _refused(self, answer: httpx2.Response, content: bytes) -> NotDone:
+        error = self._object(answer, content).get("error")
         facts = {k: v for k, v in error.items() if isinstance(v, str)} if isinstance(error, dict) else {}
         message = facts.get("message", f"the agent answered {answer.status_code}")
         if answer.status_code in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
@@ -203,6 +215,13 @@ def run_path(run_id: str, *parts: str) -> str:
     if ".." in "/".join(parts).split("/"):
         raise NotDone(f"{parts[-1]} is no file of a run: name one that `agentic cat RUN` lists", Exit.NOT_FOUND)
     return "/".join(("/v1/runs", quote(run_id, safe=""), *map(quote, parts)))
+
+
+def _content(answer: httpx2.Response, most: int) -> bytes:
+    held = Bounded(most)
+    for piece in answer.iter_raw():
+        held.add(piece)
+    return bytes(held)
 
 
 def _address(url: str) -> httpx2.URL:

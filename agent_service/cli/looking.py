@@ -27,7 +27,8 @@ from agent_service.cli.options import (
 )
 from agent_service.cli.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
 
-PAGE = 500
+PAGE = 15
+"""Entries, which have up to a mebibyte each."""
 LOOKS, LOOK_AGAIN_S = 8, 0.25
 
 commands = typer.Typer()

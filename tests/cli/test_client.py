@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent_service.cli.client import AgentClient
+from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
 
 EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}
@@ -92,6 +93,32 @@ def test_a_server_that_is_no_agent_is_told_apart(command: tuple[str, ...], body:
         called = agentic_here(*command, "--json", "--url", server.url)
     assert called.code == 69
     assert "is no agent" in called.error["message"]
+
+
+TOO_LONG, TOO_DEEP = "x" * (LARGEST_JSON + 1), '{"a":' + "[" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says"),
+    [
+        ((200, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
+        ((404, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
+        ((200, JSON, TOO_DEEP, False), 69, "is no agent"),
+    ],
+    ids=["long", "long refusal", "deep"],
+)
+def test_of_a_hostile_server_no_more_is_read_than_an_agent_sends(
+    answer: tuple[int, dict[str, str], str, bool], code: int, says: str
+) -> None:
+    with serving(answer) as server:
+        called = agentic_here("show", "--json", "--url", server.url, "run_1")
+    assert (called.code, says in called.error["message"]) == (code, True)
+
+
+def test_a_line_of_events_without_an_end_ends_the_command() -> None:
+    with serving((200, EVENTS, f"data: {TOO_LONG}", False)) as server:
+        called = agentic_here("tail", "--json", "--url", server.url, "run_1")
+    assert (called.code, "sends more than 16 MiB" in called.err) == (1, True)
 
 
 def test_a_wake_whose_answer_is_lost_can_be_asked_again_safely() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from agentic_client import AgenticError, AsyncClient, Client, Gone, Invalid, NotAllowed, NotNow, Unreachable
+from agentic_client import AgenticError, AsyncClient, Broken, Client, Gone, Invalid, NotAllowed, NotNow, Unreachable
 from agentic_client.errors import refused
+from tests.cli.test_client import EVENTS, JSON, TOO_DEEP, TOO_LONG, serving
 from tests.kit.bus import server_with
 
 RUN = "run_01M83VND07GNVAYQFY3XQ51T1D"
@@ -46,6 +47,25 @@ async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unu
 def test_no_file_of_a_run_leads_to_another_call(url: str, run: str, path: str, unused_port: int) -> None:
     with Client(url.format(unused_port), patience_s=0) as client, pytest.raises(Invalid, match=r"no (path|id) of a"):
         client.read(run, path)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "says"),
+    [
+        (JSON, TOO_LONG, "sends more than 16 MiB at once"),
+        (EVENTS, f"data: {TOO_LONG}", "sends more than 16 MiB at once"),
+        (JSON, TOO_DEEP, "is no agent"),
+        (EVENTS, f"data: {TOO_DEEP}\n\n", "is no agent"),
+    ],
+    ids=["long", "long line", "deep", "deep line"],
+)
+def test_of_a_hostile_server_no_more_is_read_than_an_agent_sends(headers: dict[str, str], body: str, says: str) -> None:
+    with (
+        serving((200, headers, body, False)) as server,
+        Client(server.url) as client,
+        pytest.raises(Broken, match=says),
+    ):
+        list(client.events(RUN)) if headers is EVENTS else client.show(RUN)
 
 
 def test_an_address_of_another_kind_is_refused_at_once() -> None:

@@ -128,6 +128,7 @@ def build(
         oversight=oversight,
         own=own,
         proven=rules.require_capability,
+        declared=rules.declared,
     )
     policy, incoming = settings.policy(), metrics.incoming
     room = Room(store.counts, max_queued=settings.http.max_queued)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError, field_validator
 
 from agent_service.caller_settings import ControlKeySettings, HttpSettings, QuotaSettings
 from agent_service.callers import BUS, UNBOUNDED, Quota, of_token
@@ -29,6 +29,7 @@ from groundwork.telemetry.settings import TelemetrySettings
 from schemas import agent_tool
 from schemas.catalog import Approve, ToolOffer
 from schemas.fields import ToolName
+from schemas.flaws import flaws_of
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
@@ -161,6 +162,18 @@ class ToolsSettings(_Section):
     require_capability: bool = False
     """Whether nothing is asked of an executor that does not bring back, in each result, what its request was proved
     with."""
+    declared: tuple[dict[str, JsonValue], ...] = ()
+    """Tools of executors that answer no catalog, each as such an answer would have it."""
+
+    @field_validator("declared")
+    @classmethod
+    def _can_be_offered(cls, declared: tuple[dict[str, JsonValue], ...]) -> tuple[dict[str, JsonValue], ...]:
+        for tool in declared:
+            try:
+                ToolOffer.model_validate(tool, extra="forbid")
+            except ValidationError as error:
+                raise ValueError(f"{tool.get('name', 'a tool without a name')}: {flaws_of(error)}") from None
+        return declared
 
 
 class LogSettings(_Section):

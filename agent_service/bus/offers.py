@@ -57,9 +57,13 @@ def read_answer(body: bytes, schema_flaw: SchemaCheck) -> Told:
         answer = _Answer.model_validate_json(body)
     except ValidationError as error:
         raise NoCatalog(f"an answer is no catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}") from None
-    executor = answer.executor or UNNAMED
+    return told_by(answer.executor or UNNAMED, answer.tools, schema_flaw)
+
+
+def told_by(executor: str, tools: Iterable[JsonValue], schema_flaw: SchemaCheck) -> Told:
+    """Each tool as an offer of the executor, or what is wrong with it."""
     offers, flaws = [], []
-    for tool in answer.tools:
+    for tool in tools:
         try:
             offers.append(_offer(tool, executor, schema_flaw))
         except ValueError as flaw:

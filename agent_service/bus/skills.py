@@ -7,11 +7,12 @@ soon as its answer comes, because the inbox stays open. Fills Skills.
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 
 from nats.aio.msg import Msg
+from pydantic import JsonValue
 
 from agent_service.bus import offers
 from agent_service.bus.offers import NoCatalog, SchemaCheck, Told
@@ -19,7 +20,7 @@ from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
-from schemas.catalog import Catalog, ToolOffer
+from schemas.catalog import UNNAMED, Catalog, ToolOffer
 
 FRESH_S = 5.0
 ANSWER_WITHIN_S = 2.0
@@ -29,7 +30,10 @@ KNOWN_WITHIN_S = 0.25
 """How long it waits while one that is known has not answered, or none is known yet."""
 BEGUN_WITHIN_S, LOOK_S = 10.0, 0.5
 """How long after the start an executor is waited for that is started with the agent, and how often it is looked for."""
-NOBODY = "no executor tells its tools: is ductile-gateway running?"
+NOBODY = (
+    "no executor tells its tools: is ductile-gateway running? Tools of an executor that answers no catalog have to be "
+    "declared in agent.tools.declared (docs/BUS.md, Executors)"
+)
 UNPROVEN = (
     "is left out: its results would not bring back what each request is proved with (agent.tools.require_capability)"
 )
@@ -53,10 +57,11 @@ class NatsSkills:
         fresh_s: float = FRESH_S,
         own: tuple[ToolOffer, ...] = (),
         proven: bool = False,
+        declared: Iterable[JsonValue] = (),
     ) -> None:
         """`own`: what the agent itself offers. An offer of the same name by another is left out; where it offers none,
         runs start no runs, and nothing of anybody else is taken that would wake an agent. `proven`: nothing is taken
-        of who does not bring capabilities back."""
+        of who does not bring capabilities back. `declared`: the offers of executors that tell none."""
         self._link = link
         self._allow = allow
         self._schema_flaw = schema_flaw
@@ -64,6 +69,7 @@ class NatsSkills:
         self._fresh_s = fresh_s
         self._proven = proven
         self._own = {offer.name: offer for offer in own}
+        self._declared = self._usable(offers.told_by(UNNAMED, declared, schema_flaw))
         self._told: dict[str, Told] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._answered_in: dict[str, int] = {}
@@ -90,8 +96,8 @@ class NatsSkills:
 
     def present(self) -> frozenset[str]:
         answered = (name for name, answered_in in self._answered_in.items() if answered_in >= self._gathered)
-        own = (offer.executor for offer in self._own.values() if offer.executor)
-        return frozenset((*answered, *own))
+        others = (*self._own.values(), *self._declared.offers)
+        return frozenset((*answered, *(offer.executor for offer in others if offer.executor)))
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -114,7 +120,8 @@ class NatsSkills:
 
     def _offered(self) -> frozenset[str]:
         """The names of all that is offered, also of what is not allowed."""
-        return frozenset().union(self._own, *self._named.values())
+        declared = (offer.name for offer in self._declared.offers)
+        return frozenset().union(self._own, declared, *self._named.values())
 
     def _stale(self) -> bool:
         return time.monotonic() - self._asked_at > self._fresh_s
@@ -132,7 +139,7 @@ class NatsSkills:
             await self._hear_others(known)
         self._gathered = self._round
         self._merge()
-        if self._told:
+        if self._told or self._declared.offers:
             self._asked_at = time.monotonic()
 
     async def _hear_others(self, known: set[str]) -> None:
@@ -162,13 +169,16 @@ class NatsSkills:
         except NoCatalog as flaw:
             self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
         else:
-            allowed = tuple(filter(self._allows, told.offers))
-            open_to_all = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
-            flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in open_to_all))
-            usable = Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws)
-            self._remember(usable, frozenset(offer.name for offer in told.offers))
+            self._remember(self._usable(told), frozenset(offer.name for offer in told.offers))
         if self._gathered == self._round:
             self._merge()
+
+    def _usable(self, told: Told) -> Told:
+        """What is allowed, and proven where it has to be."""
+        allowed = tuple(filter(self._allows, told.offers))
+        open_to_all = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
+        flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in open_to_all))
+        return Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws)
 
     def _remember(self, told: Told, named: frozenset[str]) -> None:
         """`named`: also what is not allowed."""
@@ -179,8 +189,9 @@ class NatsSkills:
         self._answered_in[name] = self._round
 
     def _merge(self) -> None:
-        merged = offers.merge(self._told.values(), self._offers, self.present())
-        flaws = (flaw for told in self._told.values() for flaw in told.flaws)
+        every = (self._declared, *self._told.values())
+        merged = offers.merge(every, self._offers, self.present())
+        flaws = (flaw for told in every for flaw in told.flaws)
         hidden = (f"{name}: the agent offers its own tool of this name" for name in merged.offers if name in self._own)
         problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *hidden, *self._unreadable)))
         for problem in problems:
@@ -192,7 +203,10 @@ class NatsSkills:
         self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so."""
+        """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so. Before
+        any executor has told its tools nothing is known."""
+        if not self._told:
+            return
         unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight, self._offered()))
         if unknown - self._unknown:
             log.warning("the settings name what nobody offers", extra={"why": "; ".join(sorted(unknown))})

@@ -145,7 +145,8 @@ class Bench:
             return False
 
     async def _serve_catalog(self, message: Msg) -> None:
-        await message.respond(json.dumps({"revision": "1", "tools": [*self.offers]}).encode())
+        if self.offers:  # else it knows of no catalog
+            await message.respond(json.dumps({"revision": "1", "tools": [*self.offers]}).encode())
 
     async def _take(self, message: Msg) -> None:
         request = json.loads(message.data)["payload"]

@@ -70,6 +70,32 @@ async def test_a_name_in_agent_tools_that_nobody_offers_is_told_once(
     ]
 
 
+async def test_before_anybody_has_told_its_tools_no_name_of_the_settings_is_called_unknown(
+    link: NatsLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    ruled = Oversight(approve={"walk": "always", "swim": "always"})
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, oversight=ruled, fresh_s=0.0)
+    with pytest.raises(TryAgain):
+        await skills.catalog()
+    assert (skills.complaints, caplog.records) == ((), [])
+    await Executor(catalog_of("hands", "walk")).begin(link)
+    await names(skills)
+    assert skills.complaints == ("agent.approve or agent.untrusted names swim, which nobody offers",)
+
+
+async def test_a_tool_that_the_settings_declare_is_offered_beside_those_of_executors_and_checked_as_theirs(
+    link: NatsLink,
+) -> None:
+    walk, flawed = json.loads(catalog_of(None, "walk", "talk"))["tools"]
+    flawed["commands"][0]["input_schema"] = {"type": "nonsense"}
+    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, declared=(walk, flawed), fresh_s=0.0)
+    assert await names(skills) == ["walk"]
+    assert skills.present() == {"unnamed"}
+    assert "unnamed offers 'talk', which is left out: the input_schema of command do" in skills.problems[0]
+    await Executor(catalog_of("hands", "swim")).begin(link)
+    assert await names(skills) == ["swim", "walk"]
+
+
 @pytest.mark.parametrize(
     ("allow", "why"),
     [
@@ -132,7 +158,7 @@ async def test_an_illegal_name_stops_nothing_but_its_own_offer_and_is_told(link:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (None, "no executor tells its tools: is ductile-gateway running"),
+        (None, "is ductile-gateway running.* have to be declared in agent.tools.declared"),
         (catalog_of("shop", "Not A Name"), "shop offers 'Not A Name', which is left out: name"),
         (b"hello", "an answer is no catalog of tools"),
     ],

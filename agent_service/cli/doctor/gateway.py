@@ -65,15 +65,22 @@ def _number_silent(told: Sequence[GatewayStatus]) -> int:
 
 async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> AsyncIterator[Finding]:
     """`silent`: what to do about a gateway that tells no tools."""
-    proven = settings.tool_rules.require_capability
-    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=settings.own_tools(), proven=proven)
+    rules = settings.tool_rules
+    skills = NatsSkills(
+        link,
+        allow=None,
+        schema_flaw=schema_flaw,
+        own=settings.own_tools(),
+        proven=rules.require_capability,
+        declared=rules.declared,
+    )
     try:
         catalog = await skills.catalog()
     except TryAgain as nothing:
         yield wrong("tools", str(nothing), remedy=CORRECT if skills.problems else silent)
         return
     own = {tool.name for tool in settings.own_tools()}
-    allowed = settings.tool_rules.only
+    allowed = rules.only
     offered = [tool for tool in catalog.tools if allowed is None or tool.name in {*allowed, *own}]
     unknown = unknown_names(catalog.tools, allowed, settings.oversight())
     if near := misspelt(allowed, {tool.name for tool in catalog.tools}):

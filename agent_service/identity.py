@@ -1,22 +1,43 @@
 """Who and when: the computer's clock, ids of new runs, and the W3C trace that follows from the id of each."""
 
 import hashlib
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from ulid import ULID
 
 from groundwork.telemetry.span import span_id
 
+BEHIND = 0.5
+"""The pace of time while the computer's clock is behind what was told."""
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
 
 class SystemClock:
-    """Fills the port Clock."""
+    """Fills the port Clock.
+
+    Never goes back: where the computer's clock is set back, time goes on at half its pace until that has caught up. So
+    what is due in a minute comes within two, however far the clock was set back.
+    """
+
+    def __init__(self, wall: Callable[[], datetime] = _wall, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._told, self._told_at = wall(), monotonic()
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        at = self._monotonic()
+        least = self._told + timedelta(seconds=(at - self._told_at) * BEHIND)
+        self._told, self._told_at = max(self._wall(), least), at
+        return self._told
 
     def new_run_id(self) -> str:
-        return f"run_{ULID()}"
+        return f"run_{ULID.from_datetime(self.now())}"
 
 
 @lru_cache(maxsize=4096)

@@ -210,9 +210,8 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     from agent_service.api.switch import Switch
 
     desk, switch = agent.desk(), Switch(agent.halting)
-    by_signature = bool(agent.settings.control_keys)
     fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else at_once
-    service = await serve_on_bus(agent.ground.link, desk, agent.signing, switch, by_signature=by_signature, fresh=fresh)
+    service = await serve_on_bus(agent.ground.link, desk, agent.signing, switch, fresh=fresh)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
     from agent_service.api.micro_reading import serve_reading

@@ -20,7 +20,6 @@ from agent_service.bus.missed import Missed
 from agent_service.bus.skills import NatsSkills
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
-from agent_service.control import Control
 from agent_service.draining import Draining
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
@@ -138,7 +137,6 @@ def build(
         skills,
         ChildResults(store, proven),
         capabilities,
-        Control(settings.control()),
         clock,
         policy=policy,
         fused=settings.phases == "fused",

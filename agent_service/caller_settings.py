@@ -1,4 +1,4 @@
-"""Settings of who may ask the agent: over HTTP by token, within quotas, and over the bus by signature."""
+"""Settings of who may ask the agent over HTTP: by token, within quotas."""
 
 import hashlib
 from typing import Annotated, Literal
@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from agent_service.callers import Quota
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
-from schemas.signing import PublicKey
 
 SHORTEST_TOKEN = 16
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
@@ -88,11 +87,3 @@ class HttpSettings(_Section):
 
     def quota_of(self, token: TokenSettings) -> QuotaSettings:
         return token.quota or (QuotaSettings() if "control" in token.scopes else self.quota)
-
-
-class ControlKeySettings(_Section):
-    """Whoever signs with it may cancel runs and speak to them over the bus."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-    public: PublicKey
-    """As `agentic keys pair` prints it."""

@@ -24,7 +24,6 @@ from agent_service.brake import Brake
 from agent_service.callers import BUS
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
-from agent_service.control import Control
 from agent_service.core.brief import Limits, Parent
 from agent_service.core.children import WAKE_PREFIX
 from agent_service.core.effects import Transition
@@ -72,7 +71,6 @@ class Intake:
         skills: Skills,
         children: ChildResults,
         capabilities: Capabilities,
-        control: Control,
         clock: Clock,
         *,
         policy: LimitPolicy,
@@ -92,7 +90,6 @@ class Intake:
         self._skills = skills
         self._children = children
         self._capabilities = capabilities
-        self._control = control
         self._clock = clock
         self._policy = policy
         self._fused = fused
@@ -120,10 +117,10 @@ class Intake:
             case AgenticStart() as start:
                 return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
             case Cancel() as cancel:
-                by = _sender(arrival, self._control.signer(arrival))
+                by = _sender(arrival)
                 await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=by)))
             case Signal() as signal:
-                by = _sender(arrival, self._control.signer(arrival))
+                by = _sender(arrival)
                 await self._on_signal(signal, by=by, said_at=arrival.at)
         return str(envelope.payload.run_id)
 
@@ -318,9 +315,9 @@ def _is_named(result: ToolResult, dedupe_key: str) -> bool:
     return result.round is not None or keys.answers(dedupe_key, result.run_id, result.step) is not None
 
 
-def _sender(arrival: Arrival, signer: str = "") -> str:
-    """What is known of who sent a message: that the bus let it pass, and whose key it is signed with."""
-    return audit.by(BUS, signer, repeated_by=arrival.headers.get(RETRIED_BY))
+def _sender(arrival: Arrival) -> str:
+    """What is known of who sent a message: that the bus let it pass."""
+    return audit.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
 
 
 def _known(run_id: str, heard: Transition) -> Transition:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError, field_validator
 
-from agent_service.caller_settings import ControlKeySettings, HttpSettings, QuotaSettings
+from agent_service.caller_settings import HttpSettings, QuotaSettings
 from agent_service.callers import BUS, UNBOUNDED, Quota, of_token
 from agent_service.core.brief import Continuations, Limits
 from agent_service.core.limits import LimitPolicy
@@ -197,8 +197,6 @@ class AgentSettings(_Section):
     keys_file: Path | None = None
     """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of
     the store, never in it: `<store>.keys`. Agents that share a store need the same: `.agentic/agent.keys`."""
-    control_keys: tuple[ControlKeySettings, ...] = ()
-    """Where any are named, cancels and signals on the bus have to be signed with one of them."""
     workspaces: Path = Path(".agentic/workspaces")
     """Where the paper trail of each run is written. Agents that share a store have a folder of `cache` for it."""
     keep_pages: Annotated[int, Field(ge=1)] = 25
@@ -254,10 +252,6 @@ class AgentSettings(_Section):
         """What a run is granted, as the core takes it."""
         granted = self.limits.policy()
         return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
-
-    def control(self) -> dict[str, str]:
-        """The public keys of those who may control runs over the bus, by name."""
-        return {key.name: key.public for key in self.control_keys}
 
     def quota_of(self, caller: str) -> Quota:
         """Of a caller by its name: `token NAME`, or `bus` and what NATS tells."""

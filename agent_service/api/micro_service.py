@@ -8,7 +8,7 @@ time, so a request has to be answered soon.
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from nats.micro.request import Handler, Request, ServiceError
@@ -44,10 +44,6 @@ from schemas.headers import TRACEPARENT
 from schemas.signing import AgentKeys, KeysWanted
 
 log = logging.getLogger(__name__)
-
-
-CONTROL = frozenset({"cancel", "approve", "answer", "signal", "stop-all", "go-on"})
-"""Who asks these changes what runs do."""
 
 
 class StatusCall(BaseModel):
@@ -103,15 +99,15 @@ class Endpoint:
 
 
 async def serve_on_bus(
-    link: NatsLink, desk: Desk, signing: Signing, switch: Switch, *, by_signature: bool = False, fresh: Fresh = at_once
+    link: NatsLink, desk: Desk, signing: Signing, switch: Switch, *, fresh: Fresh = at_once
 ) -> Service:
-    """Answer on the bus until the returned service is stopped, or the link closed. `by_signature`: runs are controlled
-    over the bus by signed messages alone, which a request is not. `fresh` is waited for before runs are shown."""
+    """Answer on the bus until the returned service is stopped, or the link closed. `fresh` is waited for before runs
+    are shown."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
     endpoints = (*_endpoints(desk, fresh), _keys(signing), *_switches(switch))
     for endpoint in endpoints:
-        await add(service, _closed(endpoint) if by_signature and endpoint.name in CONTROL else endpoint)
+        await add(service, endpoint)
     return service
 
 
@@ -164,13 +160,6 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
         Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=answering(answer)),
         Endpoint(name="signal", asked=SignalCall, answered=SignalAnswer, handler=answering(signal)),
     )
-
-
-def _closed(endpoint: Endpoint) -> Endpoint:
-    async def refuse(_: Request) -> BaseModel:
-        raise Refusal(403, "not_signed", "sign an agentic.cancel or agentic.signal (agent.control_keys), or use HTTP")
-
-    return replace(endpoint, handler=answering(refuse))
 
 
 def _keys(signing: Signing) -> Endpoint:

@@ -1,8 +1,5 @@
 """What the commands on keys do with the file of keys."""
 
-import base64
-import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +7,6 @@ from typing import Any
 from agent_service.cli import configuration
 from agent_service.settings import load
 from agent_service.signing import Signing
-from groundwork.service.ed25519 import public_of
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import Key, KeyRing, read, write
 from schemas.signing import AgentKey
@@ -58,17 +54,6 @@ def retired(config: Path | None, key_id: str) -> Listed:
         raise Misconfigured(f"{key_id} is the newest key, with which all is made: run `agentic keys rotate` first")
     write(path, tuple(key for key in keys if key.id != key_id))
     return listed(config, f"{key_id} is given up")
-
-
-def paired(file: Path) -> dict[str, str]:
-    """Raises Misconfigured where the file cannot be made."""
-    seed = secrets.token_bytes(32)
-    try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(base64.urlsafe_b64encode(seed).rstrip(b"=").decode() + "\n")
-    except OSError as error:
-        raise Misconfigured(f"{file} cannot be made: {error.strerror}") from error
-    return {"seed_file": str(file), "public": public_of(seed)}
 
 
 def _held(path: Path) -> tuple[Key, ...]:

@@ -1,6 +1,5 @@
 """The commands on the agent's keys: `agentic keys`. A running agent takes a change up within a second."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,18 +38,6 @@ def rotate(config: ConfigNearby = None, as_json: AsJson = False) -> None:
 
     made = key_file.rotated(config)
     output.tell(made.for_programs(), str(made), as_json=as_json)
-
-
-@commands.command(epilog=examples("agentic keys pair home-assistant.seed"))
-def pair(
-    file: Annotated[Path, typer.Argument(help="Where the secret half is written; there must be no such file.")],
-    as_json: AsJson = False,
-) -> None:
-    """Make a key for somebody who controls runs over the bus, and print its public half for `agent.control_keys`."""
-    from agent_service.cli import key_file
-
-    made = key_file.paired(file)
-    output.tell(made, f"public: {made['public']}", as_json=as_json)
 
 
 @commands.command(epilog=examples("agentic keys retire k1f2e3d4"))

@@ -22,10 +22,8 @@ from ductile_gateway.ports import Artifacts, Bus, CannotKeep
 from groundwork.service import strict_json
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.span import context_of
-from schemas import headers, subjects
+from schemas import headers
 
-Sign = Callable[[str, bytes], str]
-"""The signature of a message, of its subject and body."""
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 
 log = logging.getLogger(__name__)
@@ -78,10 +76,7 @@ class Intake:
         deliveries: Deliveries,
         within_s: float,
         max_in_hand: int,
-        sign: Sign | None = None,
     ) -> None:
-        """`sign`: for cancels and signals."""
-        self._sign = sign
         self._bus = bus
         self._artifacts = artifacts
         self._deliveries = deliveries
@@ -115,15 +110,9 @@ class Intake:
             known = await self._deliveries.find(*delivery)
             if known is None:
                 await self._keep(event)
-                await self._bus.publish(event.subject, event.body, key=event.key, headers=self._headers(event, origin))
+                await self._bus.publish(event.subject, event.body, key=event.key, headers=_headers(event, origin))
                 await self._deliveries.record(*delivery, event_key=event.key, at=origin.at)
             return known
-
-    def _headers(self, event: Outgoing, origin: Origin) -> dict[str, str]:
-        described = _headers(event, origin)
-        if self._sign and event.subject in (subjects.CANCEL, subjects.SIGNAL):
-            described[headers.SIGNATURE] = self._sign(event.subject, event.body)
-        return described
 
     async def _keep(self, event: Outgoing) -> None:
         for one in event.artifacts:

@@ -35,8 +35,7 @@ async def serve_ingress(
         return
     async with listening(settings.host, settings.port, who="gateway") as listener, asyncio.TaskGroup() as group:
         within_s, most = settings.answer_within_s, settings.max_in_hand
-        sign = settings.control_key.sign if settings.control_key else None
-        intake = Intake(bus, artifacts, deliveries=deliveries, within_s=within_s, max_in_hand=most, sign=sign)
+        intake = Intake(bus, artifacts, deliveries=deliveries, within_s=within_s, max_in_hand=most)
         app = create_app(settings, intake, find_offer=find_offer, clock=clock, connected=connected, told=told)
         group.create_task(serve_http(app, listener))
         log.info("events from outside are taken", extra={"http": address(listener)})

@@ -7,11 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ductile_gateway.signatures import standard_key
-from groundwork.service.ed25519 import seed_in, signature
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
 from schemas.fields import Instant
-from schemas.signing import header, signed
 
 PeerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$", max_length=48)]
 WebhookName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
@@ -198,19 +196,6 @@ class WebhookSettings(_Section):
         return standard_key(text) if self.scheme == "standard" else text.encode()
 
 
-class ControlKeySettings(_Section):
-    """With what cancels and signals are signed that come of webhooks, for an agent that takes no others."""
-
-    name: WebhookName
-    """As `agent.control_keys` names it."""
-    seed: SigningSecret
-    """The secret half, as `agentic keys pair` writes it."""
-
-    def sign(self, subject: str, body: bytes) -> str:
-        """The value of the header. Raises ValueError for a seed that is none."""
-        return header(self.name, signature(seed_in(self.seed.get_secret_value().strip()), signed(subject, body)))
-
-
 class IngressSettings(_Section):
     """Where events are taken from outside. Without peers and webhooks nothing listens."""
 
@@ -224,8 +209,6 @@ class IngressSettings(_Section):
     """Ductiles that relay events here, by their `service.name`."""
     webhooks: dict[WebhookName, WebhookSettings] = Field(default_factory=dict)
     """Webhooks, by name."""
-    control_key: ControlKeySettings | None = None
-    """For an agent that has `agent.control_keys`."""
     require_key_id: bool = True
     """Whether a peer has to say which of its keys it signs with."""
     allowed_skew_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
@@ -252,5 +235,4 @@ class IngressSettings(_Section):
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""
         known = [peer.keys for peer in self.peers.values()] + [hook.keys for hook in self.webhooks.values()]
-        seeds = (self.control_key.seed.get_secret_value(),) if self.control_key else ()
-        return (*seeds, *(key.secret.get_secret_value() for keys in known for key in keys))
+        return tuple(key.secret.get_secret_value() for keys in known for key in keys)

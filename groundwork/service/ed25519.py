@@ -16,13 +16,6 @@ PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
 
 
-def seed_in(text: str) -> bytes:
-    """The seed of 32 bytes that a text of 43 characters holds. Raises ValueError, quoting nothing of it."""
-    if not PUBLIC.fullmatch(text):
-        raise ValueError("a key of 32 bytes in base64url has 43 characters: make one with `agentic keys pair`")
-    return _bytes(text)
-
-
 def public_of(seed: bytes) -> str:
     """The public key to a seed of 32 bytes."""
     return _text(_signing_key(seed).verify_key.encode())

@@ -18,7 +18,6 @@ from agent_service.bus.topology import topology
 from agent_service.child_results import ChildResults
 from agent_service.cli.dead_letters import who
 from agent_service.cli.exits import Exit
-from agent_service.control import Control
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import Status
@@ -69,7 +68,6 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
         Offer(),
         brought,
         world.capabilities,
-        Control({}),
         world.clock,
         policy=policy,
         fused=True,

@@ -1,13 +1,11 @@
 """`agentic keys`: the agent's keys are listed without their secrets, followed by newer ones, and given up."""
 
 import json
-import stat
 from pathlib import Path
 
 import pytest
 
 from agent_service.cli.exits import Exit
-from groundwork.service.ed25519 import public_of, seed_in
 from groundwork.service.key_ring import KeyRing, read
 from tests.cli.calling import Called, agentic_here
 
@@ -55,11 +53,3 @@ def test_before_the_first_start_there_are_none_and_none_are_made(config: Path, t
     refused = called(config, "list")
     assert (refused.code, "when it starts" in refused.err) == (Exit.MISCONFIGURED, True)
     assert not (tmp_path / "store.keys").exists()
-
-
-def test_a_pair_is_for_its_owner_alone_and_never_in_the_place_of_another(tmp_path: Path) -> None:
-    file = tmp_path / "shop.seed"
-    made = agentic_here("keys", "pair", file, "--json").document
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert made["public"] == public_of(seed_in(file.read_text().strip()))
-    assert agentic_here("keys", "pair", file).code == Exit.MISCONFIGURED

@@ -30,7 +30,6 @@ from agent_service.brake import Brake
 from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
-from agent_service.control import Control
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
@@ -301,7 +300,6 @@ async def open_house(
             _NoSkills(),
             brought,
             capabilities,
-            Control({}),
             clock,
             policy=policy,
             fused=True,

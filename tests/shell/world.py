@@ -16,7 +16,6 @@ from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
-from agent_service.control import Control
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
@@ -377,7 +376,6 @@ class World:
             self.offer,
             ChildResults(self.faulty, self.artifacts),
             self.capabilities,
-            Control({}),
             self.clock,
             policy=self._policy,
             fused=self._fused,

@@ -15,7 +15,6 @@ from agent_service.arrival import Arrival
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
-from agent_service.control import Control
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
@@ -160,7 +159,6 @@ class World:
             self.gateway,
             ChildResults(store, self.gateway.artifacts),
             Capabilities(KeyRing.fresh()),
-            Control({}),
             self._clock,
             policy=policy,
             fused=fused,

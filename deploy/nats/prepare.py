@@ -123,14 +123,16 @@ def _places(folder: Path, listen: str, store: Path) -> str:
 
 
 def _settings(folder: Path, login: Login, address: str) -> None:
-    """The section `nats:` for that login, as JSON, which is YAML too."""
+    """The section `nats:` for that login, as JSON, which is YAML too; of the gateway, that it writes nothing which the
+    agent did not sign, whatever a login may publish."""
     logging_in = {
         "urls": [f"tls://{address}"],
         "tls_ca": str(folder / "tls" / "ca.pem"),
         "nkey_seed_file": str(folder / "logins" / f"{login.name}.nk"),
         "inbox_prefix": inbox_of(login.name),
     }
-    section = json.dumps({"nats": logging_in}, indent=2, ensure_ascii=False)
+    signed = {"require_signed_writes": True} if login.role == "gateway" else {}
+    section = json.dumps({"nats": logging_in} | signed, indent=2, ensure_ascii=False)
     (folder / "logins" / f"{login.name}.yaml").write_text(f"{section}\n", encoding="utf-8")
 
 

@@ -33,8 +33,12 @@ class House:
     pid: int
 
     def section(self, login: str) -> dict[str, Any]:
+        """How that login gets in."""
+        return dict(self.settings(login)["nats"])
+
+    def settings(self, login: str) -> dict[str, Any]:
         """What of the configuration is that login's."""
-        return dict(json.loads((self.folder / "logins" / f"{login}.yaml").read_text())["nats"])
+        return dict(json.loads(self.config(login).read_text()))
 
     def config(self, login: str) -> Path:
         """Of `agentic setup`, and of other commands."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
@@ -40,6 +41,11 @@ def test_the_servers_own_files_hold_no_secret(folder: Path) -> None:
     seeds = [path.read_text() for path in folder.glob("logins/*.nk")]
     assert not any(seed in texts(folder) for seed in seeds)
     assert re.findall(r"\bS[A-Z]{1,2}[A-Z2-7]{50,}", texts(folder)) == []
+
+
+def test_the_gateway_is_set_to_write_nothing_that_the_agent_did_not_sign(folder: Path) -> None:
+    settings = (folder / "logins" / "gateway.yaml").read_text()
+    assert GatewaySettings.model_validate_json(settings).require_signed_writes
 
 
 @pytest.mark.attack(96)

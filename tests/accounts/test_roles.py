@@ -70,7 +70,7 @@ def configured(bus: House, folder: Path, script: dict[str, Any]) -> Path:
         "model": {"provider": "scripted", "script": str(written(script, folder))},
     }
     gateway = {
-        "nats": bus.section("gateway"),
+        **bus.settings("gateway"),
         "store": str(folder / "gateway"),
         "http": {"port": free_port()},
         "plugins": {"folders": [str(PLUGINS)]},

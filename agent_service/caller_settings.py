@@ -1,7 +1,7 @@
 """Settings of who may ask the agent over HTTP: by token, within quotas."""
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -12,7 +12,8 @@ from groundwork.service.secret import fault_of
 SHORTEST_TOKEN = 16
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
-Scope = Literal["wake", "read", "control"]
+Scope = Literal["wake", "read", "control", "operate"]
+"""`control` is of one run, `operate` of the whole agent: to stop, drain or prune it, and to see to dead letters."""
 
 
 class _Section(BaseModel):
@@ -37,7 +38,7 @@ class QuotaSettings(_Section):
 
 
 class WakersQuotaSettings(QuotaSettings):
-    """That of tokens which may not control, and have none of their own."""
+    """That of tokens which may not operate the agent, and have none of their own."""
 
     wakes_per_minute: Annotated[int, Field(ge=1)] | None = 300
     open_runs: Annotated[int, Field(ge=1)] | None = 1000
@@ -48,11 +49,11 @@ class TokenSettings(_Section):
     """A bearer token of the HTTP API: given itself (from a file or the environment), or by its SHA-256."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-    scopes: frozenset[Scope] = frozenset({"wake", "read", "control"})
+    scopes: frozenset[Scope] = frozenset(get_args(Scope))
     token: SecretStr | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     quota: QuotaSettings | None = None
-    """Without it: that of `http.quota`, for a token without the scope `control`; else none."""
+    """Without it: that of `http.quota`, for a token without the scope `operate`; else none."""
 
     def digest(self) -> str:
         """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
@@ -83,7 +84,7 @@ class HttpSettings(_Section):
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Runs that may wait to begin; further wakes are told to come back later."""
     quota: WakersQuotaSettings = WakersQuotaSettings()
-    """Of each token that may not control and has none of its own. Who may stop everything needs none."""
+    """Of each token that may not operate the agent and has none of its own. Who may stop everything needs none."""
 
     def quota_of(self, token: TokenSettings) -> QuotaSettings:
-        return token.quota or (QuotaSettings() if "control" in token.scopes else self.quota)
+        return token.quota or (QuotaSettings() if "operate" in token.scopes else self.quota)

@@ -216,12 +216,11 @@ def _looks_into_runs(inspection: Inspection, why: WhyCalls) -> tuple[Call, ...]:
 def _calls_for_people(inbox: InboxCalls, letters: DeadLetterCalls) -> tuple[Call, ...]:
     """What waits for somebody, and how it is seen to."""
     of: dict[str, Any] = {"tag": "people", "scope": "read"}
-    act: dict[str, Any] = {"method": "POST", "scope": "control", "takes": Nothing, "errors": (404, 409)}
-    act["before"] = (only(),)
-    of_letters = {**act, "tag": "dead letters"}
+    act: dict[str, Any] = {"method": "POST", "takes": Nothing, "errors": (404, 409), "before": (only(),)}
+    of_letters = {**act, "tag": "dead letters", "scope": "operate"}
     return (
         Call(path="/v1/inbox", endpoint=inbox.show_inbox, errors=(422,), **of),
-        Call(path=f"{RUN}/dismiss", endpoint=inbox.dismiss_run, tag="people", **act),
+        Call(path=f"{RUN}/dismiss", endpoint=inbox.dismiss_run, tag="people", scope="control", **act),
         Call(path=LETTERS, endpoint=letters.list_letters, errors=(422, 503), **{**of, "tag": "dead letters"}),
         Call(path=f"{LETTERS}/{{seq}}/retry", endpoint=letters.retry_letter, **of_letters),
         Call(path=f"{LETTERS}/{{seq}}/discard", endpoint=letters.discard_letter, **of_letters),
@@ -230,7 +229,7 @@ def _calls_for_people(inbox: InboxCalls, letters: DeadLetterCalls) -> tuple[Call
 
 def _calls_for_operators(operations: Operations) -> tuple[Call, ...]:
     of: dict[str, Any] = {"tag": "operation", "scope": "read"}
-    switch: dict[str, Any] = {"method": "POST", "tag": "operation", "scope": "control", "before": (only(),)}
+    switch: dict[str, Any] = {"method": "POST", "tag": "operation", "scope": "operate", "before": (only(),)}
     stopping, draining = operations.stopping, operations.draining
     return (
         Call(path="/v1/health", endpoint=operations.health.show_health, **of),

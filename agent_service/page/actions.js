@@ -28,8 +28,8 @@ const ACTIONS = {
   cancel: { label: "Cancel", scope: "control", danger: true, run: cancel },
   start_again: { label: "Start again", scope: "wake", run: startAgain },
   dismiss: { label: "Dismiss", scope: "control", run: dismiss },
-  retry: { label: "Send it again", scope: "control", run: (subject) => letter(subject, "retry") },
-  discard: { label: "Discard", scope: "control", danger: true, run: (subject) => letter(subject, "discard") },
+  retry: { label: "Send it again", scope: "operate", run: (subject) => letter(subject, "retry") },
+  discard: { label: "Discard", scope: "operate", danger: true, run: (subject) => letter(subject, "discard") },
 };
 
 /** Buttons for the actions of these names, `loud` if one of them is to be done; `done` is called after one that was. */

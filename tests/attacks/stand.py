@@ -28,7 +28,7 @@ from tests.kit.waiting import wait_until
 
 HERE = Path(__file__).parent
 TOKENS = {name: f"the-token-of-the-{name}-of-this-stand" for name in ("operator", "reader", "waker")}
-SCOPES = {"operator": ["wake", "read", "control"], "reader": ["read"], "waker": ["wake"]}
+SCOPES = {"operator": ["wake", "read", "control", "operate"], "reader": ["read"], "waker": ["wake"]}
 KEYS = {name: f"the-key-of-{name}-at-this-stand" for name in ("peer", "ductile", "github")}
 STANDARD_KEY = "whsec_dGhlIGtleSBvZiBzdGFuZGFyZCB3ZWJob29rcyBoZXJl"
 GOAL = {"to": "agentic.start", "goal": "echo {/what}"}

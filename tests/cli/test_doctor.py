@@ -265,7 +265,7 @@ def test_the_settings_in_force_show_no_secret(tmp_path: Path) -> None:
     file = configured(tmp_path, "nats://me:my-password@bus:4222", http={"port": 0, "tokens": [token]})
     whole, text = settings_in_force(file)
     assert whole["agent"]["nats"]["urls"] == ["nats://bus:4222"]
-    assert whole["agent"]["http"]["tokens"][0]["scopes"] == ["control", "read", "wake"]
+    assert whole["agent"]["http"]["tokens"][0]["scopes"] == ["control", "operate", "read", "wake"]
     for secret in ("0123456789abcdef0123", "my-password", hashlib.sha256(b"0123456789abcdef0123").hexdigest()):
         assert secret not in text + json.dumps(whole)
 

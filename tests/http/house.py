@@ -75,7 +75,8 @@ TOKENS: Mapping[str, frozenset[Scope]] = {
     "waker": frozenset({"wake"}),
     "reader": frozenset({"read"}),
     "controller": frozenset({"control"}),
-    "admin": frozenset({"wake", "read", "control"}),
+    "operator": frozenset({"operate"}),
+    "admin": frozenset({"wake", "read", "control", "operate"}),
 }
 
 

@@ -32,8 +32,8 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/runs/{run_id}/why"): "read",
     ("POST", "/v1/runs/{run_id}/dismiss"): "control",
     ("GET", "/v1/dead-letters"): "read",
-    ("POST", "/v1/dead-letters/{seq}/retry"): "control",
-    ("POST", "/v1/dead-letters/{seq}/discard"): "control",
+    ("POST", "/v1/dead-letters/{seq}/retry"): "operate",
+    ("POST", "/v1/dead-letters/{seq}/discard"): "operate",
     ("GET", "/v1/runs/{run_id}/steps/{step}"): "read",
     ("GET", "/v1/runs/{run_id}/calls/{call}"): "read",
     ("GET", "/v1/runs/{run_id}/workspace"): "read",
@@ -46,11 +46,11 @@ RULES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/metrics"): "read",
     ("GET", "/openapi.json"): "read",
     ("GET", "/docs"): "read",
-    ("POST", "/v1/stop-all"): "control",
-    ("POST", "/v1/go-on"): "control",
+    ("POST", "/v1/stop-all"): "operate",
+    ("POST", "/v1/go-on"): "operate",
     ("GET", "/v1/drain"): "read",
-    ("POST", "/v1/drain"): "control",
-    ("POST", "/v1/prune"): "control",
+    ("POST", "/v1/drain"): "operate",
+    ("POST", "/v1/prune"): "operate",
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
     ("GET", "/"): None,
@@ -389,11 +389,15 @@ async def test_a_caller_is_told_who_it_is_and_what_it_may_do(house: House) -> No
         async with house.client(who) as client:
             told[who] = (await client.get("/v1/whoami")).json()
     assert (told["reader"]["caller"], told["reader"]["scopes"]) == ("reader", ["read"])
-    assert (told["admin"]["caller"], told["admin"]["scopes"]) == ("admin", ["wake", "read", "control"])
+    assert (told["admin"]["caller"], told["admin"]["scopes"]) == ("admin", ["wake", "read", "control", "operate"])
     assert (told["admin"]["tokens"], told["admin"]["trace_url"]) == (True, "http://traces/{trace_id}")
 
 
 async def test_without_tokens_everybody_may_do_everything(tmp_path: Path) -> None:
     async with open_house(tmp_path, tokens=()) as house, house.client(None) as client:
         told = (await client.get("/v1/whoami")).json()
-    assert (told["caller"], told["scopes"], told["tokens"]) == ("everybody", ["wake", "read", "control"], False)
+    assert (told["caller"], told["scopes"], told["tokens"]) == (
+        "everybody",
+        ["wake", "read", "control", "operate"],
+        False,
+    )

@@ -27,11 +27,12 @@ from agent_service.errors import Damaged
 from schemas.events import ToolError
 
 DIGEST_DIGITS = 16
-RULES = 6
+RULES = 7
 """Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
 0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included;
 up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a continuation was an error; up to 5 a run
-was announced with all that was asked, and heard signals and late results without end."""
+was announced with all that was asked, and heard signals and late results without end; up to 6 the hash of an approval
+had 64 bits, idempotent writes and reads were never asked for."""
 RULES_OF_CONTINUATIONS, RULES_OF_BOUNDS = 5, 6
 GENESIS = "0" * 64
 

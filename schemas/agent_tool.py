@@ -75,6 +75,7 @@ def offer() -> ToolOffer:
         ),
         commands=(command,),
         timeout_s=_LONGEST_S,
+        output="trusted",  # each result says whether its run has read what strangers wrote
         executor=subjects.SERVICE_AGENT,
     )
 

@@ -189,7 +189,7 @@ class Signal(_FromOutside):
     message: Annotated[Text, Field(max_length=8192)] | None = None
     constraints: Constraints | None = None
     step: Count | None = None
-    arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    arguments_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     outcome: Outcome | None = None
     untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
     """The message is a stranger's: it informs the run, which heeds it no more than a result."""

@@ -26,7 +26,7 @@ MOST_ERRORS = 20
 """Fields that one refusal names."""
 
 Said = Annotated[Text, Field(max_length=8192)]
-ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+ArgumentsHash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 NEEDED_BY = {
     "message": ("message",),
     "answer": ("message",),

@@ -42,7 +42,7 @@ Look = Annotated[bool, typer.Option("--look", help="Nobody knows: the run may lo
 
 @commands.command(
     rich_help_panel=PANEL_RUNS,
-    epilog=examples("agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d476 RUN"),
+    epilog=examples("agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d4760b7e15c2f8a96d34 RUN"),
 )
 def approve(
     run: Run,

@@ -185,9 +185,9 @@ def name_of_call(action: Action) -> str:
 
 
 def digest(value: object) -> str:
-    """A short name of a JSON value, the same for equal values."""
+    """A name of 128 bits of a JSON value, the same for equal values."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:

@@ -28,8 +28,7 @@ def rule_of(command: ToolCommand) -> Approve:
     """When a person must allow `command`."""
     if command.approve is not None:
         return command.approve
-    stays = command.effect == "local" or (command.idempotent and command.effect is None)
-    return "never" if command.tier == "read" or stays else "untrusted"
+    return "never" if command.tier == "read" or command.effect == "local" else "untrusted"
 
 
 def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:

@@ -6,7 +6,7 @@ from tests.cli.calling import agentic_here
 from tests.cli.dev_stack import Dev
 from tests.kit.waiting import wait_until
 
-OTHER = "0" * 16
+OTHER = "0" * 32
 
 
 def asking(dev: Dev) -> str:

@@ -190,7 +190,7 @@ def test_arguments_that_are_to_be_approved_are_shown_in_full_and_pass_for_nothin
     arguments = {"to": "ann@example.org", "text": forged, "urgent": True, "cc": None, "room": "1", "a\nb": 1}
     asks = QUESTION | {"kind": "approval", "step": 2, "tool": "mail", "command": "send", "arguments": arguments}
     asks |= {"task": None, "round": None}
-    text = drawn(picture(4, status="paused", asks=asks | {"arguments_hash": "5f0c8e3a91b2d476"}))
+    text = drawn(picture(4, status="paused", asks=asks | {"arguments_hash": "5f0c8e3a91b2d4760b7e15c2f8a96d34"}))
     assert text.count("long") == 400
     for part in (
         "step 2: mail send",

@@ -82,7 +82,7 @@ async def test_a_run_that_asks_for_leave_is_allowed_and_what_it_made_is_read(url
         assert (run.asks.kind, run.asks.tool) == ("approval", "letter")
         assert run.asks.arguments_hash is not None
         with pytest.raises(Conflict):
-            await client.approve(run, arguments_hash="0" * 16)
+            await client.approve(run, arguments_hash="0" * 32)
         await client.approve(run, arguments_hash=run.asks.arguments_hash, by="ann")
         ended = await client.wait(run)
         assert ended.artifacts == ("artifacts/letter-01.txt",)

@@ -38,8 +38,9 @@ RUN_ID = "run_01JD7Z0000000000000000000A"
 
 
 def tool(name: str, *, route: str, tier: Literal["read", "write"] = "read", idempotent: bool = False) -> ToolOffer:
-    command = ToolCommand(name="handle", tier=tier, idempotent=idempotent)
-    return ToolOffer(name=name, route=route, commands=(command,), timeout_s=60.0)
+    """An idempotent one stays in the house, too."""
+    command = ToolCommand(name="handle", tier=tier, idempotent=idempotent, effect="local" if idempotent else None)
+    return ToolOffer(name=name, route=route, commands=(command,), timeout_s=60.0, output="trusted")
 
 
 FETCH = tool("fetch", route="jina-reader")
@@ -51,6 +52,7 @@ BROWSE = FETCH.model_copy(update={"name": "browse", "output": "untrusted"})
 LEDGER = ToolOffer(
     name="ledger",
     route="ledger",
+    output="trusted",
     commands=(ToolCommand(name="handle", tier="write"), ToolCommand(name="look", tier="read")),
 )
 """Can be looked into, to see whether a write was carried out."""

@@ -53,7 +53,7 @@ def rejects(**details: Any) -> Cue:
 def _rules(kind: Any, details: dict[str, Any]) -> Cue:
     def cue(script: Script) -> Event:
         waiting = script.state.waiting
-        name = waiting.subject_hash if isinstance(waiting, ForApproval) else "0" * 16
+        name = waiting.subject_hash if isinstance(waiting, ForApproval) else "0" * 32
         return made(signal(kind, **({"arguments_hash": name} | details)), script)
 
     return cue

@@ -52,7 +52,7 @@ ODD_WITH_PEOPLE: dict[str, list[Cue]] = {
         *[due] * 3,
         *[HELLO] * 2,
         *[signal("message", message="not that")] * 2,
-        approves(arguments_hash="0" * 16),
+        approves(arguments_hash="0" * 32),
         late(partial(made, approves()), hours=2),
         answer(),
         returns(step=9),

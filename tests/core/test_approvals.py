@@ -36,7 +36,7 @@ from tests.core.people_cues import a_run_for_answer, a_run_for_approval, a_run_w
 from tests.core.script import NOON, NOTHING, Outcome, Script, asks, asks_people, cancels, escalates, ignores, requests
 
 POST = name_of_call(plan("post").action)
-OTHER = "0123456789abcdef"
+OTHER = "0123456789abcdef0123456789abcdef"
 
 
 def a_run_with(*, strangers: bool, **command: Any) -> Script:
@@ -57,7 +57,7 @@ SENT, ASKED = requests("tool", step=2), asks_people("approval")
         ({"tier": "write"}, SENT, ASKED),
         ({"tier": "write", "effect": "external"}, SENT, ASKED),
         ({"tier": "write", "effect": "local"}, SENT, SENT),
-        ({"tier": "write", "idempotent": True}, SENT, SENT),
+        ({"tier": "write", "idempotent": True}, SENT, ASKED),
         ({"tier": "read"}, SENT, SENT),
         ({"tier": "read", "approve": "always"}, ASKED, ASKED),
         ({"tier": "write", "approve": "always", "effect": "local"}, ASKED, ASKED),
@@ -109,6 +109,7 @@ def test_what_is_asked_names_the_call_in_full_and_until_when() -> None:
     asked = run.sent(subjects.WAITING)
     assert (asked["step"], asked["tool"], asked["command"]) == (2, "post", "handle")
     assert (asked["arguments"], asked["arguments_hash"]) == ({"url": "https://example.org"}, POST)
+    assert len(POST) * 4 == 128, "bits"
     assert "step 1 (browse) brought what strangers wrote" in asked["reason"]
     assert asked["expires_at"] == "2026-11-21T13:00:00Z"
     assert (run.state.status, run.state.step, run.state.due_at) == (Status.PAUSED, 1, run.now.replace(hour=13))

@@ -104,7 +104,7 @@ def test_two_writes_with_the_same_arguments_are_approved_each() -> None:
 
 def test_an_approval_of_other_arguments_allows_nothing() -> None:
     run = a_write_after_strangers()
-    run >> signal("approve", arguments_hash="0123456789abcdef") << ignores("what waits for approval is")
+    run >> signal("approve", arguments_hash="0123456789abcdef0123456789abcdef") << ignores("what waits for approval is")
 
 
 def test_what_is_approved_twice_is_sent_once() -> None:
@@ -112,7 +112,7 @@ def test_what_is_approved_twice_is_sent_once() -> None:
     approval = made(approves(signal_id="yes"), run)
     run = run >> approval
     run >> approval << ignores("heard already")
-    run >> signal("approve", arguments_hash="0" * 16) << ignores("nothing waits for an approval")
+    run >> signal("approve", arguments_hash="0" * 32) << ignores("nothing waits for an approval")
 
 
 def test_an_approval_that_comes_twice_does_not_allow_the_same_of_another_task() -> None:

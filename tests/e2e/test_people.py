@@ -176,7 +176,7 @@ async def test_a_ruling_that_nothing_waits_for_is_a_dead_letter_that_says_why(tm
     async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST) as made:
         run_id = (await made.wake("w")).json()["run_id"]
         waiting = await asked(made)
-        await say(made, run_id, "wrong", kind="approve", arguments_hash="0" * 16)
+        await say(made, run_id, "wrong", kind="approve", arguments_hash="0" * 32)
         assert f"what waits for approval is {waiting['arguments_hash']}" in await refused(made, 1)
         await say(made, run_id, "reply", kind="answer", message="yes")
         assert "approve" in await refused(made, 2)

@@ -270,7 +270,7 @@ async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
     ]
 
 
-HASH = "0123456789abcdef"
+HASH = "0123456789abcdef0123456789abcdef"
 ABOUT = {"to": "agentic.signal", "run_id": "/run"}
 SAID: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"kind": "answer", "message": "{/words}"}, {"message": "the blue one", "untrusted": True}),

@@ -78,7 +78,7 @@ def test_of_everything_long_something_is_left() -> None:
 
 
 def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_cut() -> None:
-    asked = {"kind": "approval", "step": 3, "tool": "mail", "command": "send", "arguments_hash": "0123456789abcdef"}
+    asked = {"kind": "approval", "step": 3, "tool": "mail", "command": "send", "arguments_hash": "0123456789abcdef" * 2}
     cut = data_of(saying(**asked, arguments={"text": "x" * 50_000}))
     assert cut | asked | {"truncated": True} == cut
     assert "characters are shown]" in cut["arguments"]["text"]

@@ -140,7 +140,7 @@ async def test_what_a_run_asks_of_a_person_and_that_one_answered_is_told_as_its_
     asked: dict[str, Any] = {
         "kind": "approval",
         "arguments": {"to": "ann@example.org"},
-        "arguments_hash": "0123456789abcdef",
+        "arguments_hash": "0123456789abcdef0123456789abcdef",
     }
     async with telling(link, tmp_path, settings(receiver)):
         await say(link, an_event("waiting", **asked))

@@ -72,7 +72,7 @@ SAID: dict[str, Any] = {
     "/dismiss": {},
     "/signals": {"signal_id": "s1", "kind": "message", "message": "hello"},
     "/answers": {"answer": "yes"},
-    "/approvals": {"decision": "approve", "arguments_hash": "0" * 16},
+    "/approvals": {"decision": "approve", "arguments_hash": "0" * 32},
 }
 
 

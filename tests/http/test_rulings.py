@@ -12,7 +12,7 @@ from tests.http.house import House
 from tests.http.waiting_runs import handed_over, with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 
-OTHER = "0" * 16
+OTHER = "0" * 32
 
 
 def refusal(answer: httpx2.Response) -> tuple[int, str, str | None]:

@@ -107,7 +107,7 @@ PAYLOADS: dict[str, st.SearchStrategy[Any]] = {
         signal_id=IDS,
         kind=st.sampled_from(["message", "answer", "resume", "raise_budget", "approve", "reject"]),
         step=_maybe(COUNTS),
-        arguments_hash=_maybe(st.from_regex(r"[0-9a-f]{16}", fullmatch=True)),
+        arguments_hash=_maybe(st.from_regex(r"[0-9a-f]{32}", fullmatch=True)),
         outcome=_maybe(st.sampled_from(["ran", "did_not_run", "look"])),
         message=_maybe(TEXTS),
         constraints=_maybe(CONSTRAINTS),

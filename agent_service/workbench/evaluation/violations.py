@@ -131,7 +131,7 @@ def _follows(request: Request, instant: datetime | None) -> bool:
 def _is_asked_first(command: ToolCommand, *, after_strangers: bool) -> bool:
     if command.approve is not None:
         return command.approve == "always" or (command.approve == "untrusted" and after_strangers)
-    reaches_out = command.tier == "write" and not command.idempotent and command.effect != "local"
+    reaches_out = command.tier == "write" and command.effect != "local"
     return reaches_out and after_strangers
 
 

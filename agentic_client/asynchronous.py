@@ -24,7 +24,7 @@ from agentic_client.calls import (
     token_of,
 )
 from agentic_client.errors import AgenticError, Broken, Conflict, Invalid, StillRunning, TryAgain, Unreachable, closed
-from agentic_client.over_http import OverHttp
+from agentic_client.over_http import OverHttp, refuse_if_overheard
 from agentic_client.transport import Json, Transport
 from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Status, Tool
 
@@ -56,6 +56,7 @@ class AsyncClient:
         nkey_seed_file: str | None = None,
         inbox_prefix: str = "_INBOX",
         tls: ssl.SSLContext | None = None,
+        allow_http_nonloopback: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> None:
         address, token = address_of(url), token_of(token)
@@ -63,6 +64,8 @@ class AsyncClient:
         self._closed = False
         self._transport: Transport
         if address.startswith("http"):
+            if token and not allow_http_nonloopback:
+                refuse_if_overheard(address)
             self._transport = OverHttp(address, token, tls)
             return
         from agentic_client.over_nats import OverNats  # loaded where the bus is used

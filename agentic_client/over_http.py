@@ -1,14 +1,16 @@
-"""The agent's HTTP API. Nothing is taken from the environment but what the client was given: no proxies, no netrc."""
+"""The agent's HTTP API. Nothing is taken from the environment but AGENTIC_…: no proxies, no netrc."""
 
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 
-from agentic_client.errors import Broken, Unreachable, refused
+from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
 from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
@@ -16,6 +18,7 @@ CONNECT_WITHIN_S = 5.0
 STREAM_SILENT_AT_MOST_S = 60.0
 """Of an event stream, which says something every few seconds."""
 EVENTS = "text/event-stream"
+ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 PLAIN = "identity"
 LAST_EVENT_ID = "Last-Event-ID"
 _PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers", "signal": "signals"}
@@ -116,6 +119,22 @@ async def _content(answer: httpx2.Response, most: int) -> bytes:
     async for piece in answer.aiter_raw():
         held.add(piece)
     return bytes(held)
+
+
+def refuse_if_overheard(address: str) -> None:
+    """Raises NotAllowed where a token would go over plain http to another machine, unless the environment allows it."""
+    found = httpx2.URL(address)
+    if found.scheme == "https" or _is_loopback(found.host) or os.environ.get(ALLOW_HTTP) == "true":
+        return
+    why = f"the token would go over plain http to {found.host}, and whoever listens on the way could use it"
+    raise NotAllowed(f"{why}: use https, or say allow_http_nonloopback=True (or {ALLOW_HTTP}=true)")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _run(run_id: str, *parts: str) -> str:

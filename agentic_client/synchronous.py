@@ -29,6 +29,7 @@ class Client:
         nkey_seed_file: str | None = None,
         inbox_prefix: str = "_INBOX",
         tls: ssl.SSLContext | None = None,
+        allow_http_nonloopback: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._client = AsyncClient(
@@ -38,6 +39,7 @@ class Client:
             nkey_seed_file=nkey_seed_file,
             inbox_prefix=inbox_prefix,
             tls=tls,
+            allow_http_nonloopback=allow_http_nonloopback,
             patience_s=patience_s,
         )
         self._loop = asyncio.new_event_loop()

@@ -1,5 +1,6 @@
 """The HTTP API of a running agent, as the commands use it. What does not go well is a NotDone that says what to do."""
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.naming import Candidate
 from agent_service.cli.whereabouts import address_of
-from groundwork.service.address import without_login
+from groundwork.service.address import is_loopback, without_login
 from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
 CONNECT_WITHIN_S = 5.0
@@ -25,6 +26,7 @@ AWAY_AT_MOST_S = 300.0
 LOOK_AGAIN_S = 0.5
 EVENTS = "text/event-stream"
 PLAIN = "identity"
+ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 START_ONE = ": start one with `agentic dev`, or name another with --url"
 PASSING = (Exit.UNREACHABLE, Exit.TRY_AGAIN)
 """What an agent that is away, or starts, is told by."""
@@ -43,10 +45,12 @@ class AgentClient:
     """Calls the agent at `url`, or that of the configuration where it is empty; closed on leaving."""
 
     def __init__(self, url: str, token: str | None, config: Path | None = None) -> None:
-        named = address_of(url, config)
+        said, named = url, address_of(url, config)
         url, self._at = named.url, f"{without_login(named.url)}, {named.whence}"
         headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {_sendable(token)}"} if token else {})
         address, timeout = _address(url), httpx2.Timeout(ANSWER_WITHIN_S, connect=CONNECT_WITHIN_S)
+        if token and said:
+            _refuse_if_overheard(address)
         tls = address.scheme == "https"  # without it no certificates are loaded, which takes longer than most answers
         self._http = httpx2.Client(base_url=address, headers=headers, timeout=timeout, verify=tls, trust_env=False)
 
@@ -240,6 +244,13 @@ def _sendable(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise NotDone("the token has characters that no token has: is there a line end in it?", Exit.USAGE)
     return token
+
+
+def _refuse_if_overheard(address: httpx2.URL) -> None:
+    """Of an address that a person named; the configuration names this machine alone."""
+    if address.scheme == "http" and not is_loopback(address.host) and os.environ.get(ALLOW_HTTP) != "true":
+        why = f"the token would go over plain http to {address.host}, and whoever listens on the way could use it"
+        raise NotDone(f"{why}: use https, or set {ALLOW_HTTP}=true where the way there is private", Exit.USAGE)
 
 
 class _NothingMore(Exception):

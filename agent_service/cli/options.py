@@ -54,7 +54,11 @@ Url = Annotated[
 Token = Annotated[
     str | None,
     typer.Option(
-        envvar="AGENTIC_TOKEN", help="Bearer token, if it asks for one.", rich_help_panel=_AGENT, metavar="TEXT"
+        envvar="AGENTIC_TOKEN",
+        help="Bearer token, if it asks for one; over plain http to another machine only with "
+        "AGENTIC_ALLOW_HTTP_NONLOOPBACK=true.",
+        rich_help_panel=_AGENT,
+        metavar="TEXT",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors too, on standard error.")]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent_service.cli.client import AgentClient
+from agent_service.cli.exits import Exit
 from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
 
@@ -77,6 +78,13 @@ def test_a_missing_token_is_told_with_the_way_to_give_it() -> None:
     with serving(refusal(401, "unauthorized")) as server:
         called = agentic_here("runs", "--url", server.url)
     assert "--token or AGENTIC_TOKEN" in called.err
+
+
+def test_a_token_goes_over_plain_http_to_this_machine_alone() -> None:
+    there = ("runs", "--url", "http://203.0.113.7:1")
+    called = agentic_here(*there, AGENTIC_TOKEN=TOKEN)
+    assert (called.code, TOKEN in called.err) == (Exit.USAGE, False)
+    assert "AGENTIC_ALLOW_HTTP_NONLOOPBACK=true" in called.err
 
 
 def test_the_token_is_sent_and_never_shown() -> None:

@@ -32,6 +32,17 @@ def test_it_says_when_to_come_back_and_what_does_not_come_back() -> None:
     assert type(refused(418, "tea")) is AgenticError
 
 
+@pytest.mark.parametrize("url", ["http://agent.example:8700", "http://203.0.113.7", "http://localhost.example"])
+def test_a_token_goes_over_plain_http_to_this_machine_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AGENTIC_ALLOW_HTTP_NONLOOPBACK", raising=False)
+    with pytest.raises(NotAllowed, match=r"plain http.*allow_http_nonloopback"):
+        Client(url, token="t" * 16)
+    for address, token, allowed in ((url, "t" * 16, True), (url, "", False), ("http://[::1]:8700", "t" * 16, False)):
+        Client(address, token=token, allow_http_nonloopback=allowed).close()
+    monkeypatch.setenv("AGENTIC_ALLOW_HTTP_NONLOOPBACK", "true")
+    Client(url, token="t" * 16).close()
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{}", "nats://127.0.0.1:{}"])
 async def test_an_agent_that_stays_away_is_told_after_the_patience(url: str, unused_port: int) -> None:
     async with AsyncClient(url.format(unused_port), patience_s=0.2) as client:

@@ -104,7 +104,7 @@ def _ready(tools: Tools, tool: str, command: str, arguments: Arguments) -> _Read
 
 def _no_tool(tool: str, tools: Tools) -> str:
     there = ", ".join(offer.name for offer in tools.catalog.tools) or "none at all"
-    return "; ".join((f"there is no tool {tool}: there is {there}", *tools.problems))
+    return "; ".join((f"there is no tool {tool}: there is {there}", *dict.fromkeys((*tools.problems, *tools.lacking))))
 
 
 def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:

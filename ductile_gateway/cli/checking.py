@@ -37,7 +37,7 @@ def check(settings: GatewaySettings) -> int:
         commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
         brings = ", brings what strangers wrote" if offer.output == "untrusted" else ""
         sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{brings}\n")
-    for problem in tools.problems:
+    for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
         sys.stdout.write(f"problem: {problem}\n")
     roots = settings.plugins.folders if settings.runner == "plugins" else ()
     for hint in (*advice(tools.plugins, roots), *_may_ask(settings, tools)):

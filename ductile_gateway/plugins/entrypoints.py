@@ -12,6 +12,8 @@ from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from groundwork.service.installed import DISTRIBUTION, extra_with
+
 BEGINS = {".py": "python3", ".sh": "bash", ".js": "node", ".mjs": "node", ".rb": "ruby", ".pl": "perl"}
 FIRST_BYTES = 512
 
@@ -44,7 +46,17 @@ def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = No
     if not python or Path(python).parent != Path(sys.executable).parent:
         return ""
     names = " ".join(shlex.quote(name) for name in packages if not _is_here(name))
-    return f"{python} does not have {names}: {shlex.quote(python)} -m pip install {names}" if names else ""
+    if extras := extras_with(packages):
+        install = f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
+    else:
+        install = f"{shlex.quote(python)} -m pip install {names}"
+    return f"{python} does not have {names}: {install}" if names else ""
+
+
+def extras_with(packages: Collection[str]) -> tuple[str, ...]:
+    """The extras of ours that bring all of these packages that are not here; empty where one of them is not ours."""
+    extras = [extra_with(name) for name in packages if not _is_here(name)]
+    return tuple(dict.fromkeys(extras)) if all(extras) else ()
 
 
 def _beginning(entrypoint: Path) -> bytes:

@@ -12,7 +12,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,7 +42,13 @@ class PluginRefused(Exception):
 
 
 class PluginLacks(PluginRefused):
-    """It is left out, and nothing is wrong with it: what it needs is not installed on this machine."""
+    """It is left out, and nothing is wrong with it: what it needs is not installed on this machine.
+
+    `plugin`: its name, where an extra of ours brings what it needs, so that nobody may want it; else empty."""
+
+    def __init__(self, why: str, plugin: str) -> None:
+        super().__init__(why)
+        self.plugin = plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,13 @@ class InstalledPlugin:
 @dataclass(frozen=True, slots=True)
 class Discovered:
     """The usable plugins by name, and why each of the others is left out. `lacking`: those of them with which
-    nothing is wrong, but that a package of Python is not installed."""
+    nothing is wrong, but that a package of Python is not installed. `optional`: those of them, by why, that want an
+    extra of ours, with the plugin's name."""
 
     plugins: Mapping[str, InstalledPlugin]
     left_out: tuple[str, ...]
     lacking: tuple[str, ...] = ()
+    optional: Mapping[str, str] = field(default_factory=dict)
 
 
 def discover_plugins(
@@ -79,8 +87,9 @@ def discover_plugins(
             refusals[f"plugin left out: {refusal}"] = refusal
     for name in config_by_plugin.keys() - found.keys():
         log.warning("configuration for plugin %s, which is not installed or was left out", name)
-    lacking = (told for told, refusal in refusals.items() if isinstance(refusal, PluginLacks))
-    return Discovered(found, tuple(refusals), tuple(lacking))
+    lacking = {told: refusal.plugin for told, refusal in refusals.items() if isinstance(refusal, PluginLacks)}
+    optional = {told: plugin for told, plugin in lacking.items() if plugin}
+    return Discovered(found, tuple(refusals), tuple(lacking), optional)
 
 
 def _add(plugin: InstalledPlugin, found: dict[str, InstalledPlugin]) -> None:
@@ -124,7 +133,8 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
         raise PluginRefused(f"{entrypoint}: {flaw}")
     _require_trust_in_all(folder)
     if lack := entrypoints.lack_of(entrypoint, manifest.python_packages, search):
-        raise PluginLacks(f"{entrypoint}: {lack}")
+        is_optional = entrypoints.extras_with(manifest.python_packages)
+        raise PluginLacks(f"{entrypoint}: {lack}", manifest.name if is_optional else "")
     config = {key: _placed(value) for key, value in config_by_plugin.get(manifest.name, {}).items()}
     if missing := [key for key in manifest.config_keys.required if key not in config]:
         place = f"gateway.plugins.config.{manifest.name}"

@@ -33,8 +33,9 @@ log = logging.getLogger(__name__)
 class Tools:
     """What is on offer. `plugins` by name, where they are ours; `ductiles`: what each has, by its name.
 
-    `problems`: what is left out, and why; `lacking` those of them that only want a package installed. `unheard`: the
-    Ductiles that did not say what they have, and why. `awaited`: their tools.
+    `problems`: what is left out, and why; `lacking`: what only wants a package installed, also what the settings do not
+    name and an extra of ours would bring, which is no problem. `unheard`: the Ductiles that did not say what they have,
+    and why. `awaited`: their tools.
     """
 
     catalog: Catalog
@@ -57,7 +58,15 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
         return _drawn(settings, in_process_manifests())
     here = _discover(settings)
     manifests = {name: plugin.manifest for name, plugin in here.plugins.items()}
-    return _drawn(settings, manifests, plugins=here.plugins, problems=here.left_out, lacking=here.lacking)
+    named = _named(settings)
+    problems = tuple(why for why in here.left_out if here.optional.get(why) is None or here.optional[why] in named)
+    return _drawn(settings, manifests, plugins=here.plugins, problems=problems, lacking=here.lacking)
+
+
+def _named(settings: GatewaySettings) -> frozenset[str]:
+    """The plugins that the settings name."""
+    chosen = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()}
+    return frozenset(chosen | settings.plugins.config.keys())
 
 
 async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileTools]) -> Tools:

@@ -1,13 +1,16 @@
 """What of the project is installed here: which version, and how its commands are called."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 DISTRIBUTION = "agentic-loop-nats"
+ALL = "all"
+_OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]")
 
 
 def installed_version() -> str:
@@ -16,6 +19,15 @@ def installed_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "0.0.0"
+
+
+def extra_with(package: str) -> str:
+    """The extra of ours that brings it along; empty where none does."""
+    try:
+        found = (_OF_AN_EXTRA.match(line) for line in requires(DISTRIBUTION) or ())
+    except PackageNotFoundError:
+        return ""
+    return next((one[2] for one in found if one and one[1] == package and one[2] != ALL), "")
 
 
 def invocation(name: str, module: str) -> str:

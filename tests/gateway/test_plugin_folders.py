@@ -4,11 +4,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
 from ductile_gateway.plugins.folders import PluginsMisconfigured, discover_plugins
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.toolbox import find_tools
 
 MANIFEST = """
 manifest_spec: ductile.plugin
@@ -228,6 +231,34 @@ def test_a_plugin_whose_package_is_not_installed_is_left_out_with_the_mend(tmp_p
     assert set(found.plugins) == {"checker"}
     assert found.left_out == found.lacking
     assert found.lacking[0].endswith("-m pip install no-such-solver")
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({}, False),
+        ({"tools": ["solver"]}, True),
+        ({"tools": {"mine": {"plugin": "solver"}}}, True),
+        ({"plugins": {"config": {"solver": {}}}}, True),
+    ],
+)
+async def test_a_plugin_whose_package_an_extra_of_ours_brings_is_missed_only_where_settings_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, Any], told: bool
+) -> None:
+    ours = tmp_path / "installed" / "agentic_loop_nats-1.dist-info"
+    ours.mkdir(parents=True)
+    (ours / "METADATA").write_text(
+        'Name: agentic-loop-nats\nVersion: 1\nRequires-Dist: no-such<6; extra == "solving"\n'
+    )
+    monkeypatch.syspath_prepend(ours.parent)
+    program = install(tmp_path / "tools", "solver")
+    (program / "run.sh").write_text(f"#!{sys.executable}\n")
+    with (program / "manifest.yaml").open("a") as manifest:
+        manifest.write("python_packages: [no-such]\n")
+    folders = {"folders": [tmp_path / "tools"], **named.get("plugins", {})}
+    tools = await find_tools(GatewaySettings.model_validate(named | {"plugins": folders}))
+    assert any("does not have" in problem for problem in tools.problems) is told
+    assert tools.lacking[0].endswith("does not have no-such: pip install 'agentic-loop-nats[solving]'")
 
 
 def test_what_a_plugin_is_run_by_is_not_run_to_look_for_its_packages(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def _schedule(goal: str | None, every: str | None, cron: str | None) -> Schedule
 
 
 def _done(proposal: Proposal, ductile: DuctileProgram | None, *, yes: bool, dry_run: bool, checked: bool) -> bool:
-    """Show it, ask, and carry it out; whether it is."""
+    """Show it, ask, and carry it out; whether it is. Raises Misconfigured."""
+    proposal.check()
     for path in proposal.kept:
         _say(f"kept: {path}, which was changed since it was put there, or is named by what was")
     if not proposal.is_needed:

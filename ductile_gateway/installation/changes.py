@@ -5,13 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.installation import writing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """`before`, `after`: None where there is no such file. `secret`: for its owner alone, and never shown. `program`:
-    it is run. `theirs`: a file of Ductile's own, which keeps its owner and mode. `whole`: shown with all it says."""
+    """`before`, `after`: None where there is no such file. `secret`: for its owner alone. `program`: it is run.
+    `theirs`: a file of Ductile's own, which keeps its owner and mode. `whole`: shown with all it says, but for
+    secrets."""
 
     path: Path
     before: bytes | None = field(repr=False)
@@ -36,9 +38,9 @@ class Change:
         )
 
 
-def shown(changes: Iterable[Change]) -> str:
-    """For people: files of others and our settings line by line, the rest by name."""
-    return "".join(_shown(change) for change in changes if change.changes)
+def shown(changes: Iterable[Change], *, hidden: Iterable[str] = ()) -> str:
+    """For people: files of others and our settings line by line, the rest by name. `hidden`: secrets in them."""
+    return masked("".join(_shown(change) for change in changes if change.changes), hidden)
 
 
 def carry_out(changes: Sequence[Change], *, like: Path, within: Sequence[Path]) -> None:
@@ -74,7 +76,7 @@ def _carry_out(change: Change, *, like: Path, within: Sequence[Path]) -> None:
 
 
 def _shown(change: Change) -> str:
-    if change.secret or not (change.theirs or change.whole):
+    if not (change.theirs or change.whole):
         what = "new" if change.before is None else "taken away" if change.after is None else "changed"
         lines = len((change.after or change.before or b"").splitlines())
         return f"{what}: {change.path} ({'secret, not shown' if change.secret else f'{lines} lines'})\n"

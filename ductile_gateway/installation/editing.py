@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.installation.changes import Change
 from ductile_gateway.installation.plan import Added
 from ductile_gateway.installation.yaml_lists import mapping_of, with_item, without_item
@@ -25,16 +26,23 @@ def removals(added: Iterable[Added], *, made: Iterable[Path]) -> list[Change]:
 
 
 def _edited(added: Iterable[Added], edit: Callable[[str, Added], str]) -> Iterator[Change]:
-    texts: dict[Path, str] = {}
+    added, texts = list(added), dict[Path, str]()
     for each in added:
         text = texts.get(each.path, _read(each.path) or "")
         try:
             texts[each.path] = edit(text, each)
         except Misconfigured as error:
-            raise Misconfigured(f"{each.path}: {error}") from None
+            raise Misconfigured(masked(f"{each.path}: {error}", [each.secret])) from None
     for path, text in texts.items():
         before = _read(path)
-        yield Change(path=path, before=_bytes(before), after=text.encode(), theirs=before is not None, whole=True)
+        yield Change(
+            path=path,
+            before=_bytes(before),
+            after=text.encode(),
+            secret=any(each.path == path and each.secret for each in added),
+            theirs=before is not None,
+            whole=True,
+        )
 
 
 def _rest(text: str, path: Path, added: Iterable[Added]) -> str:

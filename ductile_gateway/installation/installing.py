@@ -7,11 +7,12 @@ takes before is one that it takes afterwards.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ductile_gateway.installation import record
+from ductile_gateway.calls.excerpts import masked
+from ductile_gateway.installation import record, writing
 from ductile_gateway.installation.changes import Change, carry_out, shown, take_back
 from ductile_gateway.installation.editing import additions, removals
 from ductile_gateway.installation.found import Found
@@ -30,7 +31,7 @@ SETTINGS_BEGIN = b"# The agent and its gateway beside the Ductile in "
 class Proposal:
     """`changes`: in the order in which they are carried out. `kept`: files that were changed since by somebody else,
     and are left alone. `plan`: of what is added. `was_locked`: whether Ductile had locked its configuration before
-    anything was added."""
+    anything was added. `hidden`: secrets. `lacking`: what was asked for now and is not in a file that is kept."""
 
     found: Found
     changes: Sequence[Change]
@@ -38,6 +39,8 @@ class Proposal:
     agents_folder: Path
     plan: Plan | None = None
     was_locked: bool = True
+    hidden: Sequence[str] = field(default=(), repr=False)
+    lacking: Mapping[Path, Sequence[str]] = field(default_factory=dict)
 
     @property
     def is_needed(self) -> bool:
@@ -45,7 +48,17 @@ class Proposal:
 
     def text(self) -> str:
         """What would change, for people."""
-        return shown(self.changes)
+        return shown(self.changes, hidden=self.hidden)
+
+    def check(self) -> None:
+        """Raises Misconfigured where a file that is kept would have to say more: then nothing is changed."""
+        if not self.lacking:
+            return
+        told = "\n\n".join("\n".join([f"{path}:", *lines]) for path, lines in self.lacking.items())
+        raise Misconfigured(
+            "Nothing was changed: what you asked for belongs into what you have changed since it was put there. Add "
+            f"these lines, each in its place, and give the command again.\n\n{masked(told, self.hidden)}"
+        )
 
     def carry_out(self, program: DuctileProgram | None, *, checked: bool = True) -> None:
         """Change, lock and check. Raises Misconfigured, after it was taken back, where Ductile would not start."""
@@ -55,6 +68,7 @@ class Proposal:
                 f"Ductile itself finds its configuration wrong before anything is changed: {flaw}\n"
                 "Mend that first; where it is only that this terminal lacks variables, `--unchecked` goes on"
             )
+        locks = {lock: lock.read_bytes() for file in self.found.files if (lock := file.parent / CHECKSUMS).exists()}
         carry_out(self.changes, like=main, within=within)
         if program is None:
             return
@@ -66,9 +80,9 @@ class Proposal:
             flaw = str(error)
         if flaw:
             take_back(self.changes, like=main, within=within)
-            if self.was_locked:
-                program.lock(main)
-            elif self.plan:
+            for lock, before in locks.items():
+                writing.change(lock, before)
+            if self.plan and not self.was_locked:
                 (self.found.folder / CHECKSUMS).unlink(missing_ok=True)
             raise Misconfigured(f"Ductile would not start with it, so it was taken back: {flaw}")
 
@@ -89,7 +103,17 @@ def installation(found: Found, wishes: Wishes) -> Proposal:
     note = Change(path=place, before=place.read_bytes() if before else None, after=noted, secret=True)
     changes = [*files, *edits]
     needed = any(each.changes for each in changes)
-    return Proposal(found, [note, *changes] if needed else [], kept, planned.agents_folder, planned, was_locked)
+    lacking = {file.path: lines for file in planned.files if file.path in kept and (lines := _lacking(file, before))}
+    return Proposal(
+        found,
+        [note, *changes] if needed else [],
+        kept,
+        planned.agents_folder,
+        planned,
+        was_locked,
+        planned.hidden,
+        lacking,
+    )
 
 
 def removal(found: Found) -> Proposal:
@@ -113,7 +137,17 @@ def removal(found: Found) -> Proposal:
         gone.append(Change(path=checksums, before=checksums.read_bytes(), after=None))
     note = Change(path=place, before=place.read_bytes(), after=None, secret=True)
     left = [path for path in kept if path.exists()]
-    return Proposal(found, [*edits, *gone, note], left, before.agents_folder, was_locked=was_locked)
+    hidden = [secret for item in before.items if (secret := item.added().secret)]
+    return Proposal(found, [*edits, *gone, note], left, before.agents_folder, was_locked=was_locked, hidden=hidden)
+
+
+def _lacking(file: NewFile, before: Record | None) -> list[str]:
+    """The lines that are new since the file was written last, and that nobody has added."""
+    if before is None or not file.whole:
+        return []
+    written, there = before.text_of(file.path), file.path.read_text(encoding="utf-8", errors="replace")
+    known = {line.strip() for line in (*written.splitlines(), *there.splitlines())}
+    return [line for line in file.content.decode().splitlines() if line.strip() not in known]
 
 
 def _strangers(found: Found, before: Record) -> Iterator[Path]:

@@ -22,27 +22,47 @@ WEBHOOKS = "127.0.0.1:8081"
 
 @dataclass(frozen=True, slots=True)
 class DuctilesPage:
-    """agentic/agentic.yaml"""
+    """What of the folder agentic is of Ductile's configuration. `tokens`: the files with those of wake and run."""
 
     found: Found
     wishes: Wishes
     generation: Generation
+    tokens: Mapping[str, Path]
 
-    def text(self) -> str:
+    def installed(self) -> str:
+        """agentic.yaml"""
         wishes = self.wishes
+        secrets, outcomes = ["secrets.yaml"] * (self.generation == "m"), ["outcomes.yaml"] * bool(wishes.outcomes)
         return _rendered(
             "agentic.yaml",
             generation=self.generation,
+            included=["yours.yaml", *secrets, *outcomes],
             writes=wishes.writes,
             answers=wishes.answers,
-            scopes=(_WRITING if wishes.writes else _SCOPES)[self.generation],
+            scopes=self._scopes(),
             agent_url=wishes.agent,
-            gateway_url=wishes.gateway,
+            token_file=str(self.tokens["run"]),
             ingress=self.found.ingress,
-            schedule=wishes.schedule,
-            outcomes=bool(wishes.outcomes),
             webhook={"listen": None if self.found.webhooks_listen else WEBHOOKS} if wishes.webhook else None,
         )
+
+    def yours(self) -> str:
+        """yours.yaml"""
+        return _rendered(
+            "yours.yaml",
+            generation=self.generation,
+            agent_url=self.wishes.agent,
+            gateway_url=self.wishes.gateway,
+            token_file=str(self.tokens["wake"]),
+            schedule=self.wishes.schedule,
+        )
+
+    def secrets(self, token: str) -> str:
+        """secrets.yaml, with the gateway's token (generation m)."""
+        return _rendered("secrets.yaml", writes=self.wishes.writes, token=token, scopes=self._scopes())
+
+    def _scopes(self) -> list[str]:
+        return (_WRITING if self.wishes.writes else _SCOPES)[self.generation]
 
 
 def outcomes_page(folder: Path) -> str:

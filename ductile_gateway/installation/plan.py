@@ -2,6 +2,7 @@
 
 a folder of our own   agentic/, beside the main file: settings, plugins, secrets (generation m), and a record of it all
 two lines of others   that folder's settings in `include`, and (m) the secrets of relay and webhook in tokens.yaml
+no variables          Ductile hands its environment to every plugin (m): each secret is in a file for its reader
 the agent's side      its settings, where there are none yet, and the same secrets, each in a file of its own
 """
 
@@ -22,14 +23,9 @@ PLUGINS = ("agentic-wake", "agentic-run")
 INCLUDED = f"{OURS}/agentic.yaml"
 SECRET_BYTES = 32
 RELAY, WEBHOOK = "agentic-relay-v1", "agentic-webhook-v1"
-_VARIABLES = {
-    "gateway": "DUCTILE_GATEWAY_TOKEN",
-    "relay": "DUCTILE_RELAY_SECRET",
-    "wake": "AGENTIC_WAKE_TOKEN",
-    "run": "AGENTIC_RUN_TOKEN",
-    "webhook": "DUCTILE_WEBHOOK_SECRET",
-}
-"""The secrets that Ductile needs, and the variables by which it has them (generation m)."""
+_SECRETS = ("gateway", "relay", "wake", "run", "webhook")
+"""Those that Ductile needs."""
+_FOR_PLUGINS = ("wake", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +52,11 @@ class Added:
     key: str
     item: Item
 
+    @property
+    def secret(self) -> str:
+        """What of it is not to be shown; empty where all may be."""
+        return "" if isinstance(self.item, str) else self.item.get("key", "")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -67,6 +68,8 @@ class Plan:
     secrets: Mapping[str, Path]
     """Where the agent's side has each secret."""
     agents_folder: Path
+    hidden: tuple[str, ...] = field(repr=False)
+    """What is not to be shown of it."""
 
 
 def plan(found: Found, wishes: Wishes, *, ours: Callable[[Path], bool] | None = None) -> Plan:
@@ -81,18 +84,21 @@ def plan(found: Found, wishes: Wishes, *, ours: Callable[[Path], bool] | None = 
     taken = place.exists() and not (ours and ours(place))
     beside_another = taken and _is_another(found, place)
     kept = _Secrets(found, wishes, generation)
-    page = DuctilesPage(found, wishes, generation).text()
+    page = DuctilesPage(found, wishes, generation, {name: kept.token_file(name) for name in _FOR_PLUGINS})
     settings = AgentsPage(found, wishes, generation, kept.places, beside_another=beside_another).text()
     outcomes = outcomes_page(wishes.outcomes) if wishes.outcomes else None
     files = [
-        NewFile(found.folder / INCLUDED, page.encode(), whole=True),
+        NewFile(found.folder / INCLUDED, page.installed().encode(), whole=True),
+        NewFile(found.folder / OURS / "yours.yaml", page.yours().encode(), whole=True),
+        *kept.of_ductile(page),
         *([NewFile(found.folder / OURS / "outcomes.yaml", outcomes.encode(), whole=True)] if outcomes else []),
         *_plugin_files(found.folder / OURS / "plugins"),
         *kept.files(ours=ours or (lambda _: False)),
         *(() if taken else [NewFile(place, settings.encode(), at_agent=True, whole=True)]),
     ]
-    added = tuple(_added(found, wishes, generation))
-    return Plan(generation, tuple(files), added, settings if taken else None, kept.places, place.parent)
+    added = tuple(_added(found, wishes, generation, kept.values))
+    hidden = tuple(kept.values.values())
+    return Plan(generation, tuple(files), added, settings if taken else None, kept.places, place.parent, hidden)
 
 
 class _Secrets:
@@ -102,20 +108,28 @@ class _Secrets:
         folder = wishes.settings.absolute().parent / ".agentic" / "secrets"
         unwanted = () if wishes.webhook else ("webhook",)
         self._generation = generation
-        self._env = found.folder / OURS / "agentic.env"
-        self.places = {name: folder / f"{found.name}.{name}" for name in _VARIABLES if name not in unwanted}
+        self._folder = found.folder / OURS
+        self.places = {name: folder / f"{found.name}.{name}" for name in _SECRETS if name not in unwanted}
         self.places["people"] = folder / "people"
-        self._values = {name: self._value(place) for name, place in self.places.items()}
+        self.values = {name: self._value(place) for name, place in self.places.items()}
 
     def files(self, *, ours: Callable[[Path], bool]) -> Iterator[NewFile]:
         """That of people is of all Ductiles: it is not ours where it was there."""
         for name, place in self.places.items():
             if name == "people" and place.exists() and not ours(place):
                 continue
-            yield NewFile(place, f"{self._values[name]}\n".encode(), secret=True, at_agent=True)
+            yield NewFile(place, f"{self.values[name]}\n".encode(), secret=True, at_agent=True)
+
+    def of_ductile(self, page: DuctilesPage) -> Iterator[NewFile]:
         if self._generation == "m":
-            lines = [f"{_VARIABLES[name]}={value}\n" for name, value in self._values.items() if name in _VARIABLES]
-            yield NewFile(self._env, "".join(lines).encode(), secret=True)
+            secrets = page.secrets(self.values["gateway"]).encode()
+            yield NewFile(self._folder / "secrets.yaml", secrets, secret=True, whole=True)
+            for name in _FOR_PLUGINS:
+                yield NewFile(self.token_file(name), f"{self.values[name]}\n".encode(), secret=True)
+
+    def token_file(self, name: str) -> Path:
+        """From which a plugin of Ductile's has its token."""
+        return self._folder / f"{name}.token"
 
     def _value(self, place: Path) -> str:
         try:
@@ -174,17 +188,21 @@ def _check(found: Found, wishes: Wishes, *, again: bool) -> None:
         raise Misconfigured(f"it has {taken} of its own already, which would be replaced: rename or remove it first")
 
 
-def _added(found: Found, wishes: Wishes, generation: Generation) -> Iterator[Added]:
+def _added(found: Found, wishes: Wishes, generation: Generation, secrets: Mapping[str, str]) -> Iterator[Added]:
     tokens = found.tokens_file
     if generation == "m":
         if tokens is None and (beside := found.folder / "tokens.yaml").exists():
             raise Misconfigured(f"{beside} is there and not in `include`: name it there, or move it away")
-        if tokens is None:  # included behind ours, whose variables it needs
+        if tokens and tokens.stat().st_mode & 0o007:
+            raise Misconfigured(
+                f"everybody on this machine can read {tokens}, and a secret comes into it: `chmod o-rwx {tokens}` first"
+            )
+        if tokens is None:
             yield Added(found.main, "include", "tokens.yaml")
         table = tokens or found.folder / "tokens.yaml"
         if wishes.webhook:
-            yield Added(table, "tokens", {"name": WEBHOOK, "key": "${DUCTILE_WEBHOOK_SECRET}"})
-        yield Added(table, "tokens", {"name": RELAY, "key": "${DUCTILE_RELAY_SECRET}"})
+            yield Added(table, "tokens", {"name": WEBHOOK, "key": secrets["webhook"]})
+        yield Added(table, "tokens", {"name": RELAY, "key": secrets["relay"]})
     yield Added(found.main, "include", INCLUDED)
 
 

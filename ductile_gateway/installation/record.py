@@ -17,10 +17,11 @@ class _Entry(BaseModel):
 
 
 class KeptFile(_Entry):
-    """`sha256`: of what was written, in hex."""
+    """`sha256`: of what was written, in hex. `text`: what was, of settings."""
 
     path: Path
     sha256: str
+    text: str | None = None
     at_agent: bool = False
 
 
@@ -45,6 +46,9 @@ class Record(_Entry):
     def digest_of(self, path: Path) -> str | None:
         return next((file.sha256 for file in self.files if file.path == path), None)
 
+    def text_of(self, path: Path) -> str:
+        return next((file.text or "" for file in self.files if file.path == path), "")
+
     def as_text(self) -> str:
         return self.model_dump_json(indent=1) + "\n"
 
@@ -55,7 +59,15 @@ def place(found: Found) -> Path:
 
 def of(plan: Plan, *, made: Iterable[Path], before: Record | None) -> Record:
     """The record of a plan that is carried out, after what was added `before`."""
-    files = [KeptFile(path=file.path, sha256=file.digest, at_agent=file.at_agent) for file in plan.files]
+    files = [
+        KeptFile(
+            path=file.path,
+            sha256=file.digest,
+            at_agent=file.at_agent,
+            text=file.content.decode() if file.whole else None,
+        )
+        for file in plan.files
+    ]
     items = [KeptItem(path=each.path, key=each.key, item=each.item) for each in plan.added]
     known = before or Record(generation=plan.generation, agents_folder=plan.agents_folder, files=(), items=())
     paths = {file.path for file in files}

@@ -30,7 +30,7 @@ def with_item(text: str, key: str, item: Item) -> str:
     found = mapping_of(text)
     edited = _with_item(text, key, item)
     expected = found | {key: [item, *(found.get(key) or [])]}
-    if edited is None or mapping_of(edited) != expected:  # an anchor, say, or a list that is none
+    if edited is None or not _says(edited, expected):  # an anchor, say, a list that is none, or the line `...`
         raise Misconfigured(f"`{key}` is not written as a list that can be added to: put {_flow(item)} in it yourself")
     return edited
 
@@ -43,6 +43,13 @@ def without_item(text: str, key: str, item: Item) -> str:
     if items == [item] and (added := _list_of_its_own(key, item, _line_end(text))) in text:
         return text.replace(added, "", 1)
     return (_without_flow if value.flow_style else _without_block)(text, value, items.index(item))
+
+
+def _says(text: str, expected: Mapping[str, Any]) -> bool:
+    try:
+        return mapping_of(text) == expected
+    except Misconfigured:
+        return False
 
 
 def mapping_of(text: str) -> dict[str, Any]:

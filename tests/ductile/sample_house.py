@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -57,8 +58,8 @@ OF_THE_SERVICES = {
     "CMS_WEBHOOK_SECRET": CMS_SECRET,
 }
 """What the environment of the agent and the gateway has besides."""
-AGENTIC = "agentic/agentic.yaml"
-"""What of the configuration adds agents to any Ductile."""
+AGENTIC = "agentic/yours.yaml"
+"""What of that which adds agents to any Ductile is for people to change."""
 GOAL = "Fetch https://example.org/ and write a critique of the page in two paragraphs."
 PAGES = "~/ductile/knowledge"
 PATIENCE_S = 30.0
@@ -140,6 +141,21 @@ class SampleHouse:
         headers = {"Authorization": f"Bearer {token}"}
         return httpx2.request(method, self.url + path, headers=headers, trust_env=False, **options)
 
+    def add_plugin(self, name: str, program: str) -> None:
+        """One of a single command, `handle`."""
+        _add_plugin(self.folder / "plugins" / name, program)
+
+    def ended(self, job_id: str) -> dict[str, Any]:
+        """The job, once it has ended."""
+        found: dict[str, Any] = {}
+
+        def has_ended() -> bool:
+            found.update(self.ask("GET", f"/job/{job_id}").json())
+            return found["status"] not in ("queued", "running")
+
+        wait_until(has_ended, lambda: str(found))
+        return found
+
     def jobs(self, plugin: str) -> list[dict[str, Any]]:
         """The jobs of a plugin, the newest first."""
         found: list[dict[str, Any]] = self.ask("GET", f"/jobs?plugin={plugin}").json()["jobs"]
@@ -156,13 +172,18 @@ def in_place(folder: Path, *, agent: str, gateway: str = "http://127.0.0.1:9", w
         shutil.copytree(plugin, house.folder / "plugins" / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(SAMPLES.parent / "knowledge", house.folder / "knowledge")
     _add_file_handler(house.folder / "plugins" / "file_handler")
-    (house.folder / "ductile.env").write_text(f"DUCTILE_TOKEN={OPERATOR_TOKEN}\n")
+    _add_people(house.folder)
     pages = house.folder / "plugins.yaml"
     pages.write_text(pages.read_text().replace(PAGES, str(house.folder / "knowledge")))
     house.change("config.yaml", lambda content: _for_tests(content, house.url, webhooks))
     _add_agents(house, agent=agent, gateway=gateway, webhook=webhook)
     subprocess.run(["chmod", "-R", "go-w", folder], check=True)
     return house
+
+
+def _add_people(folder: Path) -> None:
+    people = {"api": {"auth": {"tokens": [{"token": OPERATOR_TOKEN, "scopes": ["*"]}]}}}
+    (folder / "people.yaml").write_text(yaml.safe_dump(people))
 
 
 def _add_agents(house: SampleHouse, *, agent: str, gateway: str, webhook: bool) -> None:
@@ -184,9 +205,15 @@ def _add_agents(house: SampleHouse, *, agent: str, gateway: str, webhook: bool) 
 
 def page_added(generation: Generation) -> Any:
     """What is added to the sample of that generation."""
-    found = find(SAMPLES / f"config-{generation}")
+    with tempfile.TemporaryDirectory() as folder:
+        sample = shutil.copytree(SAMPLES / f"config-{generation}", Path(folder) / "ductile")
+        _add_people(sample)
+        found = find(sample)
     wishes = Wishes(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True)
-    return yaml.safe_load(DuctilesPage(found, wishes, generation).text())
+    page = DuctilesPage(found, wishes, generation, {name: Path(f"/etc/{name}.token") for name in ("wake", "run")})
+    installed, yours = yaml.safe_load(page.installed()), yaml.safe_load(page.yours())
+    ingress = installed["remote_ingress"] | yours["remote_ingress"]
+    return installed | yours | {"plugins": installed["plugins"] | yours["plugins"], "remote_ingress": ingress}
 
 
 def guide_settings() -> Any:
@@ -241,9 +268,13 @@ def _add_file_handler(folder: Path) -> None:
     if "DUCTILE_PLUGINS" in os.environ:
         shutil.copytree(Path(os.environ["DUCTILE_PLUGINS"]) / "file_handler", folder)
         return
-    folder.mkdir()
-    (folder / "manifest.yaml").write_text(yaml.safe_dump(FILE_HANDLER_MANIFEST))
-    (folder / "run.py").write_text(FILE_HANDLER)
+    _add_plugin(folder, FILE_HANDLER)
+
+
+def _add_plugin(folder: Path, program: str) -> None:
+    folder.mkdir(mode=0o755)
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(FILE_HANDLER_MANIFEST | {"name": folder.name}))
+    (folder / "run.py").write_text(program)
     (folder / "run.py").chmod(0o755)
 
 

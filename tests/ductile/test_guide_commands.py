@@ -28,7 +28,7 @@ NATS = "nats-server "
 SETUP, GATEWAY, AGENT = "agentic setup", "ductile-gateway serve", "agentic serve"
 LOOK = "ductile job logs"
 REMOVE = "agentic ductile remove"
-ORDER = ". ~/ductile/agentic/agentic.env\nbody="
+ORDER = "body="
 WHOLE, ADD_TO_WHOLE = "mkdir ~/ductile && ", "mkdir ~/outcomes"
 ALL = (LOOK_FIRST, ADD, START, NATS, SETUP, GATEWAY, AGENT, LOOK, REMOVE, ORDER, WHOLE, ADD_TO_WHOLE)
 OPERATOR = "the-token-of-whoever-was-there-before"
@@ -141,6 +141,7 @@ def _someones_ductile(there: Place) -> Path:
     for name, content in own.items():
         (ductile / name).write_text(yaml.safe_dump(content))
     there.terminal().run(f"cp -R {SAMPLES}/plugins/echo {ductile}/plugins/ && chmod -R go-w {ductile}")
+    there.terminal().run(f"chmod 600 {ductile}/tokens.yaml")
     return ductile
 
 

@@ -16,8 +16,11 @@ from tests.ductile.calling import envelope, signed
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.sample_house import (
     AGENTIC,
+    ENVIRONMENT,
     GATEWAY_TOKEN,
+    OPERATOR_TOKEN,
     RELAY_SECRET,
+    SECRETS,
     WAKE_TOKEN,
     SampleHouse,
     in_place,
@@ -28,6 +31,10 @@ from tests.plugins.wake_api import WakeApi, serving
 
 pytestmark = [pytest.mark.ductile, pytest.mark.skipif("DUCTILE_BIN" not in os.environ, reason=NO_BINARY)]
 
+ENVIRON = """#!/usr/bin/env python3
+import json, os, sys
+json.dump({"status": "ok", "result": json.dumps(dict(os.environ) | {"request": json.load(sys.stdin)})}, sys.stdout)
+"""
 COMPLETED = {"run_id": "run-1", "goal": "Look around", "outcome": "Grüße, {all} is well.", "steps_taken": 2}
 ESCALATED = {"run_id": "run-2", "goal": "Look", "reason": "no steps left", "class": "budget_steps", "step": 3}
 
@@ -41,6 +48,7 @@ def api() -> Iterator[WakeApi]:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory, api: WakeApi) -> Iterator[SampleHouse]:
     made = in_place(tmp_path_factory.mktemp("sample"), agent=api.at("second-time"), gateway=api.url)
+    made.add_plugin("environ", ENVIRON)
     with made.running():
         yield made
 
@@ -73,6 +81,15 @@ def test_the_schedule_wakes_the_agent_until_it_accepts_with_one_wake_id(house: S
     result = house.ask("GET", f"/job/{job['job_id']}").json()["result"]
     assert result["events"][0]["type"] == "agent.wake.accepted"
     assert WAKE_TOKEN not in json.dumps(result)
+
+
+def test_a_plugin_finds_no_secret_in_its_environment_nor_in_what_it_is_asked(house: SampleHouse) -> None:
+    job_id = house.ask("POST", "/plugin/environ/handle", json={"payload": {}}).json()["job_id"]
+    found = house.ended(job_id)
+    seen = found["result"]["result"]
+    assert '"PATH"' in seen
+    assert [name for name in (*ENVIRONMENT, "DUCTILE_TOKEN", "DUCTILE_WEBHOOK_SECRET") if name in seen] == []
+    assert [name for name, value in (SECRETS | {"operator": OPERATOR_TOKEN}).items() if value in seen] == []
 
 
 def test_an_escalation_is_kept_with_what_a_person_has_to_know(house: SampleHouse) -> None:

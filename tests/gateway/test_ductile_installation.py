@@ -11,7 +11,7 @@ import yaml
 from ductile_gateway.installation.found import find
 from ductile_gateway.installation.installing import installation, removal
 from ductile_gateway.installation.program import DuctileProgram
-from ductile_gateway.installation.wishes import Wishes
+from ductile_gateway.installation.wishes import Schedule, Wishes
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 
@@ -71,17 +71,59 @@ def test_the_settings_that_are_made_are_settings_of_the_gateway(ductile: Path) -
     made = load(wishes(ductile).settings, {})
     assert made.ductile is not None
     assert made.ductile.url == "http://127.0.0.1:8099"
-    env = (ductile / "agentic" / "agentic.env").read_text()
-    assert f"DUCTILE_GATEWAY_TOKEN={made.ductile.token.get_secret_value()}\n" in env
+    (entry,) = yaml.safe_load((ductile / "agentic" / "secrets.yaml").read_text())["api"]["auth"]["tokens"]
+    assert entry["token"] == made.ductile.token.get_secret_value()
 
 
 def test_secrets_are_for_their_owner_alone_and_in_nothing_that_is_shown(ductile: Path) -> None:
     proposal = installation(find(ductile), wishes(ductile))
     proposal.carry_out(None)
-    secret = [*(ductile.parent / "agent" / ".agentic" / "secrets").iterdir(), ductile / "agentic" / "agentic.env"]
-    assert {file.stat().st_mode & 0o077 for file in secret} == {0}
-    values = [line.partition("=")[2] for line in (ductile / "agentic" / "agentic.env").read_text().splitlines()]
-    assert not [value for value in (*values, "a-secret-of-mine") if value in proposal.text()]
+    values = [file.read_text().strip() for file in (ductile.parent / "agent" / ".agentic" / "secrets").iterdir()]
+    holding = [path for path, said in files(ductile.parent).items() if any(value.encode() in said for value in values)]
+    assert {file.stat().st_mode & 0o077 for file in holding} == {0}
+    assert {file.name for file in holding if file.is_relative_to(ductile)} == {
+        *("installed.json", "run.token", "secrets.yaml", "tokens.yaml", "wake.token")
+    }
+    shown = proposal.text() + removal(find(ductile)).text()
+    assert '"plugin:ro"' in shown
+    assert not [value for value in (*values, "a-secret-of-mine") if value in shown]
+
+
+def test_no_secret_is_put_into_the_environment_which_ductile_hands_to_every_plugin(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile, webhook=True)).carry_out(None)
+    written = b"".join(files(ductile).values())
+    assert b"environment_vars" not in written
+    assert b"${" not in written
+
+
+def test_a_table_of_secrets_that_everybody_can_read_gets_none_of_ours(ductile: Path) -> None:
+    (ductile / "config.yaml").write_text(CONFIG.replace("include:", "include:\n  - tokens.yaml"))
+    (ductile / "tokens.yaml").write_text("tokens: []\n")
+    (ductile / "tokens.yaml").chmod(0o644)
+    with pytest.raises(Misconfigured, match=r"chmod o-rwx .*tokens.yaml` first"):
+        installation(find(ductile), wishes(ductile))
+    (ductile / "tokens.yaml").chmod(0o640)
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+
+
+def test_options_given_after_yours_was_changed_are_followed_or_shown_as_lines_to_add(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    yours = ductile / "agentic" / "yours.yaml"
+    mine = yours.read_text().replace("allow: [agentic.start]", "allow: [agentic.start, answer.found]")
+    yours.write_text(mine)
+    again = installation(find(ductile), wishes(ductile, writes=True, webhook=True))
+    again.check()
+    again.carry_out(None)
+    assert yours.read_text() == mine
+    assert "agentic-webhook-v1" in (ductile / "agentic" / "agentic.yaml").read_text()
+    assert '"plugin:rw"' in (ductile / "agentic" / "secrets.yaml").read_text()
+    daily = wishes(ductile, writes=True, webhook=True, schedule=Schedule("look around", "every", "24h"))
+    with pytest.raises(Misconfigured, match=r'(?s)Nothing was changed.*yours.yaml:.*every: "24h".*look around') as told:
+        installation(find(ductile), daily).check()
+    assert "base_url" not in str(told.value)
+    lacking = installation(find(ductile), daily).lacking[yours]
+    yours.write_text("\n".join([mine, *lacking]))
+    installation(find(ductile), daily).check()
 
 
 def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(ductile: Path) -> None:
@@ -111,6 +153,7 @@ def test_a_record_that_names_files_of_others_removes_none(ductile: Path, at_agen
 
 
 def test_what_ductile_would_not_start_with_is_taken_back(ductile: Path) -> None:
+    (ductile / ".checksums").write_text("as it was\n")
     before = files(ductile)
     refusing = program(ductile, f"[ ! -e {ductile}/agentic ] || {{ echo no relay today; exit 1; }}")
     with pytest.raises(Misconfigured, match="taken back: no relay today"):
@@ -155,7 +198,8 @@ def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> Non
     config["api"]["auth"]["tokens"] = [{"secret_ref": "mine", "scopes": ["*"]}]
     (ductile / "config.yaml").write_text(yaml.safe_dump(config))
     installation(find(ductile), wishes(ductile)).carry_out(None)
-    assert not (ductile / "agentic" / "agentic.env").exists()
+    assert not list(ductile.glob("agentic/*.token"))
+    assert not (ductile / "agentic" / "secrets.yaml").exists()
     assert not (ductile / "tokens.yaml").exists()
     assert "secret_ref: agentic-gateway-token" in (ductile / "agentic" / "agentic.yaml").read_text()
 

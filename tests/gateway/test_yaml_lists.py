@@ -40,3 +40,8 @@ def test_it_is_taken_out_from_behind_what_somebody_has_put_in_since(text: str) -
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(Misconfigured):
         with_item(text, "include", "x")
+
+
+def test_what_lies_behind_the_end_of_a_document_is_said_to_be_no_place_for_it() -> None:
+    with pytest.raises(Misconfigured, match="put agentic in it yourself"):
+        with_item("a: 1\n...\n", "include", "agentic")

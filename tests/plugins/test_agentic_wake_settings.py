@@ -1,6 +1,7 @@
 """The agentic-wake plugin: where it may send its token, that it never tells it, and what it makes of odd requests."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,18 @@ def test_the_token_may_come_from_the_vault(api: WakeApi, config: dict[str, str])
     secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
     raw(a_request(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
     assert api.received[0].headers["authorization"] == f"Bearer {TOKEN}{'-2' if config else ''}"
+
+
+@pytest.mark.parametrize("file", [True, False])
+def test_the_token_may_come_from_a_file(api: WakeApi, tmp_path: Path, file: bool) -> None:
+    place = tmp_path / "wake.token"
+    if file:
+        place.write_text(f"{TOKEN}\n")
+    response = wake(api.url, token=None, token_file=str(place))
+    assert (response["status"], [wake.headers["authorization"] for wake in api.received]) == (
+        ("ok", [f"Bearer {TOKEN}"]) if file else ("error", [])
+    )
+    assert file or response["error"] == f"token_file {place} cannot be read as text"
 
 
 @pytest.mark.parametrize("secret", ["mine", ["mine"], None, ""])

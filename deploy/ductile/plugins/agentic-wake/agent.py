@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -91,6 +92,8 @@ def agent_of(request: dict[str, Any], *, secret: str) -> Agent:
 
 def _token(request: dict[str, Any], config: dict[str, Any], secret: str) -> str:
     token = config.get("token")
+    if token is None and "token_file" in config:
+        token = _read_token(str(config["token_file"]))
     if token is None:
         token = (request.get("secrets") or {}).get(str(config.get("secret", secret)))
     if token is None and "secret" in config:
@@ -99,6 +102,13 @@ def _token(request: dict[str, Any], config: dict[str, Any], secret: str) -> str:
     if not isinstance(token, str) or not re.fullmatch("[!-~]{0,512}", token.strip()):
         raise Failure("misconfigured", "the token must be text of at most 512 printable ASCII characters")
     return token.strip()
+
+
+def _read_token(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="ascii")
+    except (OSError, ValueError):
+        raise Failure("misconfigured", f"token_file {one_line(file)} cannot be read as text") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -197,9 +197,13 @@ async def _keep_time(agent: Agent) -> None:
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
-    """Say again what the bus may have forgotten. Raises TryAgain."""
+    """Say again what the bus may have forgotten, and ask again what it may have dropped. Raises TryAgain."""
     said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
     log.info("the bus is informed", extra={"runs": said})
+    await agent.intake.recall(agent.recovery.nameless)
+    if agent.recovery.may_be_unheard:
+        await agent.intake.hear_results()
+        await agent.recovery.ask_again(agent.clock.now())
 
 
 async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:

@@ -4,7 +4,8 @@ There is one way in which anything is done again, whether a crash, the bus or th
 the run's state follows what it is owed now, and from its journal what its entries said besides, under the same ids and
 word for word. On start that is done for every run of which not all is known to be done. After the bus was lost (and on
 start) what it must know of all live runs, and of those that ended lately, is said again: a bus that syncs its disk less
-often than every message may have forgotten it, and drops by its id what it still knows.
+often than every message may have forgotten it, and drops by its id what it still knows. What may have been answered
+while nobody listened, so that the bus has dropped the answer, is asked again.
 Of what has passed since, such as that a run was reopened, the bus is not told again.
 """
 
@@ -17,13 +18,13 @@ from typing import TypeGuard
 
 from agent_service.background import Background
 from agent_service.brake import Brake
-from agent_service.core import supervising
+from agent_service.core import results, supervising
 from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
-from agent_service.core.events import TimerFired
+from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.errors import Damaged, Stopped
+from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.intake import Intake
 from agent_service.journal import Run, rehearse
 from agent_service.ports import Archive, Clock, RunStore
@@ -67,6 +68,9 @@ class Recovery:
         self._background = background
         self._slots = asyncio.Semaphore(slots)
         self._resumed: set[str] = set()
+        self._unheard: dict[str, RunState] = {}
+        self.nameless: set[str] = set()
+        """Places of results that answered earlier attempts without naming them, of the runs of the last `say_again`."""
         self.left = asyncio.Event()
         """Set when another process of the same store has died: it may have left something to this one."""
 
@@ -96,10 +100,27 @@ class Recovery:
         that listens without a consumer would hear it twice. Raises TryAgain when the bus is away.
         """
         run_ids = await self._store.ours(await self._archive.unsettled(forgotten_at - FORGETTABLE))
-        run_ids, self._resumed = [run_id for run_id in run_ids if run_id not in self._resumed], set()
+        self._unheard.clear()
+        self.nameless.clear()
         for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
             await asyncio.gather(*(self._say(run_id, forgotten_at, now) for run_id in some))
-        return len(run_ids)
+        said, self._resumed = len(set(run_ids) - self._resumed), set()
+        return said
+
+    @property
+    def may_be_unheard(self) -> bool:
+        """Whether `ask_again` has anything to ask, once what the streams hold is in hand."""
+        return bool(self._unheard)
+
+    async def ask_again(self, now: datetime) -> None:
+        """Ask for the next attempt of what may have been answered unheard, of the runs of the last `say_again`. Raises
+        TryAgain."""
+        while self._unheard:
+            run_id, state = self._unheard.popitem()
+            with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
+                for result in results.unheard(state, at=now):
+                    led_to = await self._turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
+                    state = led_to.state or state
 
     async def waiting_since(self, now: datetime) -> datetime:
         """Since when the run that has waited longest waits for what it waits for now; `now` if none does."""
@@ -199,7 +220,13 @@ class Recovery:
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
+        if run:
+            self.nameless.update(*(pending.heard for pending in run.state.pendings))
         if run is None or forgotten_at < run.state.updated_at <= now:  # after `now`: the clock was set back meanwhile
+            return
+        if results.unheard(run.state, at=now):
+            self._unheard[run_id] = run.state
+        if run_id in self._resumed:
             return
         try:
             for effect in outstanding(run.state):

@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -134,30 +134,26 @@ class NatsIntake:
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
         self._on_span = on_span
-        self._control = self._loop(link, CONTROL, slots=CONTROL_SLOTS)
-        self._loops = (
-            self._loop(link, RESULTS, slots=slots),
-            self._loop(link, STARTS, slots=STARTS_SLOTS),
-            self._control,
-        )
+        at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS}
+        self._loops = {source: self._loop(link, source, slots=most) for source, most in at_once.items()}
 
     @property
     def trouble(self) -> str:
         """Why no message can come at present; empty when all is well."""
-        return "; ".join(loop.trouble for loop in self._loops if loop.trouble)
+        return "; ".join(loop.trouble for loop in self._loops.values() if loop.trouble)
 
     async def run(self) -> None:
         """Consume until cancelled, by `leave` too. Raises Fatal when the agent cannot go on (a disk that fails)."""
         await self._overheard.listen(self._link)
         self._running = asyncio.current_task()
         async with asyncio.TaskGroup() as group:
-            for loop in self._loops:
+            for loop in self._loops.values():
                 group.create_task(loop.run())
 
     async def leave(self, within_s: float) -> None:
         """Consume no more. What is in hand has `within_s` to end, the rest is given back for others."""
         if self._running:
-            for loop in self._loops:
+            for loop in self._loops.values():
                 loop.grace_s = within_s
             self._running.cancel()
             await asyncio.wait({self._running})
@@ -168,19 +164,34 @@ class NatsIntake:
         At most HEARD_WITHIN_S later, if the bus does not say so. Of what others have in hand, nothing is known: where
         they take messages too it is enough that none waits.
         """
+        await self._hear(CONTROL)
+
+    async def hear_results(self) -> None:
+        """The same of what tools answered."""
+        await self._hear(RESULTS)
+
+    async def recall(self, places: Iterable[str]) -> None:
+        """Know again results that the stream keeps, by their places: others that are dropped for their ids are heard.
+        Raises TryAgain."""
+        for place in places:
+            seq = place.partition("-")[0]
+            if seq.isdecimal() and (stored := await self._link.stored(RESULTS.stream, int(seq))):
+                self._overheard.recall(stored)
+
+    async def _hear(self, source: Source) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEARD_WITHIN_S):
-                while not await self._has_all_in_hand():  # noqa: ASYNC110 - the server tells of it only when asked
+                while not await self._has_all_in_hand(source):  # noqa: ASYNC110 - the server tells of it only when asked
                     await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _has_all_in_hand(self) -> bool:
-        question = f"$JS.API.CONSUMER.INFO.{subjects.STREAM}.{subjects.DURABLE_CONTROL}"
+    async def _has_all_in_hand(self, source: Source) -> bool:
+        question = f"$JS.API.CONSUMER.INFO.{source.stream}.{source.durable}"
         try:
             info = json.loads(await self._link.request(question, b""))
         except TryAgain:
             return False
         # What a predecessor had in hand is pending too, and comes again: more than is in hand here until then.
-        all_here = info.get("num_ack_pending", 0) <= self._control.in_hand
+        all_here = info.get("num_ack_pending", 0) <= self._loops[source].in_hand
         return info.get("num_pending") == 0 and (self._shared or all_here)
 
     def _loop(self, link: NatsLink, source: Source, *, slots: int) -> PullLoop:

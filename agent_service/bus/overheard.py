@@ -4,8 +4,9 @@ A result under another's id, or a malformed one, makes JetStream answer `duplica
 executor looks at that answer. Whoever subscribes to the subject hears both. So a result whose id the stream has on
 another body is taken all the same; the run judges it as any other. So is one that is said once more word for word, if
 it does not name its attempt: it may answer a later one. It is not stored: a crash right then loses it, and the run is
-asked again at the next start. Of several agents each hears all that passes, and the one to which the stream has
-delivered what it has under the id compares; what the others heard is forgotten by and by.
+asked again at the next start, which recalls what the stream has under such ids. Of several agents each hears all that
+passes, and the one to which the stream has delivered what it has under the id compares; what the others heard is
+forgotten by and by.
 """
 
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from nats.aio.msg import Msg
 
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Stored
 from schemas import subjects
 from schemas.envelope import object_in
 from schemas.headers import MSG_ID
@@ -53,15 +55,22 @@ class Overheard:
 
     def delivered(self, delivery: Delivery) -> None:
         """The stream has this one under its id."""
-        msg_id = delivery.headers.get(MSG_ID)
+        self._keep(delivery.headers.get(MSG_ID), delivery.body, passed=False)
+
+    def recall(self, stored: Stored) -> None:
+        """The stream has had this one under its id since before we listened."""
+        if stored.headers.get(MSG_ID) not in self._stored:
+            self._keep(stored.headers.get(MSG_ID), stored.body, passed=True)
+
+    def _keep(self, msg_id: str | None, body: bytes, *, passed: bool) -> None:
         if msg_id is None or len(msg_id) > LONGEST_ID:
             return
-        self._stored.setdefault(msg_id, _Stored(0, passed=False)).body = hash(delivery.body)
+        self._stored.setdefault(msg_id, _Stored(0, passed=passed)).body = hash(body)
         if len(self._stored) > REMEMBERED:
             self._stored.popitem(last=False)
-        for body in self._waiting.pop(msg_id, ()):
-            self._bytes -= len(body)
-            self._judge(msg_id, body)
+        for waiting in self._waiting.pop(msg_id, ()):
+            self._bytes -= len(waiting)
+            self._judge(msg_id, waiting)
 
     async def _on_message(self, message: Msg) -> None:
         msg_id = (message.headers or {}).get(MSG_ID)

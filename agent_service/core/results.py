@@ -22,6 +22,11 @@ from schemas import keys
 from schemas.events import ToolError, ToolResult
 
 _IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
+_UNHEARD = ToolError(
+    error_class="timeout",
+    message="an answer may have been dropped as a repetition while the agent was away: its executor names no attempts",
+    retryable=True,
+)
 MOST_LATE = 20
 """Results that came after the end of their run of which its journal tells. Log and metrics tell of what is beyond."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
@@ -77,7 +82,25 @@ def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transitio
         message=f"no result by {pending.deadline_at:%Y-%m-%dT%H:%M:%SZ}; whether the tool ran is not known",
         retryable=repeatable,
     )
-    result = ToolResult(
+    return _on_error(state, pending, _without_answer(state, pending, error, at=at), at=at)
+
+
+def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
+    """Ends the attempts whose answers a stream may have dropped while the agent did not listen; others follow.
+
+    Those are repetitions, by an executor that answered an earlier attempt without naming it: it may give all answers
+    one id. The last attempt that is allowed goes on waiting.
+    """
+    return tuple(
+        _without_answer(state, pending, _UNHEARD, at=at)
+        for pending in (flight.pending for flight in flights(state.waiting) if flight.retry_at is None)
+        if pending.heard and 1 < pending.attempt < state.brief.limits.max_attempts
+        if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
+    )
+
+
+def _without_answer(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> ToolResult:
+    return ToolResult(
         run_id=state.run_id,
         step=pending.step,
         tool=pending.action.tool,
@@ -88,7 +111,6 @@ def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transitio
         task=pending.task or None,
         round=pending.round or None,
     )
-    return _on_error(state, pending, result, at=at)
 
 
 def _heard(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:

@@ -135,11 +135,12 @@ class Desk:
         """
         with self._incoming.wake(transport) as waking:
             wake_id = request.wake_id or f"wake-{uuid4()}"
-            known = await self._archive.run_of(wake_id) is not None
             told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
             try:
-                async with self._quotas.wake(payer, known=known):
-                    return await self._wake(wake_id, request, waking, known=known, **told)
+                async with self._room.unless_trouble():
+                    known = await self._archive.run_of(wake_id) is not None
+                    async with self._quotas.wake(payer, known=known):
+                        return await self._wake(wake_id, request, waking, known=known, **told)
             except WakeConflict as error:
                 raise await self._conflict(error, payer) from error
 

@@ -1,10 +1,11 @@
-"""How much room is left on the bus and on the disk of the store, looked at every few seconds.
+"""Whether the bus and the disk of the store take something new: looked at every few seconds, and whenever they did not.
 
-Only what refuses new work when it is full counts: of most streams the oldest gives way. Starts that wait fill a stream
-of their own, which is no matter of callers of the API.
+A stream that no server leads takes nothing. Of room, only what refuses new work when it is full counts: of most streams
+the oldest gives way. Starts that wait fill a stream of their own, which is no matter of callers of the API.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import shutil
@@ -13,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.bus.streams import CONSUMED
-from agent_service.room import Room
+from agent_service.room import FULL_S, QUEUED_S, Room
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
+from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
 
 OF_STORES = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
-LOOK_S = 5.0
+LOOK_S, LOOK_AGAIN_S = 5.0, 1.0
+ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
 """Of the disk of the store: the smaller of both is left for what is under way."""
+
+_UNAVAILABLE = 503
+"""The class of JetStream's errors where a cluster has no leader."""
 
 log = logging.getLogger(__name__)
 
@@ -30,27 +35,49 @@ log = logging.getLogger(__name__)
 async def keep_room(room: Room, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
     """Keep `room.trouble` true, for ever. `folder`: the store's; one that is `shared` is in streams too."""
     while True:
-        trouble = await look(link, folder, shared=shared)
+        link.stuck.clear()
+        full, leaderless = await look(link, folder, shared=shared)
+        trouble = "; ".join([*_untaken(leaderless), *full])
         if trouble != room.trouble:
             log.warning("no runs are accepted" if trouble else "runs are accepted again", extra={"why": trouble})
-        room.trouble = trouble
-        await asyncio.sleep(LOOK_S)
+        room.say(trouble, again_s=QUEUED_S if leaderless else FULL_S)
+        await asyncio.sleep(LOOK_AGAIN_S)
+        if not trouble:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S - LOOK_AGAIN_S):
+                    await link.stuck.wait()
 
 
-async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> str:
-    """What is nearly full, and what to do now; empty while there is room."""
+async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[list[str], list[str]]:
+    """What is nearly full, with what to do now, and the streams that no server leads."""
     names = [*(name for name in CONSUMED if name != subjects.STREAM_STARTS), *(OF_STORES if shared else ())]
-    infos = await asyncio.gather(*(_info(link, name) for name in names))
-    return "; ".join([*_of_disk(folder), *(found for info in infos for found in of_stream(info))])
+    infos = dict(zip(names, await asyncio.gather(*(_info(link, name) for name in names)), strict=True))
+    full = [*_of_disk(folder), *(found for info in infos.values() for found in of_stream(info))]
+    return full, [name for name, info in infos.items() if is_leaderless(info)]
+
+
+def _untaken(leaderless: list[str]) -> Iterator[str]:
+    if leaderless:
+        yield f"no server leads {', '.join(leaderless)}, so nothing can be stored there: see `agentic doctor`"
 
 
 async def _info(link: NatsLink, name: str) -> dict[str, Any]:
-    """Empty where there is no such stream, or no answer now: that is for others to tell."""
+    """As JetStream tells it; empty where this login may not ask, or is not connected: that is for others to tell. A
+    leader that is gone answers nothing."""
     try:
-        answer: dict[str, Any] = json.loads(await link.request(f"$JS.API.STREAM.INFO.{name}", b""))
-    except TryAgain:
-        return {}
+        asking = link.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout_s=ANSWER_WITHIN_S)
+        answer: dict[str, Any] = json.loads(await asking)
+    except TryAgain as error:
+        denied = isinstance(error.__cause__, Misconfigured)
+        return {} if denied or not link.connected else {"cluster": {}}
     return answer
+
+
+def is_leaderless(info: dict[str, Any]) -> bool:
+    """By what JetStream says of a stream. A server that is none of a cluster names no leader."""
+    if "error" in info:
+        return bool(info["error"].get("code", 0) >= _UNAVAILABLE)
+    return "cluster" in info and not info["cluster"].get("leader")
 
 
 def of_stream(info: dict[str, Any]) -> Iterator[str]:

@@ -87,9 +87,9 @@ class SharedStore(SqliteStore):
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         """As the port says; VersionMoved when another wake has taken the run id."""
-        await self._permitted()
         if known := self._named(wake):
             return known
+        await self._permitted()
         if self.version(commit.entry.run_id):
             raise moved(commit.entry)
         rows = rows_of(commit)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
@@ -38,9 +39,11 @@ from groundwork.nats.settings import NatsSettings, client_options
 from groundwork.nats.watch import ConnectionWatch
 from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, Unreachable
 
-TRY_SECONDS = 2.0
+TRY_SECONDS = 1.0
+"""What is safe to repeat is said again after so long: a leader that died answers nothing, and the next one does."""
+ONLY_TRY_SECONDS = 2.0
 BUDGET_SECONDS = 15.0  # electing a new leader in a cluster takes 4 to 9 s
-LONGEST_PAUSE = 0.5
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
 UNSENT_BYTES = 8 * 1024 * 1024
 
 Guard = Callable[[], Awaitable[None]]
@@ -96,6 +99,8 @@ class NatsLink:
         """Called whenever a message of ours was in its stream already."""
         self.tries_again: Callable[[], None] = lambda: None
         """Called whenever a message could not be stored at once and is sent again."""
+        self.stuck = asyncio.Event()
+        """Set likewise, for whoever looks why."""
         self.succeeds = False
         """Whether another process, which may only have been stopped, did before what is done by this link."""
 
@@ -177,15 +182,13 @@ class NatsLink:
         raise Refused(f"{subject}: other messages have the id {msg_id} and all that would follow: find who took them")
 
     async def stored(self, stream: str, seq: int) -> Stored | None:
-        """The message of the stream, as its leader has it; None where it is gone. Raises TryAgain, Misconfigured."""
-        question = f"$JS.API.STREAM.MSG.GET.{stream}"
-        return read_stored(await self._ask(question, json.dumps({"seq": seq}).encode(), {}, TRY_SECONDS), question)
+        """The message of the stream, as its leader has it; None where it is gone. Raises Misconfigured, and TryAgain
+        where no leader has answered for BUDGET_SECONDS, or the connection does not come back at once."""
+        return await self._read(stream, {"seq": seq})
 
     async def newest(self, stream: str, subject: str) -> Stored | None:
         """The newest message of a subject, as the stream's leader has it; None for none. Raises as `stored` does."""
-        question = f"$JS.API.STREAM.MSG.GET.{stream}"
-        wanted = json.dumps({"last_by_subj": subject}).encode()
-        return read_stored(await self._ask(question, wanted, {}, TRY_SECONDS), question)
+        return await self._read(stream, {"last_by_subj": subject})
 
     async def keep(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
         """Store one message just as it is, trying again while that can help. Raises as `publish` does.
@@ -202,7 +205,7 @@ class NatsLink:
         """
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         check_message(subject, body, headers, limit=self.max_payload)
-        return read_ack(await self._ask(subject, body, headers, TRY_SECONDS), subject).seq
+        return read_ack(await self._ask(subject, body, headers, ONLY_TRY_SECONDS), subject).seq
 
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
@@ -242,7 +245,7 @@ class NatsLink:
         When it returns the server knows of it, or will on the next connection.
         """
         made = await self._client.subscribe(subject, cb=callback)
-        await self._flush(TRY_SECONDS)
+        await self._flush(ONLY_TRY_SECONDS)
         return made
 
     async def go_elsewhere(self) -> None:
@@ -291,6 +294,18 @@ class NatsLink:
                 await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
                 attempt += 1
 
+    async def _read(self, stream: str, wanted: Mapping[str, Any]) -> Stored | None:
+        question = f"$JS.API.STREAM.MSG.GET.{stream}"
+        body, clock = json.dumps(wanted).encode(), asyncio.get_running_loop().time
+        deadline = clock() + BUDGET_SECONDS
+        while True:
+            try:
+                return read_stored(await self._ask(question, body, {}, TRY_SECONDS), question)
+            except TryAgain:
+                await self._pause(SHORTEST_PAUSE)
+                if clock() >= deadline or not self.connected:
+                    raise
+
     async def _is_ours(self, published: Published, is_same: Callable[[Stored], bool]) -> bool:
         try:
             stored = await self.stored(published.stream, published.seq)
@@ -319,18 +334,23 @@ class NatsLink:
         if left <= 0:
             raise self._not_stored(subject, error) from error
         self.tries_again()
+        self.stuck.set()
         if isinstance(error, NoStream) and attempt == 1:
             await self._check_that_a_stream_takes(subject)
-        await asyncio.sleep(min(left, LONGEST_PAUSE, 0.05 * attempt))
+        await self._pause(min(left, LONGEST_PAUSE, SHORTEST_PAUSE * attempt))
+
+    async def _pause(self, seconds: float) -> None:
+        """And then until the connection is back, or LONGEST_PAUSE later."""
+        await asyncio.sleep(seconds)
         if not self.connected:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, LONGEST_PAUSE)):
+                async with asyncio.timeout(LONGEST_PAUSE):
                     await self._watch.up.wait()
 
     async def _check_that_a_stream_takes(self, subject: str) -> None:
         """Raises Misconfigured if the server knows of none; if it cannot tell, one may be on its way back."""
         try:
-            await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), TRY_SECONDS)
+            await asyncio.wait_for(self.jetstream.find_stream_name_by_subject(subject), ONLY_TRY_SECONDS)
         except NotFoundError as error:
             raise NoSuchStream(f"no stream takes {subject}: run `agentic setup` first") from error
         except (nats.errors.Error, OSError, TimeoutError):

@@ -111,6 +111,51 @@ async def test_what_one_agent_has_accepted_any_other_shows_at_once(cluster: Clus
             assert (await get(other, f"/v1/runs/{run_id}/timeline"))["items"]
 
 
+async def wake_at(member: Member, wake_id: str) -> tuple[int, str, float]:
+    """How it was answered, for which run, or why not, and after how many seconds."""
+    began = time.monotonic()
+    async with client_of(member) as client:
+        answer = await client.post("/v1/wake", json={"goal": "the same", "wake_id": wake_id})
+    told = answer.json()
+    return answer.status_code, str(told.get("run_id") or told["error"]["message"]), time.monotonic() - began
+
+
+async def test_the_same_wake_at_several_agents_at_once_is_one_run_and_no_caller_is_sent_away(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with agents(cluster, tmp_path, 3) as made:
+        for number in range(3):
+            at = (made.agents[each % 3] for each in range(24))
+            answers = await asyncio.gather(*(wake_at(member, f"at-once-{number}") for member in at))
+            assert [status for status, _, _ in answers] == [202] * 24, answers
+            assert len({run_id for _, run_id, _ in answers}) == 1
+
+
+async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_until_there_is_one(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with agents(cluster, tmp_path, 1) as made:
+        (agent,) = made.agents
+
+        async def says_so() -> bool:
+            async with client_of(agent) as client:
+                ready = (await client.get("/readyz")).json()
+            return not ready["ready"] and subjects.STREAM_RUNS in ready["checks"]["room"]
+
+        known = await wake_at(agent, "known")
+        for node in cluster.nodes[1:]:
+            node.kill()
+        status, why, took = await wake_at(agent, "early")
+        assert (status, "no server leads AGENTIC" in why, took < 12.0) == (503, True, True), (why, took)
+        await until(says_so, within_s=20)
+        status, _, took = await wake_at(agent, "late")
+        assert (status, took < 4.0) == (503, True), took
+        assert (await wake_at(agent, "known"))[:2] == known[:2], "what is known already is answered"
+        await cluster.heal()
+        await agent.ready()
+        assert (await wake_at(agent, "early"))[0] == 202
+
+
 async def test_progress_is_signed_by_all_agents(cluster: Cluster, cluster_link: NatsLink, tmp_path: Path) -> None:
     signed: list[bool] = []
 

@@ -1,6 +1,8 @@
 """While a cluster elects a leader nothing is wrong with it: what is asked of it then is asked again."""
 
+import base64
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from groundwork.nats.lease_record import Role, look
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.members import may_join_anew
 from groundwork.nats.settings import NatsSettings
+from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import (
     KeyValueSpec,
     StreamSpec,
@@ -86,6 +89,57 @@ async def test_what_is_asked_again_is_asked_until_somebody_answers() -> None:
         return "found"
 
     assert (await through_an_election(look), len(tries)) == ("found", 3)
+
+
+class Leaders:
+    """Of a stream of facts: the first that is asked dies of it and says nothing, the next one answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.stored: Msg | None = None
+
+    async def take(self, message: Msg) -> None:
+        """The first has stored it."""
+        self.asked.append(time.monotonic())
+        if self.stored:
+            await message.respond(json.dumps({"error": {"code": 400, "err_code": 10071}}).encode())
+        self.stored = message
+
+    async def tell(self, message: Msg) -> None:
+        self.asked.append(time.monotonic())
+        if self.stored is None or len(self.asked) == 1:
+            return
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (self.stored.headers or {}).items())
+        head = base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()
+        told = {"subject": self.stored.subject, "seq": 7, "hdrs": head, "time": "2026-01-01T00:00:00Z"}
+        await message.respond(json.dumps({"message": told}).encode())
+
+
+async def test_a_fact_that_a_dying_leader_stored_without_an_answer_is_known_again_by_the_next_one(
+    tmp_path: Path, unused_port: int
+) -> None:
+    leaders = Leaders()
+    async with server_with(tmp_path, unused_port, {}) as address:
+        link = await connect(NatsSettings(urls=(f"nats://{address}",)))
+        await link.subscribe("facts.>", leaders.take)
+        await link.subscribe("$JS.API.STREAM.MSG.GET.FACTS", leaders.tell)
+        seq = await SharedLog(link, "FACTS", root="facts").append("facts.a", b"1", after=0)
+        await link.close()
+    first, second, _ = leaders.asked
+    assert (seq, second - first < 1.7) == (7, True)
+
+
+async def test_what_is_read_is_asked_of_the_next_leader_within_a_second(tmp_path: Path, unused_port: int) -> None:
+    leaders = Leaders()
+    leaders.stored = Msg(_client=None, subject="facts.a")  # type: ignore[arg-type]
+    async with server_with(tmp_path, unused_port, {}) as address:
+        link = await connect(NatsSettings(urls=(f"nats://{address}",)))
+        await link.subscribe("$JS.API.STREAM.MSG.GET.FACTS", leaders.tell)
+        newest = await link.newest("FACTS", "facts.a")
+        await link.close()
+    first, second = leaders.asked
+    assert newest
+    assert (newest.seq, second - first < 1.7) == (7, True)
 
 
 def test_a_member_joins_anew_once_the_bus_answers_but_not_against_its_settings() -> None:

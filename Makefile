@@ -9,13 +9,14 @@ RUN := $(VENV)/bin/python
 DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 # Much of what the tests take is waiting for processes and deadlines: three of them to two processors.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((3 * len(os.sched_getaffinity(0)) + 1) // 2)" 2>/dev/null || echo 3)
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/ready
 # Nothing is built from source, which would run it: only what has no wheel, from a source that its hash names.
 LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster test attack fuzz test-browser test-ductile test-kubernetes test-systemd check bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster chaos-night test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -36,13 +37,28 @@ chaos-figures: $(READY)
 chaos-cluster: $(READY)
 	@$(RUN) -m tests.e2e.chaos_cluster $(STORM)
 
+# What a push waits for: every test in one process, and of those on real processes one choice per ability (tests/lanes.py).
 test: $(READY)
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone $(BUT)"
+	$(RUN) -m pytest --push $(SPREAD) -m "not alone"
+
+# Every test but the attacks, which `make attack` makes: half an hour on two processors.
+test-all: $(READY)
+	$(RUN) -m pytest $(SPREAD) -m "not alone and not attack"
 	$(RUN) -m pytest -m alone
+
+# Everything that there is, as CI does it each night: what a push waits for, and all that takes longer. An hour and a half.
+# What fails stops nothing of the rest. On a machine without a Ductile or Chromium their tests are skipped, and say so.
+nightly: $(READY)
+	$(MAKE) --keep-going check test-all attack test-browser test-kubernetes test-systemd eval demo demo-z3 chaos install-test \
+	  chaos-night
+
+# The storm in small: each fault once.
+chaos-night: $(READY)
+	@$(RUN) -m tests.e2e.chaos_cluster --runs 150 --times 1
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 attack: $(READY)
-	$(RUN) -m pytest -q -p tests.attacks.telling -m "attack and not alone" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(RUN) -m pytest -q -p tests.attacks.telling -m "attack and not alone" $(SPREAD)
 
 # libFuzzer over every parser that meets strangers. CPython 3.11 to 3.13 on Linux x86-64; elsewhere `make test` has to do.
 SECONDS ?= 600

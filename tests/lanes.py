@@ -1,0 +1,143 @@
+"""Which tests a push waits for: `pytest --push`, which is `make test`. `make nightly` runs all of them.
+
+A push takes every test that needs no process of ours, and of those in `REAL`, which start the program as it runs (or a
+browser, a container, a Ductile), one choice per ability: `CHOSEN`.
+"""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOM = Path(__file__).parent
+
+REAL = (
+    "attacks",
+    "browser",
+    "cli/test_dev.py",
+    "cli/test_dev_tools.py",
+    "deploy/test_machine.py",
+    "deploy/test_operators_story.py",
+    "ductile/test_circle_restarts.py",
+    "ductile/test_circle_webhooks.py",
+    "ductile/test_gateway_kills.py",
+    "ductile/test_guide_commands.py",
+    "ductile/test_kills_on_both_sides.py",
+    "ductile/test_late_in_the_journal.py",
+    "ductile/test_relayed_note.py",
+    "ductile/test_several_gateways.py",
+    "ductile/test_waits_for_ductile.py",
+    "ductile/test_wake_agent.py",
+    "ductile/test_wake_circle.py",
+    "ductile/test_wake_sample.py",
+    "ductile/test_whole_trace.py",
+    "e2e",
+    "evaluation/test_eval_command.py",
+    "examples",
+    "executors/test_shipped.py",
+    "gateway/test_several_outside.py",
+    "peers",
+    "telemetry/test_whole_traces.py",
+    "test_documented_commands.py",
+)
+
+RESTORED = "test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_since_is_repeated[sqlite]"
+
+CHOSEN = {
+    "a run from goal to end, with its paper trail": [
+        "e2e/test_service.py::test_the_worked_example_ends_with_a_critique_and_a_paper_trail",
+    ],
+    "one run per wake": ["e2e/test_service.py::test_a_hundred_wakes_of_one_name_are_one_run"],
+    "cancel": ["e2e/test_service.py::test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs"],
+    "one agent per store and bus": [
+        "e2e/test_service.py::test_a_second_agent_on_the_same_store_refuses_to_start",
+        "e2e/test_one_owner.py::test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once",
+    ],
+    "kill -9 of each process": [
+        "e2e/test_kills.py::test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write",
+    ],
+    "no model call is paid twice": ["e2e/test_model_kills.py::test_a_call_cut_by_a_kill_is_the_only_one_made_again"],
+    "approval": ["e2e/test_people.py::test_a_write_waits_for_its_approval_through_crashes_and_is_asked_and_done_once"],
+    "question": ["e2e/test_people.py::test_a_question_is_asked_once_and_its_answer_is_not_lost_to_a_crash"],
+    "in doubt": ["e2e/test_people.py::test_a_write_in_doubt_is_settled_by_a_persons_word_through_a_crash"],
+    "several reads": ["e2e/test_reads.py::test_a_killed_agent_asks_for_no_read_again_and_goes_on_when_the_last_is_in"],
+    "continuation": ["e2e/test_continuing_plugins.py::test_the_plugin_in_python_answers_from_what_it_asked_for"],
+    "children": ["e2e/test_children.py::test_a_killed_agent_starts_no_child_twice_and_brings_both_home"],
+    "kill switch": ["e2e/test_halting.py::test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills"],
+    "drain": [
+        "e2e/test_draining.py::test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start"
+    ],
+    "power loss": ["e2e/test_power_loss.py::test_what_the_bus_forgot_is_said_again_and_every_run_completes"],
+    "backup and restore": [
+        "e2e/test_backup_and_restore.py::" + RESTORED,
+    ],
+    "several agents on a cluster": [
+        "e2e/test_replicas.py::test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere",
+    ],
+    "signed writes": ["e2e/test_signed_writes.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
+    "the nats tool": ["e2e/test_nats_tool.py::test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends"],
+    "executors of others": ["executors/test_shipped.py"],
+    "forged results": ["attacks/test_forged_results.py::test_an_answer_for_a_tool"],
+    "the boundary of plugins": [
+        "attacks/test_plugins.py::test_the_box_lets_a_plugin_do_its_work",
+        "attacks/test_plugins.py::test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services",
+    ],
+    "a Ductile wakes the agent": ["ductile/test_wake_agent.py"],
+    "kill -9 of a gateway before a Ductile": [
+        "ductile/test_gateway_kills.py",
+    ],
+    "one run is one trace": ["telemetry/test_whole_traces.py"],
+    "what the README shows": [
+        "test_documented_commands.py::test_every_block_of_a_page_says_what_it_is",
+        "test_documented_commands.py::test_every_command_in_a_page_is_played_or_needs_what_no_test_has",
+        "test_documented_commands.py::test_every_procedure_of_an_operator_is_typed_on_a_machine",
+        "test_documented_commands.py::test_every_command_that_is_shown_exists_with_its_options",
+        "test_documented_commands.py::test_the_first_five_minutes_of_the_readme_hold_and_so_does_what_dev_shows",
+        "test_documented_commands.py::test_the_reference_of_scripts_has_every_field",
+    ],
+}
+"""Ability → tests that a push runs of it. A name without its parameters takes all of them; a file all of its tests."""
+
+TESTS = [test for tests in CHOSEN.values() for test in tests]
+_FILES = {test.partition("::")[0] for test in TESTS}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--push", action="store_true", help="only what a push waits for: see tests/lanes.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that no choice names is not even read."""
+    if not config.getoption("--push") or collection_path.is_dir():
+        return None
+    return (_is_real(_of(collection_path)) and _of(collection_path) not in _FILES) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--push"):
+        return
+    names = {item: _of(item.path) + item.nodeid.partition(".py")[2] for item in items}
+    kept = [item for item in items if not _is_real(_of(item.path)) or any(_is(names[item], test) for test in TESTS)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+@cache
+def names_of(file: Path) -> frozenset[str]:
+    """The tests of a file: it is read and not run, for without a browser those of the page are skipped."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    top = ast.parse(file.read_text(encoding="utf-8")).body
+    return frozenset(made.name for made in top if isinstance(made, functions) and made.name.startswith("test_"))
+
+
+def _of(path: Path) -> str:
+    return path.relative_to(ROOM).as_posix() if path.is_relative_to(ROOM) else path.as_posix()
+
+
+def _is_real(file: str) -> bool:
+    return file.startswith(tuple(real if real.endswith(".py") else f"{real}/" for real in REAL))
+
+
+def _is(name: str, test: str) -> bool:
+    return name == test or name.startswith((f"{test}::", f"{test}["))

@@ -251,6 +251,11 @@ def guide_listener() -> str:
     return _shown()[7]
 
 
+def guide_hooks() -> str:
+    """What follows a job that has failed, as a file of Ductile's configuration."""
+    return _shown()[10]
+
+
 def _shown() -> list[str]:
     text = (ROOT / "docs" / "DUCTILE.md").read_text(encoding="utf-8")
     secrets = ENVIRONMENT | OF_THE_SERVICES

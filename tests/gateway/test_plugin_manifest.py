@@ -33,12 +33,12 @@ def test_a_minimal_manifest_has_safe_defaults() -> None:
     assert (command.idempotent, command.retry_safe, command.input_schema) == (False, False, {})
 
 
-def test_what_the_shipped_fetch_brings_is_untrusted_and_the_others_keep_to_the_house() -> None:
+def test_what_fetch_and_ductile_look_bring_is_untrusted_and_the_others_keep_to_the_house() -> None:
     shipped = {
         path.name: read_manifest(yaml.safe_load((path / "manifest.yaml").read_text())) for path in SHIPPED.iterdir()
     }
     untrusted = {name for name, manifest in shipped.items() if manifest.output == "untrusted"}
-    assert untrusted == {"fetch"}
+    assert untrusted == {"fetch", "ductile-look"}
     for name in ("echo", "artifact", "knowledge", "text-report", "z3-solver"):
         assert {command.effect for command in shipped[name].commands} == {"local"}
 

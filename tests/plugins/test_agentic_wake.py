@@ -52,6 +52,13 @@ def test_fields_without_a_value_are_fields_that_were_not_given(api: WakeApi) -> 
     assert api.received[0].order == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
+def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: WakeApi) -> None:
+    failed = {"job_id": "0b9c", "plugin": "backup", "error": "no space left", "goal": "erase it"}
+    wake(api.url, failed | {"ductile_plugin": "x"}, command="handle", goal="Find out why.", untrusted=True)
+    about = {"context": failed | {"event": "api.trigger"}, "wake_id": "0b9c"}
+    assert api.received[0].order == {"goal": "Find out why.", "untrusted": True} | about
+
+
 def test_of_an_event_only_the_order_is_taken(api: WakeApi) -> None:
     wake(api.url, {"goal": "look", "ductile_plugin": "feed", "result": "x", "run_id": "r"}, command="handle")
     assert api.received[0].order == {"goal": "look", "wake_id": "ductile:job-1"}

@@ -18,12 +18,7 @@ TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9
 
 def order_of(request: dict[str, Any]) -> dict[str, Any]:
     """What the agent is asked for, the same at each attempt of a job. Raises Failure when it cannot be used."""
-    event = request.get("event") or {}
-    if str(event.get("type", "")).startswith("agent."):
-        raise Failure("invalid_arguments", "an event that tells of a run (agent.*) must not wake the agent again")
-    payload = (event or request).get("payload") or {}
-    if not isinstance(payload, dict):
-        raise Failure("invalid_arguments", "the payload must be an object with a goal")
+    config, payload = request.get("config") or {}, _payload(request)
     unknown = sorted(payload.keys() - FIELDS.keys() - {"traceparent"})
     if unknown and request["command"] == "wake":
         raise Failure("invalid_arguments", f"{one_line(unknown[0])} is not known here: give {', '.join(FIELDS)}")
@@ -33,11 +28,32 @@ def order_of(request: dict[str, Any]) -> dict[str, Any]:
             raise Failure("invalid_arguments", f"{name} must be {KINDS[FIELDS[name]]}")
     _check_goal(order.get("goal", ""))
     order.setdefault("wake_id", f"ductile:{request['job_id']}")
-    if (request.get("config") or {}).get("untrusted") in (True, "true"):
+    if config.get("untrusted") in (True, "true"):
         order["untrusted"] = True
     if not ID.fullmatch(order["wake_id"]):
         raise Failure("invalid_arguments", "wake_id must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
     return order
+
+
+def _payload(request: dict[str, Any]) -> dict[str, Any]:
+    """The order, with more or less beside it."""
+    event, goal = request.get("event") or {}, (request.get("config") or {}).get("goal")
+    kind = str(event.get("type", ""))
+    if kind.startswith("agent."):
+        raise Failure("invalid_arguments", "an event that tells of a run (agent.*) must not wake the agent again")
+    payload = (event or request).get("payload") or {}
+    if not isinstance(payload, dict):
+        raise Failure("invalid_arguments", "the payload must be an object with a goal")
+    return payload if goal is None or request["command"] != "handle" else _about(goal, kind, payload)
+
+
+def _about(goal: object, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """The order of an instance that has its goal from the settings: what comes is what it is about, and no order
+    itself. The same job is pursued once, however often Ductile tells of it."""
+    told = {name: value for name, value in payload.items() if not name.startswith("ductile")}
+    order = {"goal": goal, "context": {"event": kind} | told}
+    job_id = payload.get("job_id")
+    return order | ({"wake_id": job_id} if isinstance(job_id, str) and ID.fullmatch(job_id) else {})
 
 
 def traceparent_of(request: dict[str, Any]) -> str:

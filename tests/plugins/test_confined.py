@@ -1,0 +1,151 @@
+"""The shipped plugins confined as newer Ductiles run them: by an account of their own, with one folder to write in, few
+variables, and no network but that of the machine itself.
+
+Only root can run a program by another account; for others the folders are as they are, and the network is there.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.ductile.fake import FakeDuctile
+from tests.plugins.asking import SHIPPED, a_request
+from tests.plugins.test_agentic_run import serving as serving_runs
+from tests.plugins.wake_api import serving
+
+NOBODY = 65534
+IS_ROOT = os.geteuid() == 0
+PAGE = {"artifact": {"path": "artifacts/a.md", "content_type": "text/markdown", "text": "# Tea\n\nIt is warm."}}
+PROBLEM = {"variables": {"x": "int"}, "constraints": ["x > 3"], "relax": False}
+ALONE: dict[tuple[str, str], dict[str, Any]] = {
+    ("artifact", "read"): PAGE,
+    ("artifact", "search"): PAGE | {"pattern": "warm"},
+    ("echo", "handle"): {"message": "hello"},
+    ("knowledge", "search"): {"query": "tea"},
+    ("text-report", "handle"): PAGE,
+    ("z3-solver", "solve"): PROBLEM,
+    ("agentic-wake", "health"): {},
+    ("agentic-run", "health"): {},
+}
+"""By plugin and command: what it is asked, where it speaks to nobody."""
+
+
+class Account:
+    """One that may read the plugins, and write its own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.chmod(0o755)
+        self.plugins, self.pages, self.state = folder / "plugins", folder / "pages", folder / "state"
+        shutil.copytree(SHIPPED, self.plugins, ignore=shutil.ignore_patterns("__pycache__"))
+        self.pages.mkdir()
+        (self.pages / "tea.md").write_text("# Tea\n\nIt is warm.\n")
+        self.state.mkdir(mode=0o700)
+        subprocess.run(["chmod", "-R", "a+rX,a-w", self.plugins, self.pages], check=True)
+        if IS_ROOT:
+            os.chown(self.state, NOBODY, NOBODY)
+
+    def install(self, package: str) -> None:
+        """As `pip install --user` puts it where the account's Python looks: ours may be out of its reach."""
+        found = importlib.util.find_spec(package)
+        assert found is not None
+        assert found.submodule_search_locations
+        said = self._run(["python3", "-c", "import site; print(site.getusersitepackages())"]).stdout.decode().strip()
+        shutil.copytree(found.submodule_search_locations[0], Path(said) / package)
+        subprocess.run(["chmod", "-R", "a+rX", self.state], check=True)
+
+    def asks(self, plugin: str, request: bytes, *, network: bool) -> dict[str, Any]:
+        """The response of a plugin to these bytes."""
+        done = self._run([self.plugins / plugin / "run.py"], request, network=network)
+        assert done.stderr == b""
+        response: dict[str, Any] = json.loads(done.stdout)
+        return response
+
+    def _run(
+        self, words: Sequence[str | Path], sent: bytes = b"", *, network: bool = False
+    ) -> subprocess.CompletedProcess[bytes]:
+        account = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if IS_ROOT else []
+        cut_off = ["unshare", "--net"] if IS_ROOT and not network else []
+        home = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TMPDIR"), str(self.state))
+        return subprocess.run(
+            [*cut_off, *account, *words],
+            input=sent,
+            capture_output=True,
+            cwd=self.state,
+            env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}", "LANG": "C.UTF-8", "TZ": "UTC"} | home,
+            timeout=30,
+            check=True,
+        )
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    """Where another account can come: the usual folder of tests is for one alone."""
+    folder = Path(tempfile.mkdtemp())
+    yield Account(folder)
+    subprocess.run(["chmod", "-R", "u+w", folder], check=True)
+    shutil.rmtree(folder)
+
+
+def files(folder: Path) -> set[Path]:
+    return {file for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(("plugin", "command"), ALONE)
+def test_a_plugin_that_speaks_to_nobody_needs_no_network_and_no_folder_but_its_own(
+    account: Account, plugin: str, command: str
+) -> None:
+    if plugin == "z3-solver":
+        account.install("z3")
+    before = files(account.plugins)
+    config = {"folder": str(account.pages), "url": "http://127.0.0.1:9"}
+    request = a_request(ALONE[plugin, command], command=command, config=config)
+    response = account.asks(plugin, request, network=False)
+    assert response["status"] == "ok", response
+    assert files(account.plugins) == before
+
+
+def test_what_is_kept_of_pages_is_kept_in_the_accounts_own_folder(account: Account) -> None:
+    request = a_request({"query": "tea"}, command="search", config={"folder": str(account.pages)})
+    assert "warm" in account.asks("knowledge", request, network=False)["result"]
+    assert files(account.state)
+
+
+def test_the_agent_and_ductile_are_asked_over_the_machines_own_network(account: Account) -> None:
+    with serving() as api:
+        woken = account.asks("agentic-wake", a_request({"goal": "look"}, config={"url": api.url}), network=True)
+    assert woken["status"] == "ok"
+    with serving_runs() as agent:
+        asked = a_request({"run_id": "run_1"}, command="status", config=agent.config)
+        assert account.asks("agentic-run", asked, network=True)["output"]["status"] == "paused"
+    with FakeDuctile() as ductile:
+        looking = a_request({}, command="system", config={"url": ductile.url})
+        assert "queue_depth" in account.asks("ductile-look", looking, network=True)["result"]
+
+
+def test_every_shipped_plugin_is_tried_confined() -> None:
+    tried = {plugin for plugin, _ in ALONE} | {"fetch", "ductile-look"}
+    assert {folder.name for folder in SHIPPED.iterdir() if folder.is_dir()} == tried
+
+
+def test_a_page_is_fetched_where_there_is_a_network_and_told_to_be_away_where_there_is_none(account: Account) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=account.pages)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/tea.md"
+        request = a_request({"url": url}, config={"allow_private": True})
+        assert account.asks("fetch", request, network=True)["output"]["status"] == 200
+        server.shutdown()
+    if IS_ROOT:
+        told = account.asks("fetch", request, network=False)
+        assert (told["status"], told["error_class"]) == ("error", "transient")

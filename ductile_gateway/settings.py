@@ -14,7 +14,7 @@ from ductile_gateway.ductile.names import full_name, own_name, owner
 from ductile_gateway.ductile.settings import DuctileName, DuctileSettings
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.outbound.settings import OutboundSettings
-from ductile_gateway.plugins.belongings import beside
+from ductile_gateway.plugins.belongings import apart, beside
 from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
@@ -65,18 +65,20 @@ class PluginSettings(_Section):
     limits: PluginLimits = PluginLimits()
     run_as: str | None = None
     """The user as whom plugins run, where the gateway is root; without it they run as the gateway's own."""
-    boundary: Literal["auto", "view", "landlock", "bwrap", "none"] = "auto"
-    """What keeps plugins from the files of others. `view`: mounts that hide stores, settings, keys and other calls, and
-    let them change nothing but temporary folders and what is named. `landlock`: they reach what is named, and nothing
-    else. `bwrap`: the same, where bubblewrap is installed. `none`. `auto`: a view where that is allowed (root, and user
-    namespaces), else landlock where the kernel has it."""
+    boundary: Literal["auto", "landlock", "view", "none"] = "auto"
+    """What keeps plugins from the files of others. `landlock`: they reach what is named, and nothing else. `view`, for
+    plugins that cannot live with that: mounts that hide stores, settings, keys, devices and other calls, and let them
+    change nothing but what is named. `none`. `auto`: landlock, or where the kernel has none that keeps files whole, a
+    view. A gateway that is root needs landlock or `run_as`."""
     read: tuple[Path, ...] = ()
     """Places that plugins may read and run things from, besides the system's programs, their own folder and what their
     configuration names."""
     write: tuple[Path, ...] = ()
     """Places that plugins may change, besides the call's own folder and what their configuration names."""
     closed: tuple[Path, ...] = ()
-    """Places that plugins never reach, also in one that they may, beside the stores and settings of the services."""
+    """Places that plugins never reach, also in one that they may, beside the stores and keys of the services."""
+    apart: tuple[Path, ...] = ()
+    """Folders of which plugins reach what is named in them and nothing else, beside that of the settings."""
 
 
 class LogSettings(_Section):
@@ -225,5 +227,6 @@ def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewayS
         other_sections=OTHER_SECTIONS,
     )
     ours = (settings.private_folder(), settings.keys_path())
-    closed = (*settings.plugins.closed, *ours, *((path,) if path else ()), *beside(path))
-    return settings.model_copy(update={"plugins": settings.plugins.model_copy(update={"closed": closed})})
+    closed = (*settings.plugins.closed, *ours, *((path,) if path else ()), *beside(path, environ))
+    update = {"closed": closed, "apart": (*settings.plugins.apart, *apart(path))}
+    return settings.model_copy(update={"plugins": settings.plugins.model_copy(update=update)})

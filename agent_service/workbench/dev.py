@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,8 @@ class DevStack:
 @asynccontextmanager
 async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
-    folder = options.folder.absolute()
+    options = replace(options, folder=options.folder.resolve())
+    folder = options.folder
     private_file.closed(folder)
     http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:

@@ -94,7 +94,7 @@ def _announce(made: DevStack, as_json: bool) -> None:
 
 
 def _facts(made: DevStack) -> dict[str, Any]:
-    folder = made.options.folder.absolute()
+    folder = made.options.folder
     return {
         "url": made.url,
         "nats": made.nats.url,

@@ -6,14 +6,18 @@ with 69 while Ductile does not answer.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ductile_gateway.authoring.advice import advice
 from ductile_gateway.calls.continuing import reads_form
 from ductile_gateway.cli.exits import MISCONFIGURED, UNREACHABLE
 from ductile_gateway.ductile import discovery
-from ductile_gateway.plugins.boxes import boundary_of, look_at_boundary
+from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.process import plugin_environment
+from ductile_gateway.plugins.trying import look_at_box
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
@@ -81,7 +85,8 @@ def _are_away(tools: Tools) -> bool:
 
 async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Finding]:
     if settings.runner == "plugins":
-        return look_at_boundary(boundary_of(settings.plugins))
+        environment = plugin_environment(os.environ, settings.plugins.environment, python=Path(sys.executable))
+        return await look_at_box(box_of(settings.plugins, environment), tools.plugins.values(), environment)
     if settings.runner != "ductile":
         return ()
     offers = Offers()

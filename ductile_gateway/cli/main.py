@@ -67,11 +67,14 @@ def check(
 ) -> None:
     """List the tools that there would be, and say what is wrong. Exit code 78 where something is, or is left out."""
     if settings_only:
+        from ductile_gateway.plugins.boxes import boundary_of
         from ductile_gateway.store import ahead
 
         settings = exits.settings_of(config)
         if coming := "" if settings.shared else ahead(settings.store):
             sys.stdout.write(f"{coming}\n")
+        if settings.runner == "plugins":
+            boundary_of(settings.plugins)
         return
     from ductile_gateway.cli.checking import check as look
 

@@ -1,50 +1,76 @@
-"""What belongs to the services: the files beside the settings that say who they are, and the stores that those name.
+"""What belongs to the services: the files beside the settings that say who they are, and the places that those name.
 
 The agent has settings of its own, which the gateway does not know; they lie in the same file, or beside it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from groundwork.service.config_file import OF_PLUGINS, as_given
 from groundwork.service.strict_yaml import NotYaml, parse
 
-PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds")
-PLACES = {"agent": ("store", "workspaces", "keys_file"), "gateway": ("store", "keys_file")}
-"""The settings that name a place, by section."""
+PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds", "*.nk", "*.conf")
+PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache")}
+"""The settings that name a place of a service, by section."""
+FILES = ("_FILE", "TLS_KEY")
+"""How settings end that name a file with a secret in it, as variables have them."""
+VARIABLES = ("AGENT_", "GATEWAY_")
 OF_A_STORE = (".keys", ".keys.anchors")
 """Beside it, also where they are made only after this is asked."""
 DEFAULTS = Path(".agentic")
+OF_NATS = re.compile(r"^\s*[\"']?store_?dir[\"']?\s*[:=]?\s*[\"']?([^\"'\s#]+)", re.MULTILINE | re.IGNORECASE)
+"""Where a NATS server says that it stores."""
 MOST_BYTES = 1024 * 1024
 
 
-def beside(settings: Path | None) -> Iterator[Path]:
-    """Those of the settings in that file, and in others of its folder; without one, of the folder we are in."""
+def apart(settings: Path | None) -> Iterator[Path]:
+    """The folders of the services themselves, of which plugins have what is named and nothing else."""
     yield DEFAULTS
+    if settings and (folder := settings.resolve().parent) != Path(folder.anchor):
+        yield folder
+
+
+def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Of the settings in that file, in others of its folder and in the environment, what never is anybody's but
+    theirs."""
+    yield from (Path(environ[name]) for name in environ if name.startswith(VARIABLES) and name.endswith(FILES))
     for pattern in PRIVATE if settings else ():
         for path in settings.parent.glob(pattern) if settings else ():
             yield path
             if path.suffix in (".yaml", ".yml"):
-                yield from _named_in(path)
+                yield from (Path(place) for place in _named_in(path, environ) if "\0" not in place)
+            elif path.suffix == ".conf":
+                yield from (path.parent / found for found in OF_NATS.findall(_text(path)))
 
 
-def _named_in(path: Path) -> Iterator[Path]:
-    document = _document(path)
-    for section, keys in PLACES.items():
-        given = document.get(section)
-        if not isinstance(given, dict):
-            continue
-        for key in keys:
-            if isinstance(place := given.get(key), str) and "\0" not in place:
-                yield Path(place)
-                if key == "store":
-                    yield from (Path(f"{place.rstrip('/')}{ending}") for ending in OF_A_STORE)
-
-
-def _document(path: Path) -> Mapping[str, Any]:
-    """Empty for what cannot be read: then it is somebody else's."""
+def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Nothing for what cannot be read: then it is somebody else's."""
     try:
-        document = parse(path.read_text(encoding="utf-8")) if path.stat().st_size < MOST_BYTES else None
-    except (OSError, UnicodeError, NotYaml):
-        return {}
-    return document if isinstance(document, dict) else {}
+        document = as_given(parse(_text(path)), environ)
+    except NotYaml:
+        return
+    for section, keys in PLACES.items():
+        given = document.get(section) if isinstance(document, dict) else None
+        places = {key: given[key] for key in keys if isinstance(given.get(key), str)} if isinstance(given, dict) else {}
+        yield from places.values()
+        yield from (f"{places[key].rstrip('/')}{ending}" for key in places if key == "store" for ending in OF_A_STORE)
+    yield from _files(document)
+
+
+def _files(node: Any, above: str = "") -> Iterator[str]:
+    """Not those that plugins are configured with."""
+    items = node.items() if isinstance(node, dict) else [("", each) for each in node] if isinstance(node, list) else ()
+    for key, value in items:
+        if isinstance(value, str) and key.upper().endswith(FILES):
+            yield value
+        elif (above, key) != OF_PLUGINS:
+            yield from _files(value, key)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8") if path.stat().st_size < MOST_BYTES else ""
+    except (OSError, UnicodeError):
+        return ""

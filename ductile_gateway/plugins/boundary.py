@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ import ductile_gateway
 from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.order import User
 
-Wanted = Literal["auto", "view", "landlock", "bwrap", "none"]
-Files = Literal["view", "landlock", "bwrap", "none"]
+Wanted = Literal["auto", "view", "landlock", "none"]
+Files = Literal["view", "landlock", "none"]
 PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])
@@ -25,17 +24,21 @@ SIGNALS_SINCE, CUTTING_SINCE = 6, 3
 """The ABI of landlock since which signals, and the cutting of files, end at the boundary."""
 
 
+NOT_ROOT = "name a user in gateway.plugins.run_as, or start the gateway as another user than root"
+
+
 class NoSuchBoundary(Exception):
     """What was asked for is not to be had here; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """`files`: what ends a plugin's reach among files. `abi`: of landlock. `user`: another one than ours."""
+    """`files`: what ends a plugin's reach among files. `abi`: of landlock. `hides`: whether there is a view beside
+    landlock, for sockets. `user`: another one than ours."""
 
     files: Files
     abi: int = 0
-    bwrap: str = ""
+    hides: bool = False
     user: User | None = None
     user_name: str = ""
 
@@ -49,8 +52,8 @@ class Boundary:
         whose = f"as {self.user_name}" if self.user else "as root" if os.getuid() == 0 else "as the gateway's own user"
         files = {
             "view": "stores, settings and other calls are hidden from them by mounts",
-            "landlock": f"files end at their own by landlock (ABI {self.abi}{self._missing()})",
-            "bwrap": "files end at their own by bubblewrap",
+            "landlock": f"files end at their own by landlock (ABI {self.abi}{self._missing()})"
+            f"{', and sockets of the machine are hidden' if self.hides else ''}",
             "none": "files end where those of their user do",
         }
         return f"{files[self.files]}; {whose}, with limits of what a call may use"
@@ -62,19 +65,29 @@ class Boundary:
 
 
 def found(wanted: Wanted, run_as: str | None) -> Boundary:
-    """The strongest, or what is wanted. Raises NoSuchBoundary."""
-    user, abi, bwrap = _user(run_as), landlock.abi(), shutil.which("bwrap")
-    if wanted == "bwrap":
-        if bwrap is None:
-            raise NoSuchBoundary("bwrap is not installed: install bubblewrap, or choose another boundary")
-        return Boundary("bwrap", bwrap=bwrap, user=user, user_name=run_as or "")
+    """What is wanted, or the strongest. Raises NoSuchBoundary, also where plugins would be root without landlock."""
+    user, abi = _user(run_as), landlock.abi()
     if wanted == "landlock" and not abi:
         raise NoSuchBoundary("this kernel has no landlock switched on: choose another boundary")
-    has_view = wanted in ("auto", "view") and _has_view()
-    if wanted == "view" and not has_view:
+    would_be_root = os.getuid() == 0 and user is None
+    if would_be_root and (wanted in ("view", "none") or not abi):
+        why = f"boundary: {wanted}" if abi else "a kernel without landlock"
+        raise NoSuchBoundary(f"with {why} plugins would be root: {NOT_ROOT}")
+    files = _files(wanted, abi, would_be_root=would_be_root)
+    if wanted == "view" and files != "view":
         raise NoSuchBoundary("mounts of their own are not allowed here: start as root, or choose another boundary")
-    files: Files = "none" if wanted == "none" else "view" if has_view else "landlock" if abi else "none"
-    return Boundary(files, abi=abi, user=user, user_name=run_as or "")
+    # Root is let in by who listens at a socket with a path, which landlock does not close.
+    hides = files == "landlock" and would_be_root and _has_view()
+    return Boundary(files, abi=abi, hides=hides, user=user, user_name=run_as or "")
+
+
+def _files(wanted: Wanted, abi: int, *, would_be_root: bool) -> Files:
+    """Landlock first: it closes what nobody named. One that lets files be cut short is for who can have no view."""
+    if wanted in ("none", "landlock"):
+        return wanted
+    if wanted == "auto" and (abi >= CUTTING_SINCE or would_be_root):
+        return "landlock"
+    return "view" if _has_view() else "landlock" if abi else "none"
 
 
 def _has_view() -> bool:

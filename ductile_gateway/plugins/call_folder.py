@@ -3,7 +3,7 @@
 The lock is the heart of it: the gateway takes it (flock) before the folder becomes visible, the call's guard is handed
 it and holds it until it is gone, however it dies. So a free lock says that no guard watches and none ever will from
 this start, without trusting process numbers, and a folder that is not there says that nothing was started. A file of
-`began`, `stopped` or `exit` counts only when it ends in a newline, so half-written is not written.
+`began`, `unbegun`, `stopped` or `exit` counts only when it ends in a newline, so half-written is not written.
 """
 
 import contextlib
@@ -69,6 +69,10 @@ class CallFolder:
         """Why the guard ended the plugin; empty where it did not."""
         return self._noted("stopped")
 
+    def unbegun(self) -> str:
+        """Why the plugin's program was not run; empty where it was, or may have been."""
+        return self._noted("unbegun")
+
     def exit_code(self) -> int | None:
         """The plugin's exit code as the shell tells it, once it has ended."""
         return self._number("exit")
@@ -128,7 +132,7 @@ class CallFolder:
     def _noted(self, name: str) -> str:
         with contextlib.suppress(FileNotFoundError):
             noted, newline, _ = (self.path / name).read_bytes().partition(b"\n")
-            return noted.decode("ascii", errors="replace") if newline else ""
+            return noted.decode(errors="replace") if newline else ""
         return ""
 
 
@@ -137,7 +141,7 @@ class CallFolders:
 
     def __init__(self, root: Path, *, boot_id: str) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._root = root
+        self._root = root.resolve()  # a box shows a plugin real paths
         self._boot_id = boot_id
         for path in root.glob(".*-*"):
             # Left by a gateway that died between two steps; its process, if there ever was one, never saw it.

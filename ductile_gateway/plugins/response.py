@@ -57,9 +57,10 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 class Remains:
     """The facts on disk after the process is gone.
 
-    `began`: the plugin was about to be run. `same_boot`: the machine has not restarted since, so that what is missing
-    on disk did not happen. `stderr`: its end, for the message. `secrets`: texts that must not be quoted. `began_at`,
-    `ended_at`: when the plugin did, as far as that is written down. `output_bytes`: how much it may write to a stream.
+    `began`: the plugin was about to be run. `unbegun`: why it was not, after all. `same_boot`: the machine has not
+    restarted since, so that what is missing on disk did not happen. `stderr`: its end, for the message. `secrets`:
+    texts that must not be quoted. `began_at`, `ended_at`: when the plugin did, as far as that is written down.
+    `output_bytes`: how much it may write to a stream.
     """
 
     ending: Ending
@@ -72,6 +73,7 @@ class Remains:
     began_at: datetime | None = None
     ended_at: datetime | None = None
     output_bytes: int = Limits().output_bytes
+    unbegun: str = ""
 
 
 def _finite(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -174,7 +176,7 @@ def outcome_of(response: Mapping[str, JsonValue]) -> ToolOutcome:
 
 def judge(remains: Remains) -> Verdict:
     """The verdict on a call whose process is gone; an error with what the process said besides."""
-    verdict = _judged(remains)
+    verdict = _unbegun(remains) if remains.unbegun else _judged(remains)
     if not isinstance(verdict, ToolOutcome):
         return verdict
     job = JobFacts(exit_code=remains.exit_code, began_at=remains.began_at, ended_at=remains.ended_at)
@@ -183,6 +185,11 @@ def judge(remains: Remains) -> Verdict:
     said = end_of(masked(remains.stderr.decode(errors="replace"), remains.secrets), STDERR_BYTES)
     message = masked(verdict.message or "", remains.secrets)
     return replace(verdict, message=message, job=replace(job, stderr=said))
+
+
+def _unbegun(remains: Remains) -> ToolOutcome:
+    why = f"the plugin could not be started, and has done nothing: {remains.unbegun}{_hint(remains)}"
+    return failed("transient", why, retryable=True)
 
 
 def _judged(remains: Remains) -> Verdict:
@@ -265,7 +272,7 @@ def _ended(exit_code: int) -> str:
 
 def _hint(remains: Remains) -> str:
     """A path that it may not reach looks like one of somebody else's."""
-    return f" ({OUT_OF_REACH})" if any(sign in remains.stderr for sign in REFUSALS) else ""
+    return f" ({OUT_OF_REACH})" if any(sign in remains.stderr + remains.unbegun.encode() for sign in REFUSALS) else ""
 
 
 def _quote(remains: Remains) -> str:

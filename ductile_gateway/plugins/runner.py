@@ -17,12 +17,13 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
-from ductile_gateway.plugins.boxes import Box, look_at_boundary
+from ductile_gateway.plugins.boxes import Box
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.guards import Guards
 from ductile_gateway.plugins.process import attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
+from ductile_gateway.plugins.trying import look_at_box
 from ductile_gateway.ports import Begin, unrecorded
 from schemas.gateway_status import Finding
 
@@ -47,6 +48,7 @@ class LocalPlugins:
         box: Box,
     ) -> None:
         self._plugins = plugins
+        self._state_dir = state_dir
         self._folders = CallFolders(state_dir / "calls", boot_id=read_boot_id())
         self._environment = environment
         self._box = box
@@ -88,7 +90,7 @@ class LocalPlugins:
 
     async def findings(self) -> Sequence[Finding]:
         """What holds the plugins, for doctor."""
-        return look_at_boundary(self._box.boundary)
+        return await look_at_box(self._box, self._plugins.values(), self._environment, self._state_dir)
 
     def remembered(self) -> frozenset[str]:
         """The keys of all calls not forgotten. Some may be recorded already: a crash came before `forget`."""
@@ -140,6 +142,7 @@ class LocalPlugins:
             Remains(
                 ending,
                 began=folder.guard() is not None,
+                unbegun=folder.unbegun(),
                 same_boot=self._folders.same_boot(folder),
                 exit_code=folder.exit_code(),
                 stdout=folder.stdout(self._box.limits.output_bytes),

@@ -70,6 +70,11 @@ def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
 
 
+def as_given(document: Any, environ: Mapping[str, str]) -> Any:
+    """What a file says, with what stands for variables; one that is not set is empty."""
+    return _Reading(Problems(""), (), "", environ).interpolated(document, ())
+
+
 def _secrets(node: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in items:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
-from ductile_gateway.plugins.boundary import SIGNALS_SINCE
+from ductile_gateway.plugins.boundary import SIGNALS_SINCE, Boundary, NoSuchBoundary, found
 from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.limits import Limits
 from ductile_gateway.plugins.boxes import box_of
@@ -27,7 +27,6 @@ from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
-from groundwork.service.errors import Misconfigured
 from tests.attacks.kit import attack
 from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
@@ -90,7 +89,10 @@ def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             assert (tmp_path / name).read_text().strip().endswith(SECRET), f"{name} is not what it was"
 
 
-def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, **more: Any) -> Service:
+def _service(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, view: bool = False, **more: Any
+) -> Service:
+    """`view`: also of root, who is refused it: what holds root holds everybody."""
     shutil.copytree(PLUGINS, folder / "plugins")
     innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
     innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))
@@ -101,20 +103,28 @@ def _service(folder: Path, monkeypatch: pytest.MonkeyPatch, *, protected: bool, 
         "agent.keys",
         "home/.ssh/id_ed25519",
         "gateway/calls/0/request",
+        *NAMED,
+        "nats.conf",
+        "jetstream/blocks",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(SECRET)
     config = folder / "agentic.yaml"
-    gateway = {"store": str(folder / "gateway"), "plugins": {"folders": [str(folder / "plugins")]} | more}
-    agent = {"store": str(folder / "agent"), "keys_file": str(folder / "agent.keys")}
+    plugins: dict[str, Any] = {"folders": [str(folder / "plugins")]} | more
+    gateway: dict[str, Any] = {"store": str(folder / "gateway"), "plugins": plugins}
+    gateway["nats"] = {"nkey_seed_file": str(folder / "gateway.nk"), "tls_key": str(folder / "tls" / "key.pem")}
+    agent: dict[str, Any] = {"store": str(folder / "agent"), "keys_file": str(folder / "agent.keys")}
+    agent["http"] = {"tokens": [{"name": "owner", "token_file": str(folder / "elsewhere" / "owner.token")}]}
+    (folder / "nats.conf").write_text(f'password: {SECRET}\njetstream {{\n  store_dir: "{folder}/jetstream"\n}}\n')
     config.write_text(json.dumps({"agent": agent, "gateway": gateway}) + f"\n# {SECRET}\n")
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("SERVICE_TOKEN", SECRET)
     environment = plugin_environment(os.environ, python=Path(sys.executable))
     box = replace(box_of(load(config).plugins, environment), limits=SMALL)
-    found = discover_plugins([folder / "plugins"], {}).plugins
-    plugins = LocalPlugins(found, state_dir=folder / "gateway", environment=environment, box=box)
-    return Service(folder=folder, protected=protected, plugins=plugins)
+    box = replace(box, boundary=Boundary("view", abi=landlock.abi())) if view else box
+    known = discover_plugins([folder / "plugins"], {}).plugins
+    runner = LocalPlugins(known, state_dir=folder / "gateway", environment=environment, box=box)
+    return Service(folder=folder, protected=protected, plugins=runner)
 
 
 async def test_the_box_lets_a_plugin_do_its_work(service: Service) -> None:
@@ -135,35 +145,49 @@ loot = said
 
 
 @pytest.mark.attack(92)
-@pytest.mark.parametrize("boundary", ["view", "landlock"])
+@pytest.mark.parametrize("around", [False, True], ids=["", "in_a_folder_that_is_named"])
+@pytest.mark.parametrize("view", [False, True], ids=["landlock", "view"])
 def test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services(
-    boundary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    view: bool, around: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        service = _service(tmp_path, monkeypatch, protected=True, boundary=boundary)
-    except Misconfigured as missing:
-        pytest.skip(str(missing))
-    paths = [str(tmp_path / name) for name in (*FILES, "gateway/calls/0/request")]
+    if view and not _has_view():
+        pytest.skip("mounts of their own are not allowed here")
+    whole: dict[str, Any] = {"read": [str(tmp_path)]} if around else {}
+    service = _service(tmp_path, monkeypatch, protected=True, view=view, **whole)
+    kernel = ["/proc/sys/kernel/domainname", "/proc/sysrq-trigger", "/dev/kmsg", "/dev/mem"]
+    paths = [*(str(tmp_path / name) for name in (*FILES, "gateway/calls/0/request")), *kernel]
     code = f"""
+import os
 loot = []
 open("own", "w").write("mine")
+open("/dev/null", "w").write("x")
 for path in {paths}:
-    for mode in ("rb", "r+b", "ab"):
+    for mode in (os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND):
         try:
-            open(path, mode)
+            os.open(path, mode)
             loot.append((path, mode))
         except OSError:
             pass
 loot.append(open("own").read())
 """
-    assert asyncio.run(service.turned(code)) == ["mine"]
+    readable = [("/proc/sys/kernel/domainname", os.O_RDONLY)]
+    got = asyncio.run(service.turned(code))
+    assert [tuple(one) for one in got[:-1]] + got[-1:] == [*readable, "mine"]
+
+
+def _has_view() -> bool:
+    try:
+        return found("view", "nobody" if os.getuid() == 0 else None).files == "view"
+    except NoSuchBoundary:
+        return False
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root runs plugins as another user")
-def test_a_plugin_of_another_user_is_that_user_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("boundary", ["landlock", "view", "none"])
+def test_a_plugin_of_another_user_is_that_user_in_all(boundary: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as reachable:
         Path(reachable).chmod(0o755)
-        service = _service(Path(reachable), monkeypatch, protected=True, run_as="nobody")
+        service = _service(Path(reachable), monkeypatch, protected=True, boundary=boundary, run_as="nobody")
         loot = "loot = [os.getuid(), os.getgid(), os.getcwd(), os.environ['TMPDIR']]"
         code = f"import os; open('own', 'w').write('x'); {loot}"
         user, group, work, tmp = asyncio.run(service.turned(code))
@@ -172,7 +196,12 @@ def test_a_plugin_of_another_user_is_that_user_in_all(monkeypatch: pytest.Monkey
     assert Path(work).parent == Path(tmp).parent
 
 
-FILES = ["gateway.keys", "agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"]
+NAMED = ["gateway.nk", "tls/key.pem", "elsewhere/owner.token"]
+"""Files that the settings name."""
+FILES = [
+    *("gateway.keys", "agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"),
+    *(*NAMED, "nats.conf", "jetstream/blocks"),
+]
 
 
 @pytest.mark.parametrize("name", [*FILES, "gateway/calls/0/request"])
@@ -282,6 +311,69 @@ async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Servic
 async def test_being_root(target: Service, how: str) -> Any:
     prepared = "" if "mknod" in how else "open('own', 'w').close()\n"
     return await target.turned(f"import os, stat\n{prepared}{how}\nloot = True")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root is let in there")
+@attack()
+async def test_asking_who_runs_programs_for_root(target: Service) -> Any:
+    with _listening_in(Path("/run/podman")) as path:
+        return await target.turned("import socket; socket.socket(socket.AF_UNIX).connect(path); loot = True", path=path)
+
+
+@contextlib.contextmanager
+def _listening_in(folder: Path) -> Iterator[str]:
+    """A socket in a folder of the system, which is as it was afterwards."""
+    made = [] if folder.exists() else [folder]
+    folder.mkdir(exist_ok=True)
+    path = folder / f"attack-{os.getpid()}.sock"
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            yield str(path)
+    finally:
+        path.unlink()
+        for each in made:
+            each.rmdir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has what is tried here")
+@pytest.mark.parametrize("path", ["/proc/sys/kernel/domainname", "/proc/sys/kernel/core_pattern", "/dev/kmsg"])
+@attack()
+async def test_changing_the_kernel(target: Service, path: str) -> Any:
+    return await target.turned("import os; loot = os.open(path, os.O_WRONLY)", path=path)
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm"])  # noqa: S108 # it is to be found out
+@attack()
+async def test_leaving_much_in_a_folder_that_all_share(target: Service, folder: str) -> Any:
+    left = Path(folder, f"left-by-a-call-{os.getpid()}-{time.monotonic_ns()}")
+    code = "for name in range(3): open(f'{path}-{name}', 'wb').write(b'x' * 3 * 2**20)"
+    await target.turned(code, path=str(left))
+    found = list(left.parent.glob(f"{left.name}-*"))
+    for path in found:
+        path.unlink()
+    return found
+
+
+@pytest.mark.attack
+def test_in_a_view_temporary_folders_hold_what_a_call_may_and_go_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not _has_view():
+        pytest.skip("mounts of their own are not allowed here")
+    service, name = _service(tmp_path, monkeypatch, protected=True, view=True), f"left-{tmp_path.name}-{os.getpid()}"
+    code = """
+import os
+def fill(path):
+    try:
+        return open(path, "wb").write(b"x" * 3 * 2**20)
+    except OSError as error:
+        return error.strerror
+loot = [fill(path + name) for path in ("/tmp/1", "/dev/shm/2", "/var/tmp/3")]
+"""
+    assert asyncio.run(service.turned(code, name=name)) == [3 * 2**20, *["No space left on device"] * 2]
+    assert not Path(f"/dev/shm/2{name}").exists()  # noqa: S108 # it is to be found out
 
 
 DAEMON = """

@@ -202,9 +202,10 @@ def test_settings_nearby_that_name_no_folder_leave_it_to_the_one_here(tmp_path: 
 
 def test_a_call_that_is_left_ends_its_program(tmp_path: Path) -> None:
     words = made(tmp_path, lang="bash")
-    mark = tmp_path / "running"
+    (tmp_path / "out").mkdir()
+    mark = tmp_path / "out" / "running"
     (words / "run.sh").write_text(f"#!/usr/bin/env bash\necho $$ > {mark}\nexec sleep 1000\n")
-    settings = {"gateway": {"plugins": {"folders": ["tools"], "write": [str(tmp_path)]}}}
+    settings = {"gateway": {"plugins": {"folders": ["tools"], "write": ["out"]}}}
     (tmp_path / "agentic.yaml").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "ductile_gateway", "call", "words", "handle", EXAMPLE]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:

@@ -1,7 +1,10 @@
 """Plugins run by the gateway itself: one process per call, its limits, and what a plugin gets to see."""
 
 import asyncio
+import json
+import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -13,10 +16,20 @@ import pytest
 import uvloop
 
 from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolOutcome
+from ductile_gateway.cli.exits import code_of
+from ductile_gateway.plugins.boundary import Boundary, Files
+from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.limits import MB, Limits
+from ductile_gateway.plugins.box.order import User
+from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.process import plugin_environment
-from tests.gateway.probe_calls import KEY, alive, lines, local_plugins, probe
+from ductile_gateway.settings import load
+from groundwork.service.errors import Misconfigured
+from tests.gateway.probe_calls import KEY, PLUGINS, alive, lines, local_plugins, probe
 from tests.kit.waiting import until
+
+NO_USER = User(uid=2**32 - 1, gid=2**32 - 1)
+"""Nobody can become that."""
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -197,6 +210,45 @@ async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once(tmp_pa
     assert sum(isinstance(result, ToolOutcome) for result in results) == 1
     assert sum(isinstance(result, AlreadyStarted) for result in results) == 7
     assert lines(file) == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has a view everywhere")
+@pytest.mark.parametrize("files", ["landlock", "view"])
+@pytest.mark.parametrize("way", ["link/gateway", "link/../real/gateway"])
+async def test_a_link_or_dots_in_the_path_of_the_store_change_nothing(tmp_path: Path, way: str, files: Files) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    boundary = Boundary(files, abi=landlock.abi())
+    plugins = local_plugins(tmp_path / way, boundary=boundary, closed=[tmp_path / way])
+    outcome = await plugins.run(probe("show"))
+    assert isinstance(outcome, ToolOutcome)
+    assert outcome.status == "ok", outcome.message
+    assert [finding.mark for finding in await plugins.findings()] == ["ok"]
+
+
+async def test_a_plugin_that_its_box_cannot_begin_has_done_nothing_and_doctor_says_so(tmp_path: Path) -> None:
+    plugins, call = local_plugins(tmp_path, boundary=Boundary("none", user=NO_USER)), probe("record")
+    outcome = await plugins.run(call)
+    assert isinstance(outcome, ToolOutcome)
+    assert (outcome.error_class, outcome.retryable) == ("transient", True)
+    assert "has done nothing" in str(outcome.message)
+    assert await plugins.resume(call) == outcome
+    (finding,) = await plugins.findings()
+    assert finding.mark == "wrong"
+    assert "cannot begin" in finding.text
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="is of root")
+@pytest.mark.parametrize("boundary", ["view", "none"])
+def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(tmp_path: Path, boundary: str) -> None:
+    file = tmp_path / "agentic.yaml"
+    file.write_text(json.dumps({"gateway": {"plugins": {"boundary": boundary, "folders": [str(PLUGINS)]}}}))
+    with pytest.raises(Misconfigured, match="run_as") as refusal:
+        box_of(load(file, {}).plugins, {})
+    assert code_of(refusal.value) == 78
+    doctors = [sys.executable, "-m", "ductile_gateway", "check", "--settings-only", "--config", str(file)]
+    asked = subprocess.run(doctors, capture_output=True, text=True, check=False)
+    assert (asked.returncode, "run_as" in asked.stderr) == (78, True)
 
 
 async def test_calls_run_side_by_side(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ It holds the call's lock for as long as anything of the call lives. It takes in 
 daemon ends with the call, too. It outlives the gateway, and keeps the deadline without it. Told to end (SIGTERM), it
 ends the call as it does at the deadline: SIGTERM to the plugin and its group, and what is left is killed.
 
-Its notes are files of the call's folder: `began` its own number, before the plugin is; `stopped` why it ended the
-plugin, where it did; `exit` the plugin's exit code as a shell tells it, once nothing of the call lives.
+Its notes are files of the call's folder: `began` its own number, before the plugin is; `unbegun` why the plugin's
+program was not run, where that is so; `stopped` why it ended the plugin, where it did; `exit` the plugin's exit code as
+a shell tells it, once nothing of the call lives.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import select
 import signal
 import time
 from collections.abc import Mapping
+from select import PIPE_BUF
 from typing import NoReturn
 
 from ductile_gateway.plugins.box.inmate import become
@@ -87,11 +89,13 @@ class _Guard:
 
     def _start(self) -> int:
         guard, (out, err) = os.getpid(), self._streams
+        self._said, says = os.pipe()
         with open(f"{self._order.folder}/request", "rb") as request:
             plugin = os.fork()
             if plugin == 0:
                 streams = (request.fileno(), out.given, err.given)
-                become(self._order, streams, guard=guard, tasks=self._tasks)
+                become(self._order, streams, says, guard=guard, tasks=self._tasks)
+        os.close(says)
         for stream in self._streams:
             os.close(stream.given)
         return plugin
@@ -159,6 +163,8 @@ class _Guard:
     def _note_the_end(self) -> None:
         if self._code == BY_A_SIGNAL + signal.SIGXCPU:
             self._stopped_for = self._stopped_for or "cpu_s"
+        if unbegun := os.read(self._said, PIPE_BUF).decode():
+            _note(f"{self._order.folder}/unbegun", unbegun.replace("\n", " "))
         if self._stopped_for:
             _note(f"{self._order.folder}/stopped", self._stopped_for)
         _note(f"{self._order.folder}/exit", self._code)

@@ -21,9 +21,8 @@ class Order:
     """One start of one call. All paths are absolute.
 
     `folder`: the call's own. `place`: where the plugin may write, with the folders `work` and `tmp`. `seconds`: until
-    it is told to end. `landlock`: whether files end at `read` and `write`. `view`: whether all can be read but what is
-    `closed`, and changed what is in `write` and not `frozen`. `before`: a program and its arguments that
-    run the plugin; none where nothing stands between.
+    it is told to end. `landlock`: whether files end at `read` and `write`. `view`: whether what is
+    `closed` is not there, and nothing can be changed but what is in `write` and not `frozen`.
     """
 
     folder: str
@@ -39,7 +38,6 @@ class Order:
     frozen: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
     user: User | None = None
-    before: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -48,6 +46,6 @@ class Order:
     def of_json(cls, content: bytes) -> "Order":
         """Raises ValueError, TypeError or KeyError for anything else than what `to_json` writes."""
         raw: dict[str, Any] = json.loads(content)
-        texts = {name: tuple(raw[name]) for name in ("read", "write", "frozen", "closed", "before")}
+        texts = {name: tuple(raw[name]) for name in ("read", "write", "frozen", "closed")}
         user = User(**raw["user"] | {"groups": tuple(raw["user"]["groups"])}) if raw["user"] else None
         return cls(**raw | texts | {"limits": Limits(**raw["limits"]), "user": user})

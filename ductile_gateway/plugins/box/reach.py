@@ -7,7 +7,8 @@ stay so also where they lie in a place that is in reach.
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 SYSTEM = (
@@ -17,22 +18,14 @@ SYSTEM = (
 )
 """Programs, their libraries, and how names are looked up."""
 ETC = (
-    *("alternatives", "ca-certificates", "crypto-policies", "default/locale", "fonts", "java", "ld.so.cache"),
-    *(
-        "ld.so.conf",
-        "ld.so.conf.d",
-        "locale.alias",
-        "locale.conf",
-        "localtime",
-        "magic",
-        "mime.types",
-        "pki",
-        "timezone",
-    ),
+    *("alternatives", "ca-certificates", "crypto-policies", "default/locale", "fonts", "gitconfig", "java", "magic"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "mime.types", "pki"),
     *("gai.conf", "group", "host.conf", "hostname", "hosts", "networks", "nsswitch.conf", "os-release", "passwd"),
     *("protocols", "resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "timezone", "xml"),
 )
 """Of /etc what says how things are, and nothing that says who may come in."""
+OF_HOME = ("~/.gitconfig", "~/.config/git/config", "~/.config/git/ignore", "~/.config/git/attributes")
+"""How git works for the user, without which it does not; what it logs in with lies elsewhere."""
 PROC = (
     *("/proc/self", "/proc/cpuinfo", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo", "/proc/stat"),
     *("/proc/sys", "/proc/uptime", "/proc/version"),
@@ -48,31 +41,44 @@ HOMES = (
 """Of a home what lets somebody in."""
 DOORS = (
     *("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/run/user", "/run/dbus"),
-    *("/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman", "/run/secrets"),
+    *("/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman", "/run/secrets", "/run/credentials"),
+    *("/etc/nats", "/etc/nats-server.conf", "/var/lib/nats", "/tmp/nats"),  # noqa: S108 # where NATS has them by itself
 )
 """What lets somebody in elsewhere, and sockets of those who would start a process outside of the box."""
-TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 # they are to be shared
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
     """`read` may be read and run, `write` changed too; what lies in `closed` is never part of it, nor changed what lies
-    in `frozen`."""
+    in `frozen`. `apart`: folders that are closed but for what is named in them. All paths are real ones."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     closed: tuple[Path, ...] = ()
+    apart: tuple[Path, ...] = ()
 
     def allowed(self, places: Iterable[Path]) -> tuple[str, ...]:
         """Those that are there, without what is closed: of a folder that holds it then the other things in it."""
-        return outermost(_without(self.closed, places))
+        return outermost(chain.from_iterable(map(self._open, map(Path, map(os.path.realpath, places)))))
+
+    def _open(self, place: Path) -> Iterator[Path]:
+        apart = [folder for folder in self.apart if folder != place and folder.is_relative_to(place)]
+        return _without((*self.closed, *apart), [place])
 
 
-def drawn(*, read: Iterable[Path], write: Iterable[Path], closed: Iterable[Path], frozen: Iterable[Path] = ()) -> Reach:
+def drawn(
+    *,
+    read: Iterable[Path],
+    write: Iterable[Path],
+    closed: Iterable[Path],
+    frozen: Iterable[Path] = (),
+    apart: Iterable[Path] = (),
+) -> Reach:
     """The reach of all plugins, as things are on disk now."""
-    empty = Reach(closed=tuple(Path(os.path.realpath(path)) for path in closed))
-    return Reach(empty.allowed(read), empty.allowed(write), tuple(map(os.path.realpath, frozen)), empty.closed)
+    shut, own = (tuple(Path(os.path.realpath(path)) for path in paths) for paths in (closed, apart))
+    empty = Reach(closed=shut, apart=own)
+    return replace(empty, read=empty.allowed(read), write=empty.allowed(write), frozen=empty.allowed(frozen))
 
 
 def doors() -> Iterator[Path]:
@@ -85,6 +91,7 @@ def of_programs(environment: Mapping[str, str]) -> Iterator[Path]:
     """What programs need to run: of the system, and of the interpreter and the folders on PATH."""
     yield from map(Path, SYSTEM)
     yield from (Path("/etc", name) for name in ETC)
+    yield from (Path(name).expanduser() for name in OF_HOME)
     yield from (Path(sys.prefix), Path(sys.base_prefix))
     yield from (Path(name) for name in environment.get("PATH", "").split(os.pathsep) if name.startswith("/"))
 

@@ -7,42 +7,50 @@ let have a user namespace. Linux 5.12 and newer. Who has given up all capabiliti
 import ctypes
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 
 from groundwork.service import kernel
 
 NEW_NAMESPACE, NEW_USERS = 0x00020000, 0x10000000
-MS_READ_ONLY, MS_REMOUNT, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
-NO_SURPRISES = 2 | 4 | 8
-"""No program that is setuid, no device, nothing that can be run."""
+MS_READ_ONLY, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 4096, 16384, 1 << 18
+NO_SETUID_NO_DEVICE = 2 | 4
+NO_SURPRISES = NO_SETUID_NO_DEVICE | 8
+"""Nothing that can be run either."""
 MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, ATTR_READ_ONLY = 442, -100, 0x8000, 1
 SMALL = "size=64k,mode=0711"
-SHADE = "closed"
+DEV, SHADE = "/dev", "/dev/closed"
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 # none of them is the machine's
+STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 
 
 def enter(
-    *, folder: str, own: Iterable[str], write: Iterable[str], frozen: Iterable[str], closed: Iterable[str]
+    *, read: Iterable[str], write: Iterable[str], frozen: Collection[str], closed: Collection[str], room_mb: int
 ) -> None:
-    """From now on this process sees the files so, in this order: all can be read; `write` can be changed; `frozen` not
-    even there; `closed` is not there, but for `own`, which can be changed. `folder` is used up. Raises OSError."""
+    """From now on this process sees the files so: all can be read; `write` can be changed, but not `frozen`; `closed`
+    and devices are not there, but for what the others name in them; the temporary folders are one, empty, its own, for
+    so much. All paths are real ones. Raises OSError."""
     _leave_the_others()
-    with _held(own) as own_places, _held(write) as writable:
-        shade = _shade(folder, own_places)
+    umask = os.umask(0o022)
+    with _held(frozen, read) as readable, _held(write) as writable:
         _set_read_only("/", read_only=True)
-        for path, place in writable.items():
+        hidden = [DEV, *sorted(filter(os.path.isdir, closed))]
+        temporary = list(dict.fromkeys(map(os.path.realpath, filter(os.path.isdir, TEMPORARY))))
+        _hide(hidden[1:], temporary, room_mb)
+        _close([path for path in closed if path not in hidden])
+        # What is not hidden, and only read, is there already. Outer ones come first.
+        again = {*writable, *frozen, *(path for path in readable if _lies_in(path, hidden, temporary))}
+        places = {path: place for path, place in sorted((readable | writable).items()) if path in again}
+        for path, place in places.items():
+            _make(path, like=place)
+        for path in filter(os.path.ismount, hidden):
+            _set_read_only(path, read_only=True, below=False)
+        for path, place in places.items():
             _bind(place, path)
-            _set_read_only(path, read_only=False)
-        for path in filter(os.path.isdir, frozen):
-            _mount(path, path, "", MS_BIND | MS_RECURSIVE)
-            _set_read_only(path, read_only=True)
-        for path in closed:
-            _close(path, shade, own_places)
-        for path, place in own_places.items():
-            _bind(place, path)
-            _set_read_only(path, read_only=False)
-        _hide_processes()
-        os.close(shade)
+            _set_read_only(path, read_only=path not in writable or path in frozen)
+    _hide_processes()
+    os.umask(umask)
 
 
 def can_enter() -> bool:
@@ -56,9 +64,9 @@ def can_enter() -> bool:
 
 
 @contextmanager
-def _held(paths: Iterable[str]) -> Iterator[dict[str, int]]:
+def _held(*paths: Iterable[str]) -> Iterator[dict[str, int]]:
     """The places that are there, as they are now, whatever is mounted over them."""
-    places = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths if os.path.exists(path)}
+    places = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in chain(*paths) if os.path.exists(path)}
     try:
         yield places
     finally:
@@ -77,37 +85,55 @@ def _leave_the_others() -> None:
     _mount("none", "/", "", MS_RECURSIVE | MS_PRIVATE)
 
 
-def _shade(folder: str, own: Iterable[str]) -> int:
-    """A file that nobody can open, in a file system that nobody can change; which hides the folder."""
-    with _hidden(folder, own):
-        os.close(os.open(f"{folder}/{SHADE}", os.O_CREAT | os.O_WRONLY, 0o000))
-    return os.open(f"{folder}/{SHADE}", os.O_PATH | os.O_CLOEXEC)
+def _hide(folders: Iterable[str], temporary: Iterable[str], room_mb: int) -> None:
+    _mount("tmpfs", DEV, "tmpfs", NO_SURPRISES, SMALL)
+    for name, target in STREAMS.items():
+        os.symlink(f"/proc/self/{target}", f"{DEV}/{name}")
+    own = ""
+    for path in temporary:
+        os.makedirs(path, exist_ok=True)
+        if own:
+            _mount(own, path, "", MS_BIND)
+        else:
+            _mount("tmpfs", path, "tmpfs", NO_SETUID_NO_DEVICE, f"size={room_mb}m,mode=1777")
+            own = path
+    for path in folders:
+        os.makedirs(path, exist_ok=True)  # it may lie in one that was hidden before
+        _mount("tmpfs", path, "tmpfs", NO_SURPRISES, SMALL)
 
 
-def _close(path: str, shade: int, own: Iterable[str]) -> None:
-    if os.path.isdir(path):
-        with _hidden(path, own):
-            return
-    while os.path.exists(path):
-        with suppress(FileNotFoundError):  # another file has taken its name at this moment: that one, then
-            _bind(shade, path)
-            break
+def _close(files: Iterable[str]) -> None:
+    """By a file that nobody can open or change."""
+    os.close(os.open(SHADE, os.O_CREAT | os.O_WRONLY, 0o000))
+    with _held([SHADE]) as shade:
+        for path in files:
+            while os.path.exists(path):
+                with suppress(FileNotFoundError):  # another has taken its name at this moment: that one, then
+                    _bind(shade[SHADE], path)
+                    _set_read_only(path, read_only=True)
+                    break
 
 
-@contextmanager
-def _hidden(folder: str, own: Iterable[str]) -> Iterator[None]:
-    """With room for `own`, where it lies in there; inside the context it can be changed, and afterwards no more."""
-    _mount("tmpfs", folder, "tmpfs", NO_SURPRISES, SMALL)
-    for place in own:
-        if place.startswith(f"{folder}/"):
-            os.makedirs(place, exist_ok=True)
-    yield
-    _mount("tmpfs", folder, "tmpfs", MS_REMOUNT | MS_READ_ONLY | NO_SURPRISES, SMALL)
+def _lies_in(path: str, *folders: Iterable[str]) -> bool:
+    return f"{path}/".startswith(tuple(f"{folder}/" for folder in chain(*folders)))
+
+
+def _make(path: str, *, like: int) -> None:
+    """Something to mount on, where there is nothing."""
+    if os.path.exists(path):
+        return
+    if os.path.isdir(f"/proc/self/fd/{like}"):
+        os.makedirs(path)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def _hide_processes() -> None:
-    """Those that it may not look into. Where that is refused, their memory and environment are closed all the same."""
-    kernel.libc().mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(NO_SURPRISES), b"hidepid=ptraceable")
+    """Those that it may not look into, and what the kernel can be told there. Where that is refused, their memory and
+    environment are closed all the same, and all of it is as it was, and read only."""
+    flags = ctypes.c_ulong(NO_SURPRISES | MS_READ_ONLY)
+    kernel.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
 
 
 def _bind(place: int, path: str) -> None:
@@ -119,10 +145,10 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
     _checked(kernel.libc().mount(*given), target)
 
 
-def _set_read_only(path: str, *, read_only: bool) -> None:
+def _set_read_only(path: str, *, read_only: bool, below: bool = True) -> None:
     to_set, to_clear = (ATTR_READ_ONLY, 0) if read_only else (0, ATTR_READ_ONLY)
     attributes = struct.pack("=QQQQ", to_set, to_clear, 0, 0)
-    numbers = (ctypes.c_long(MOUNT_SETATTR), ctypes.c_int(AT_FDCWD), path.encode(), ctypes.c_uint(AT_RECURSIVE))
+    numbers = (ctypes.c_long(MOUNT_SETATTR), ctypes.c_int(AT_FDCWD), path.encode(), ctypes.c_uint(AT_RECURSIVE * below))
     _checked(kernel.libc().syscall(*numbers, attributes, ctypes.c_size_t(len(attributes))), path)
 
 

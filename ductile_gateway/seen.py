@@ -30,6 +30,7 @@ from ductile_gateway.telling.metrics import (
 )
 from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.denials import Needs
+from groundwork.nats.link import NatsLink
 from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.metrics import exposition, push
@@ -38,6 +39,8 @@ from schemas.gateway_status import Finding
 from schemas.permissions import indispensable
 
 _MAY = indispensable("gateway")
+UNANSWERED_S = 15.0
+"""Longer than a cluster takes to elect a leader."""
 NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role gateway (docs/BUS.md, Permissions)")
 
 
@@ -117,11 +120,19 @@ async def seen(
 def _readiness(offers: Offers, stands_on: Foundations) -> Readiness:
     link, store = stands_on.ground.link, stands_on.store
     readiness = Readiness()
-    readiness.needs("nats", lambda: NEEDS.unmet(link.denials) if link.connected else "not connected")
+    readiness.needs("nats", lambda: _trouble_of_nats(link))
     readiness.needs("store", lambda: store.trouble)
     readiness.needs("tools", lambda: "" if offers.catalog.tools else "it waits until it is told its tools")
     readiness.needs("requests", lambda: "none is taken yet")
     return readiness
+
+
+def _trouble_of_nats(link: NatsLink) -> str:
+    if not link.connected:
+        return "not connected"
+    if link.unanswered_s > UNANSWERED_S:
+        return f"it has stored nothing for {link.unanswered_s:.0f} s; if its disk was full it has to be restarted"
+    return NEEDS.unmet(link.denials)
 
 
 def _trouble(healths: Iterable[DuctileHealth]) -> str:

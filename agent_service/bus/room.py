@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,11 @@ LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
 
 _UNAVAILABLE = 503
 """The class of JetStream's errors where a cluster has no leader."""
+
+UNANSWERED_S = 5.0
+"""For how long a server that answers questions may store nothing, before it is taken to keep an error of its disk."""
+CANNOT_WRITE = "NATS cannot write: it keeps an earlier error of its disk"
+RESTART = "make room there, then restart it: `systemctl restart agentic-nats`"
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +57,20 @@ async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[l
     """What is nearly full, with what to do now, and the streams that no server leads."""
     names = [*(name for name in CONSUMED if name != subjects.STREAM_STARTS), *(OF_STORES if shared else ())]
     infos = dict(zip(names, await asyncio.gather(*(_info(link, name) for name in names)), strict=True))
-    full = [*_of_disk(folder), *(found for info in infos.values() for found in of_stream(info))]
+    full = [*of_disk(folder), *_unable(link, infos.values()), *(f for info in infos.values() for f in of_stream(info))]
     return full, [name for name, info in infos.items() if is_leaderless(info)]
 
 
 def _untaken(leaderless: list[str]) -> Iterator[str]:
     if leaderless:
         yield f"no server leads {', '.join(leaderless)}, so nothing can be stored there: see `agentic doctor`"
+
+
+def _unable(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Whether the server reads and does not write: as once its disk was full, until it is started anew."""
+    alone = any(info.get("config", {}).get("num_replicas") == 1 for info in infos)
+    if alone and link.unanswered_s > UNANSWERED_S:
+        yield f"{CANNOT_WRITE}: {RESTART}"
 
 
 async def _info(link: NatsLink, name: str) -> dict[str, Any]:
@@ -89,7 +101,8 @@ def of_stream(info: dict[str, Any]) -> Iterator[str]:
         yield f"stream {name} is {full} full: raise its limit, `nats stream edit {name} --max-bytes=...`, or purge it"
 
 
-def _of_disk(folder: Path) -> Iterator[str]:
+def of_disk(folder: Path) -> Iterator[str]:
+    """Whether its disk has little room left."""
     disk = shutil.disk_usage(folder)
     if disk.free < min(LEAST_FREE_BYTES, LEAST_FREE * disk.total):
         yield f"the disk of {folder} has only {disk.free >> 20} MiB left: make room on it"

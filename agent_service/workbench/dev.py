@@ -23,6 +23,7 @@ from typing import Any
 import httpx2
 
 from agent_service.bus.moving import set_up
+from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
 from agent_service.cli.exits import Exit
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
@@ -31,6 +32,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
+from groundwork.service.outage import Outage
 from groundwork.service.shipped import shipped
 from groundwork.service.tied_child import tied_to_us
 
@@ -180,18 +182,29 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
             agent=_service("agent", "agent_service", folder, config),
             gateway=_service("gateway", "ductile_gateway", folder, config),
         )
-        async with _kept_running(_keep_nats(nats), made.gateway.run(), made.agent.run()):
+        async with _kept_running(_keep_nats(nats, folder), made.gateway.run(), made.agent.run()):
             await until_ready(made)
             yield made
 
 
-async def _keep_nats(nats: EmbeddedNats) -> None:
+async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
+    is_stuck, outage = False, Outage("NATS", log)
     while True:
         await asyncio.sleep(RESTART_PAUSE_S)
+        is_stuck = nats.failed_to_store() or is_stuck
         if nats.died:
             log.warning("NATS ended and is started again")
             nats.kill()
+        elif is_stuck and not list(of_disk(folder)):
+            log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
+            await nats.stop()
+            is_stuck = False
+        try:
             await nats.start()
+        except (Misconfigured, OSError) as error:
+            outage.goes_on(str(error))
+        else:
+            outage.over()
 
 
 @asynccontextmanager

@@ -60,6 +60,7 @@ class EmbeddedNats:
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None
+        self._heard_to = 0
 
     @property
     def address(self) -> str:
@@ -79,6 +80,15 @@ class EmbeddedNats:
     def died(self) -> bool:
         """Whether the server ended by itself, or was ended by somebody else."""
         return self._process is not None and self._process.poll() is not None
+
+    def failed_to_store(self) -> bool:
+        """Whether it has said, since this was asked last, that a write found no room: it keeps that error until it is
+        started anew, also once there is room."""
+        with self._log_file.open("rb") as said:
+            said.seek(self._heard_to)
+            lines = said.readlines()
+            self._heard_to = said.tell()
+        return any(b"failed to store a msg" in line and b"no space left" in line for line in lines)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -174,6 +184,7 @@ class EmbeddedNats:
     def _launch(self, binary: str) -> None:
         private_file.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
+        self._heard_to = self._log_file.stat().st_size
         with self._log_file.open("ab") as log_file:
             # A session of its own: Ctrl-C in our terminal is for us, who still need the server to end in good order.
             self._process = subprocess.Popen(  # noqa: S603 - the binary was found by name, its one argument is ours

@@ -101,6 +101,7 @@ class NatsLink:
         """Called whenever a message could not be stored at once and is sent again."""
         self.stuck = asyncio.Event()
         """Set likewise, for whoever looks why."""
+        self._unanswered: dict[str, tuple[int, float]] = {}
         self.succeeds = False
         """Whether another process, which may only have been stopped, did before what is done by this link."""
 
@@ -130,6 +131,12 @@ class NatsLink:
     def max_payload(self) -> int:
         """Bytes of headers and body together: what the server takes, and never more than LARGEST_MESSAGE."""
         return min(self._client.max_payload, LARGEST_MESSAGE)
+
+    @property
+    def unanswered_s(self) -> float:
+        """For how long something that was to be stored has had no answer, over this connection."""
+        began = [at for reconnects, at in self._unanswered.values() if reconnects == self.reconnects]
+        return asyncio.get_running_loop().time() - min(began) if began else 0.0
 
     @property
     def violation(self) -> str:
@@ -205,7 +212,7 @@ class NatsLink:
         """
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         check_message(subject, body, headers, limit=self.max_payload)
-        return read_ack(await self._ask(subject, body, headers, ONLY_TRY_SECONDS), subject).seq
+        return (await self._store(subject, body, headers, ONLY_TRY_SECONDS)).seq
 
     async def tell(self, subject: str, body: bytes, *, msg_id: str, headers: Mapping[str, str]) -> bool:
         """Send an event that can be made again; no answer is awaited. False if it was not sent. Raises Refused."""
@@ -289,7 +296,7 @@ class NatsLink:
         while True:
             try:
                 await self._guard()
-                return read_ack(await self._ask(subject, body, headers, min(within_s, TRY_SECONDS)), subject)
+                return await self._store(subject, body, headers, min(within_s, TRY_SECONDS))
             except TryAgain as error:
                 await self._before_next_try(subject, error, attempt=attempt, deadline=deadline)
                 attempt += 1
@@ -313,6 +320,17 @@ class NatsLink:
         except Misconfigured as error:  # this login may not look: all that is left is to believe it
             log.warning("a duplicate in %s was not looked at: %s", published.stream, error)
             return True
+
+    async def _store(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Published:
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            answer = await self._ask(subject, body, headers, patience_s)
+        except TryAgain:
+            if self.connected:
+                self._unanswered.setdefault(subject, (self.reconnects, asked_at))
+            raise
+        self._unanswered.pop(subject, None)
+        return read_ack(answer, subject)
 
     async def _ask(self, subject: str, body: bytes, headers: dict[str, str], patience_s: float) -> Msg:
         return await self._answers.ask(

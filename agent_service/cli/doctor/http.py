@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 
 from agent_service.api.access import Access
+from agent_service.bus.room import CANNOT_WRITE, RESTART
 from agent_service.caller_settings import HttpSettings
 from agent_service.telling.findings import ok, warning, wrong
 from groundwork.service.address import called
@@ -60,7 +61,8 @@ async def api(http: HttpSettings, store: Path | None) -> Finding:
     if {name for name, trouble in checks.items() if trouble != "ok"} == {"halt"}:
         return wrong("http", f"the agent at {where}: {checks['halt']}", remedy="`agentic go-on` lets everything go on")
     if troubles:
-        return wrong("http", f"the agent at {where} is not ready: {'; '.join(troubles)}", remedy="see its log")
+        remedy = RESTART if CANNOT_WRITE in checks.get("room", "") else "see its log"
+        return wrong("http", f"the agent at {where} is not ready: {'; '.join(troubles)}", remedy=remedy)
     return ok("http", f"the agent at {where} is ready")
 
 

@@ -49,6 +49,8 @@ GATEWAY_CONSUMERS = (
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
 """What the agent acts upon."""
+ACCOUNTS = ("", "*.*.")
+"""What comes before the stream where JetStream is answered: nothing, or its domain and the account (NATS ADR-15)."""
 ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
 """What a login asks of itself, and which stream takes a subject."""
 
@@ -248,7 +250,7 @@ def _consuming(consumers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
 
 
 def _acknowledging(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(f"$JS.ACK.{pair}.>" for pair in _pairs(consumers))
+    return tuple(f"$JS.ACK.{account}{pair}.>" for pair in _pairs(consumers) for account in ACCOUNTS)
 
 
 def _reading(streams: Iterable[str]) -> tuple[str, ...]:
@@ -258,7 +260,8 @@ def _reading(streams: Iterable[str]) -> tuple[str, ...]:
     unnamed = _api(("CONSUMER.CREATE",), kept)
     looking = _api(("CONSUMER.INFO",), [f"{stream}.>" for stream in kept])
     lists = _api(("CONSUMER.LIST",), kept)
-    return (*passing, *unnamed, *looking, *lists, *(f"$JS.FC.{stream}.>" for stream in kept))
+    flow = (f"$JS.FC.{account}{stream}.>" for stream in kept for account in ACCOUNTS)
+    return (*passing, *unnamed, *looking, *lists, *flow)
 
 
 def _leases(*keys: str) -> tuple[str, ...]:

@@ -68,13 +68,13 @@ class House:
 
 
 @contextmanager
-def served(folder: Path, *more: str) -> Iterator[House]:
-    """Prepared as the README says, and served."""
+def served(folder: Path, *more: str, also: str = "") -> Iterator[House]:
+    """Prepared as the README says, and served; `also`: further lines of the server's configuration."""
     prepare(folder, free_port(), *more)
     log = folder / "server.log"
     config = folder / "nats-server.conf"
     # Monitoring has one port for all servers of a machine, and there may be others.
-    config.write_text(config.read_text().replace('http: "127.0.0.1:8222"', ""))
+    config.write_text(config.read_text().replace('http: "127.0.0.1:8222"', "") + also)
     process = start_process(Path(sys.executable).parent / "nats-server", "--config", config, "--log", log)
     try:
         wait_until(lambda: log.is_file() and "Server is ready" in log.read_text())

@@ -84,8 +84,10 @@ async def asked(link: NatsLink, endpoint: str, **body: Any) -> Any:
     return json.loads(await link.request(f"{subjects.SERVICE_AGENT}.{endpoint}", json.dumps(body).encode()))
 
 
-async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_path: Path) -> None:
-    with served(tmp_path / "nats") as bus:
+@pytest.mark.parametrize("also", ["", "\nfeature_flags { js_ack_fc_v2: true }\n"], ids=["", "acks-of-accounts"])
+async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_path: Path, also: str) -> None:
+    """With both forms of the subjects on which messages are acknowledged (NATS ADR-15)."""
+    with served(tmp_path / "nats", also=also) as bus:
         assert (await asyncio.to_thread(bus.set_up)).code == 0
         with PYTHON.at_work(tmp_path, bus.section(EXECUTOR)["urls"][0], **an_environment(bus, EXECUTOR)):
             await until(lambda: is_on_offer(bus))

@@ -93,6 +93,12 @@ async def account(link: NatsLink) -> Account:
     return made
 
 
+async def holes(link: NatsLink) -> dict[str, int]:
+    """How many messages of each stream are not there any more, of those from which nothing is taken or purged."""
+    states = {name: (await link.jetstream.stream_info(name)).state for name in TOLD_IN}
+    return {name: gone for name, state in states.items() if (gone := state.last_seq - state.messages)}
+
+
 async def messages(link: NatsLink, stream: str) -> AsyncIterator[Msg]:
     """All that the stream holds now."""
     info: Any = await link.jetstream.stream_info(stream)

@@ -6,7 +6,8 @@ take `--wait-s`. Faults come one after another, in an order and with lulls that 
 
 A silence is what people would see of a fault: of each run that was under way when it began, the longest time in which
 no stream stored anything of it, from then on until the fault was over and the run went on. It holds the time that a
-decision and a tool take. What became of the runs is read from the streams when all is over.
+decision and a tool take. What became of the runs is read from the streams when all is over. After each fault the copies
+of every stream are looked at: whether each is where its leader is.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import uvloop
 import yaml
 
 from schemas import subjects
-from tests.e2e.account import Account, account, listed
+from tests.e2e.account import Account, account, holes, listed
 from tests.e2e.chaos_load import STEPS, Load, loaded, script, spread, times_run, write_tool
 from tests.e2e.counted_mind import CountedMind, counted
 from tests.e2e.minds import asking
@@ -83,6 +84,7 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
             await storm.strike(plan.faults, plan.times)
             await _begun(load, plan.runs)
         told = _told(plan, storm, load, await account(link), times_run(calls))
+        told["holes"] = await holes(link)
         told["ended_by_themselves"] = {member.name: member.gave_up for member in ships.members if member.gave_up}
         told["listed_otherwise_by_another_agent"] = _differ([await listed(agent) for agent in ships.agents])
     return told | ({"model_calls": _paid(mind, storm)} if plan.paid else {})
@@ -121,7 +123,10 @@ def _told(plan: Plan, storm: Storm, load: Load, books: Account, calls: Counter[s
 def _shown(fault: str, storm: Storm, books: Account) -> dict[str, Any]:
     struck = [each for each in storm.struck if each.fault == fault]
     silences = [silence for each in struck for silence in books.silences(each.at, each.over)]
-    return {"times": len(struck), "runs_under_way": len(silences), "silence_s": spread(silences)}
+    behind = [copy for each in struck for copy in each.behind]
+    whole_s = max((each.whole_s for each in struck), default=0.0)
+    copies = {"whole_after_s": round(whole_s, 1), "copies_not_current": behind}
+    return {"times": len(struck), "runs_under_way": len(silences), "silence_s": spread(silences), **copies}
 
 
 def _differ(lists: Sequence[dict[str, dict[str, Any]]]) -> list[str]:

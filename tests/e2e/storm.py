@@ -22,6 +22,7 @@ AWAY_S = 8.0
 ELECTION_S = 12.0
 WITHOUT_QUORUM_S = 5.0
 FULL_S = 5.0
+WHOLE_WITHIN_S = 30.0
 LULL_S = (3.0, 5.0)
 """Least and most: what one fault has delayed goes on before the next comes."""
 
@@ -33,6 +34,10 @@ class Struck:
     fault: str
     at: float
     over: float
+    whole_s: float = 0.0
+    """After how many seconds more all copies of all streams were whole again."""
+    behind: tuple[str, ...] = ()
+    """Those that were not within WHOLE_WITHIN_S."""
 
 
 @dataclass(slots=True)
@@ -58,7 +63,9 @@ class Storm:
             await asyncio.sleep(self.chance.uniform(*LULL_S))
             began = time.time()
             await FAULTS[fault](self)
-            self.struck.append(Struck(fault, began, time.time()))
+            over = time.time()
+            behind = await self.cluster.whole(within_s=WHOLE_WITHIN_S)
+            self.struck.append(Struck(fault, began, over, time.time() - over, tuple(behind)))
 
     def any_agent(self) -> Member:
         return self.chance.choice(self.fleet.agents)

@@ -1,5 +1,6 @@
 """Who fills the bus stops nobody else, and before it is full no more is promised than can be kept."""
 
+import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -8,7 +9,10 @@ from typing import Any
 import pytest
 from nats.js.errors import APIError
 
-from agent_service.bus.room import of_stream
+from agent_service.bus.room import is_leaderless, of_stream
+from agent_service.core.waiting import Status
+from agent_service.room import Room
+from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.e2e.by_hand import Bench, bench, one_step
 from tests.kit.waiting import until
@@ -100,6 +104,41 @@ async def test_before_the_bus_is_full_no_run_is_promised_and_those_under_way_end
 def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: int, told: bool) -> None:
     info = {"config": {"name": "AGENTIC", "discard": discard, "max_bytes": most}, "state": {"bytes": 90}}
     assert bool(list(of_stream(info))) == told
+
+
+async def test_a_wake_that_waits_is_refused_as_soon_as_nothing_can_be_stored() -> None:
+    room = Room(_none, max_queued=1)
+
+    async def wake() -> None:
+        async with room.unless_trouble():
+            await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(wake())
+    await asyncio.sleep(0)
+    room.say("stream AGENTIC_RUNS is full", again_s=7)
+    with pytest.raises(TryAgain, match="AGENTIC_RUNS is full") as refused:
+        await waiting
+    assert refused.value.delay_s == 7
+
+
+async def _none() -> dict[Status, int]:
+    return {}
+
+
+LEADERLESS = [
+    {"config": {}, "cluster": {"leader": "", "replicas": [{"name": "n1", "current": True}]}},
+    {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}},
+]
+LED = [
+    {"config": {}, "cluster": {"leader": "n1"}},
+    {"config": {}},
+    {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}},
+]
+
+
+@pytest.mark.parametrize(("info", "told"), [*((one, True) for one in LEADERLESS), *((one, False) for one in LED)])
+def test_a_stream_is_without_a_leader_by_what_jetstream_says_of_it(info: dict[str, Any], told: bool) -> None:
+    assert is_leaderless(info) == told
 
 
 async def _is_refused(made: Bench) -> bool:

@@ -13,7 +13,7 @@ from ductile_gateway.installation import writing
 class Change:
     """`before`, `after`: None where there is no such file. `secret`: for its owner alone. `program`: it is run.
     `theirs`: a file of Ductile's own, which keeps its owner and mode. `whole`: shown with all it says, but for
-    secrets."""
+    secrets. `among_others`: its folder is not for its owner alone, whatever the file is."""
 
     path: Path
     before: bytes | None = field(repr=False)
@@ -22,6 +22,7 @@ class Change:
     program: bool = False
     theirs: bool = False
     whole: bool = False
+    among_others: bool = False
 
     @property
     def changes(self) -> bool:
@@ -72,7 +73,14 @@ def _carry_out(change: Change, *, like: Path, within: Sequence[Path]) -> None:
     elif change.theirs:
         writing.change(change.path, change.after)
     else:
-        writing.make(change.path, change.after, like=like, secret=change.secret, program=change.program)
+        writing.make(
+            change.path,
+            change.after,
+            like=like,
+            secret=change.secret,
+            program=change.program,
+            among_others=change.among_others or not change.secret,
+        )
 
 
 def _shown(change: Change) -> str:

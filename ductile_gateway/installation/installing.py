@@ -100,7 +100,8 @@ def installation(found: Found, wishes: Wishes) -> Proposal:
     made = [*(edit.path for edit in edits if edit.before is None), *(() if was_locked else [checksums])]
     noted = record.of(planned, made=made, before=before).as_text().encode()
     place = record.place(found)
-    note = Change(path=place, before=place.read_bytes() if before else None, after=noted, secret=True)
+    there = place.read_bytes() if before else None
+    note = Change(path=place, before=there, after=noted, secret=True, among_others=True)
     changes = [*files, *edits]
     needed = any(each.changes for each in changes)
     lacking = {file.path: lines for file in planned.files if file.path in kept and (lines := _lacking(file, before))}

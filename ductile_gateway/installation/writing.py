@@ -8,13 +8,14 @@ from pathlib import Path
 _PRIVATE, _PROGRAM, _FILE, _FOLDER = 0o600, 0o755, 0o644, 0o755
 
 
-def make(path: Path, content: bytes, *, like: Path, secret: bool = False, program: bool = False) -> None:
+def make(path: Path, content: bytes, *, like: Path, secret: bool, program: bool, among_others: bool) -> None:
     """A file of ours. Its folders are made. Nobody but their owner may write there: else Ductile refuses a plugin.
 
-    `like`: a file whose owner is to have it, where we are root. Raises OSError.
+    `like`: a file whose owner is to have it, where we are root. `among_others`: others may look into its folders.
+    Raises OSError.
     """
     for folder in reversed([each for each in path.parents if not each.exists()]):
-        folder.mkdir(mode=0o700 if secret else _FOLDER)
+        folder.mkdir(mode=_FOLDER if among_others else 0o700)
         _give(folder, like)
     _write(path, content, mode=_PRIVATE if secret else _PROGRAM if program else _FILE, like=like)
 

@@ -199,6 +199,8 @@ def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> Non
     (ductile / "config.yaml").write_text(yaml.safe_dump(config))
     installation(find(ductile), wishes(ductile)).carry_out(None)
     assert not list(ductile.glob("agentic/*.token"))
+    open_to_accounts = [ductile / "agentic", *(ductile / "agentic" / "plugins").rglob("*")]
+    assert {path.stat().st_mode & 0o044 for path in open_to_accounts} == {0o044}
     assert not (ductile / "agentic" / "secrets.yaml").exists()
     assert not (ductile / "tokens.yaml").exists()
     assert "secret_ref: agentic-gateway-token" in (ductile / "agentic" / "agentic.yaml").read_text()

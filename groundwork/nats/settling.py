@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 from groundwork.nats.delivery import ACK, Delivery, nak, term
 from groundwork.nats.errors import Refused
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import TRY_SECONDS, NatsLink
 from groundwork.service.errors import Failure, Fatal, GiveUp, TryAgain
 
 LONGEST_DELAY = 5.0
 FIRST_DELAY = 0.5
 LONGEST_REASON = 500
-NOTICE_WITHIN_S = 2.0
+NOTICE_WITHIN_S = TRY_SECONDS
+"""One try: where no stream takes the notice, who listens hears it once."""
 MOST_HEADERS = 8 * 1024
 """Characters of a message's own headers that its dead letter keeps: JetStream takes 64 KiB of headers and no more."""
 

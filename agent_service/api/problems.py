@@ -128,7 +128,7 @@ class Gone(_Told):
 
 
 class Problem(_Told):
-    """Why a request is not served. Nothing that was sent is repeated in it.
+    """Why a request is not served. Nothing that was sent is repeated in it but names that could be those of fields.
 
     `code` is for programs, and `type` the same as a URI; `title` says the kind, `detail` what happened and what to do
     now. `instance` names this one refusal, in the agent's log too. `errors` names every field that has to change (the

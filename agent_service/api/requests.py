@@ -3,6 +3,7 @@
 Strict where the bus is tolerant: a field that is not known is refused, for a misspelt limit must not become no limit.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import uuid4
@@ -273,6 +274,8 @@ def unfit(flaws: Sequence[tuple[Sequence[str | int], str, str]]) -> Refusal:
     return Refusal(422, "invalid", f"{first.field}: {first.message}", field=first.field, errors=errors)
 
 
+_NAME = re.compile(r"[A-Za-z_-]{1,32}\d{0,4}")
+"""What could be the name of a field, or of a header: any other may be a secret in the wrong place, and is not told."""
 _FORMS = {
     "cursor": "must be the `next_cursor` of the page before",
     "before": "must be the id of a run",
@@ -282,7 +285,8 @@ _FORMS = {
 
 
 def _field_error(place: Sequence[str | int], flaw: str, code: str) -> FieldError:
-    path = one_line(".".join(map(str, place)), LONGEST_FIELD) or "body"
+    named = (str(part) if isinstance(part, int) or _NAME.fullmatch(part) else "…" for part in place)
+    path = one_line(".".join(named), LONGEST_FIELD) or "body"
     message = "must be an object" if code == "model_type" else rule_of(flaw)
     if code == "string_pattern_mismatch":
         message = _FORMS.get(path, message)

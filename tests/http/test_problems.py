@@ -54,6 +54,14 @@ async def test_every_field_that_has_to_change_is_named(client: httpx2.AsyncClien
     assert told["error"]["field"] == "goal"
 
 
+@pytest.mark.parametrize("name", ["sk-ant-0123456789abcdef", "my secret is blue", "x" * 40, "<script>"])
+async def test_a_name_that_could_be_no_field_is_not_repeated(client: httpx2.AsyncClient, name: str) -> None:
+    answer = await client.post("/v1/wake", json={"goal": "x", "constraints": {name: 1}, name: 1})
+    told = await problem(answer)
+    assert [error["field"] for error in told["errors"]] == ["constraints.…", "…"]
+    assert name not in answer.text
+
+
 async def test_of_very_many_fields_the_first_are_named(client: httpx2.AsyncClient) -> None:
     body = {"goal": "x"} | {f"surprise{number}": 1 for number in range(5000)}
     told = await problem(await client.post("/v1/wake", json=body))

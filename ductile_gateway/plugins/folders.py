@@ -120,15 +120,15 @@ def _is_for_us(folder: Path) -> bool:
 
 
 def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str | None) -> InstalledPlugin:
-    _require_trust(folder)
-    _require_trust(folder / MANIFEST)
+    require_trust(folder)
+    require_trust(folder / MANIFEST)
     manifest = _manifest(folder / MANIFEST)
     entrypoint = folder
     if not os.path.exists(folder / manifest.entrypoint):  # noqa: PTH110 - pathlib raises where it may not look
         raise PluginRefused(f"{folder / manifest.entrypoint}: No such file: `entrypoint` has to name the program")
     for part in Path(manifest.entrypoint).parts:
         entrypoint = entrypoint / part
-        _require_trust(entrypoint)
+        require_trust(entrypoint)
     if flaw := entrypoints.flaw_of(entrypoint, search):
         raise PluginRefused(f"{entrypoint}: {flaw}")
     _require_trust_in_all(folder)
@@ -151,7 +151,8 @@ def _placed(value: JsonValue) -> JsonValue:
     return value
 
 
-def _require_trust(path: Path) -> None:
+def require_trust(path: Path) -> None:
+    """Raises PluginRefused for a link, and for what everybody may write to."""
     try:
         mode = path.lstat().st_mode
     except OSError as error:

@@ -19,7 +19,7 @@ from ductile_gateway.calls.call import NeverStarted, ToolCall, Verdict, failed
 from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.plugins.boxes import Box
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
-from ductile_gateway.plugins.folders import InstalledPlugin
+from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
 from ductile_gateway.plugins.guards import Guards
 from ductile_gateway.plugins.process import attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
@@ -67,6 +67,10 @@ class LocalPlugins:
             )
         if call.deadline_at <= datetime.now(UTC):
             return failed("expired", "the deadline had passed before the plugin was started", retryable=True)
+        try:
+            await asyncio.to_thread(_require_trust, plugin)
+        except PluginRefused as refusal:  # it was found safe at the start
+            return failed("configuration", f"the plugin was not started: {refusal}", retryable=False)
         await begin()
         try:
             folder = await asyncio.to_thread(self._start, call, plugin)
@@ -153,6 +157,11 @@ class LocalPlugins:
                 output_bytes=self._box.limits.output_bytes,
             )
         )
+
+
+def _require_trust(plugin: InstalledPlugin) -> None:
+    for path in (plugin.folder, plugin.entrypoint):
+        require_trust(path)
 
 
 def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:

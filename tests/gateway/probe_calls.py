@@ -31,12 +31,13 @@ def local_plugins(
     run_as: str | None = None,
     boundary: Boundary | None = None,
     closed: Sequence[Path] = (),
+    folder: Path = PLUGINS,
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
     environment = plugin_environment(os.environ, python=Path(sys.executable))
     open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=closed)
     return LocalPlugins(
-        discover_plugins([PLUGINS], {"probe": config or {}}).plugins,
+        discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,
         environment=environment,
         box=Box(limits, boundary or found("auto", run_as), open_places),

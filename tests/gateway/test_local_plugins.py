@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -98,6 +99,17 @@ def test_a_plugin_works_in_an_empty_folder_that_only_we_can_read(tmp_path: Path)
     assert [*tmp_path.glob("calls/*/work")] == [directory]
     assert [*tmp_path.glob("calls/*/work/*")] == []
     assert stat.S_IMODE((tmp_path / "calls").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("which", ["probe", "probe/run.py"])
+async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: Path, which: str) -> None:
+    folder = shutil.copytree(PLUGINS / "probe", tmp_path / "plugins" / "probe")
+    plugins = local_plugins(tmp_path, folder=folder.parent)
+    (folder.parent / which).chmod(0o777)
+    outcome = await plugins.run(probe("show"))
+    assert isinstance(outcome, ToolOutcome)
+    assert (outcome.error_class, outcome.retryable) == ("configuration", False)
+    assert "everybody may write to it (chmod o-w" in (outcome.message or "")
 
 
 @pytest.mark.parametrize(

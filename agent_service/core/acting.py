@@ -27,6 +27,8 @@ ANSWER_GRACE_S = 10.0
 """How much longer than the gateway we wait, so that its own timeout can still be heard."""
 MAX_BACKOFF_S = 120.0
 SAME_RESULT_LIMIT = 3
+LONGEST_PATH, MOST_NAMED = 120, 20
+"""Of artifacts, in what a model is told of them."""
 
 
 def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
@@ -41,6 +43,24 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
         commands = ", ".join(c.name for c in skill.commands)
         return (f"tool {action.tool} has no command {action.command[:64]!r}; it has: {commands}",)
     return ()
+
+
+def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
+    """Which artifacts a tool would be given that no result of the run has named: others may have put them there."""
+    command = state.brief.command(action)
+    properties = command.input_schema.get("properties") if command else None
+    asked = (
+        (name, path)
+        for name, schema in (properties.items() if isinstance(properties, dict) else ())
+        if isinstance(schema, dict) and schema.get("format") == "artifact"
+        for path in (action.arguments.get(name),)
+    )
+    newest = ", ".join(state.artifacts[-MOST_NAMED:]) or "none"
+    return tuple(
+        f"{name}: the run has no artifact {path[:LONGEST_PATH]!r}; the newest are: {newest}"
+        for name, path in asked
+        if isinstance(path, str) and path not in state.artifacts
+    )
 
 
 def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:

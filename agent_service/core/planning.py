@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from agent_service.core import answering, approving, children, doubting, endings, limits, reads, timing
-from agent_service.core.acting import dispatch, flaws_of_action, is_stuck
+from agent_service.core.acting import dispatch, flaws_of_action, is_stuck, unknown_artifacts
 from agent_service.core.asking import ask, next_question, phase_of_next
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
@@ -30,7 +30,11 @@ def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> T
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
     """Everything that keeps `plan` from being carried out, whatever a person would allow; empty when it may be."""
-    flaws = (flaw for action in plan.actions for flaw in flaws_of_action(state.brief, action))
+    flaws = (
+        flaw
+        for action in plan.actions
+        for flaw in (*flaws_of_action(state.brief, action), *unknown_artifacts(state, action))
+    )
     settled = (*approving.flaws_of(state, plan.action), *doubting.flaws_of(state, plan.action))
     return *flaws, *settled, *reads.flaws_of(state, plan), *children.flaws_of(state, plan.actions)
 

@@ -7,7 +7,9 @@ import pytest
 
 from agent_service.core.announcing import outstanding
 from agent_service.core.waiting import ForTool
+from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import (
+    TOOLS,
     a_framing_run,
     a_planning_run,
     a_reflecting_run,
@@ -21,7 +23,9 @@ from tests.core.cues import (
     plans,
     queued,
     reflection,
+    reflects,
     replies,
+    returns,
     signal,
     started,
     tool,
@@ -102,6 +106,18 @@ def test_a_tool_that_is_not_on_offer_is_told_to_the_model(name: str) -> None:
     (said,) = run.told()
     assert "is not on offer; the tools are: fetch, post, save, helper" in said
     assert len(said) < 300
+
+
+def test_an_artifact_that_no_result_of_the_run_named_is_given_to_no_tool() -> None:
+    schema = {"type": "object", "properties": {"page": {"type": "string", "format": "artifact"}}}
+    reader = ToolOffer(
+        name="reader", route="reader", commands=(ToolCommand(name="handle", tier="read", input_schema=schema),)
+    )
+    run = queued() >> started((*TOOLS, reader)) >> frames() >> plans("fetch")
+    run >> returns(output={"artifacts": [{"path": "artifacts/page.md"}]}) >> reflects("continue")
+    run >> plans("reader", page="artifacts/planted.md") << asks("plan")
+    assert run.told() == ("page: the run has no artifact 'artifacts/planted.md'; the newest are: artifacts/page.md",)
+    run >> plans("reader", page="artifacts/page.md") << requests("reader", step=2)
 
 
 def test_a_command_that_the_tool_does_not_have_is_told_to_the_model() -> None:

@@ -1,5 +1,6 @@
 """Options and arguments that several commands share, and how a group of commands is shown."""
 
+import math
 import os
 import re
 from contextlib import suppress
@@ -136,9 +137,23 @@ MaxSteps = Annotated[int | None, typer.Option(min=1, help="The most tool steps."
 MaxTokens = Annotated[
     int | None, typer.Option(min=1, help="The most tokens of its model calls.", rich_help_panel=_LIMITS)
 ]
+
+
+def _finite(value: float | None) -> float | None:
+    """`nan` and `inf` are numbers to Python, and none in JSON."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter("must be a number")
+    return value
+
+
 MaxCost = Annotated[
     float | None,
-    typer.Option("--max-cost-usd", help="The most that its model calls may cost, in USD.", rich_help_panel=_LIMITS),
+    typer.Option(
+        "--max-cost-usd",
+        help="The most that its model calls may cost, in USD.",
+        rich_help_panel=_LIMITS,
+        callback=_finite,
+    ),
 ]
 MaxReframes = Annotated[
     int | None, typer.Option(min=0, help="How often it may frame its goal anew.", rich_help_panel=_LIMITS)

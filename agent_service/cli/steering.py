@@ -175,4 +175,10 @@ def _context(text: str | None) -> Json | None:
         found = text
     if not isinstance(found, dict | None):
         raise NotDone('--context takes a JSON object, such as \'{"tone": "warm"}\'', Exit.USAGE)
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise NotDone(
+            "--context: what stands as a number in it must be a number, not NaN or Infinity", Exit.USAGE
+        ) from None
     return found

@@ -49,3 +49,16 @@ def test_for_programs_a_complaint_is_like_an_error_of_the_api() -> None:
 def test_a_value_that_there_is_not_is_told_with_those_that_there_are() -> None:
     called = agentic_here("runs", "--status", "odd")
     assert "'--state': 'odd' is not one of 'queued', " in called.err
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("command", [("run", "hi"), ("wake", "hi"), ("answer", "last", "x")])
+def test_a_budget_that_is_no_number_is_a_wrong_call(command: tuple[str, ...], number: str) -> None:
+    called = agentic_here(*command, "--max-cost-usd", number)
+    assert (called.code, "must be a number" in called.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_context_with_what_is_no_number_is_a_wrong_call(number: str) -> None:
+    called = agentic_here("wake", "hi", "--context", f'{{"a": {number}}}')
+    assert (called.code, "must be a number" in called.err) == (Exit.USAGE, True)

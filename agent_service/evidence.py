@@ -16,9 +16,9 @@ from pydantic import JsonValue
 from agent_service.core.attempts import AGAIN
 from agent_service.core.events import Seen, ToolReturned
 from agent_service.core.phases import Decision, Reflection
-from agent_service.core.proof import PERSON, STEP, to_look_up
+from agent_service.core.proof import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.quotable import texts_of, was_asked
-from agent_service.core.quoting import is_among, names_a_field, readings
+from agent_service.core.quoting import is_a_line, is_among, is_short, names_a_field, readings
 from agent_service.core.state import RunState
 from agent_service.errors import Replaced
 from agent_service.ports import Archive, Artifacts
@@ -84,8 +84,8 @@ class Evidence:
         try:
             if not place.startswith(STEP):
                 return await self._artifact(state, place)
-            output = await self._output(state, int(place.removeprefix(STEP)))
-            return await self._with_artifacts(state, output)
+            step = int(place.removeprefix(STEP))
+            return await self._with_artifacts(state, await self._output(state, step), sent_with(state, place))
         except Replaced as error:
             return Told(why=str(error))
         except TryAgain as error:
@@ -119,14 +119,16 @@ class Evidence:
         outputs = [_brought(result) async for result in self._results(state)]
         return Told(outputs=tuple(output for output in outputs if path in _named_artifacts(output)), why=NO_TEXT)
 
-    async def _with_artifacts(self, state: RunState, output: dict[str, JsonValue]) -> Told:
+    async def _with_artifacts(
+        self, state: RunState, output: dict[str, JsonValue], sent: dict[str, JsonValue] | None
+    ) -> Told:
         texts, missing = list[str](), list[str]()
         for path in (path for path in _named_artifacts(output) if path in state.artifacts):
             content = await self._artifacts.get(state.run_id, path)
             texts += [content.decode("utf-8", "replace")] if content is not None else []
             missing += [path] if content is None else []
         why = f"{', '.join(missing)} {GONE}" if missing else ""
-        return Told(outputs=(output,), texts=tuple(texts), why=why)
+        return Told(outputs=(output, sent) if sent else (output,), texts=tuple(texts), why=why)
 
 
 def is_text(content: bytes) -> bool:
@@ -160,9 +162,13 @@ async def _found_in(text: str, quotes: list[str]) -> set[str]:
     found = set[str]()
     for piece in pieces(text):
         texts = readings(piece)
-        found |= {quote for quote in quotes if quote not in found and is_among(quote, texts)}
+        found |= {quote for quote in quotes if quote not in found and _stands(quote, piece, texts)}
         await asyncio.sleep(0)
     return found
+
+
+def _stands(quote: str, piece: str, texts: tuple[str, ...]) -> bool:
+    return is_a_line(quote, piece) if is_short(quote) else is_among(quote, texts)
 
 
 def pieces(text: str) -> Iterator[str]:

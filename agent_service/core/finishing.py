@@ -10,11 +10,12 @@ from agent_service.core import acting, asking, doubting, endings, grants, notes
 from agent_service.core.attempts import Pending
 from agent_service.core.effects import Transition
 from agent_service.core.flights import gatherings, landed
+from agent_service.core.phases import Action
 from agent_service.core.replacing import replace
 from agent_service.core.state import LastResult, RunState, StepRecord
 from schemas.events import ARTIFACT_PATH, ToolResult
 
-MAX_SUMMARY = 500
+MAX_SUMMARY, MAX_SENT = 500, 16_000
 OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
 """What an executor tells of how it carried out a call, beside what the tool brought."""
 
@@ -56,6 +57,7 @@ def finish_step(
         call=acting.name_of_call(pending.action),
         outcome=acting.digest([result.status == "ok", _comparable(output)]),
         seconds=max(0.0, (at - pending.requested_at).total_seconds()),
+        sent=_sent(state, pending.action) if result.status == "ok" else None,
     )
     others_gather = any(one.step != record.step for one in gatherings(state.waiting))
     return replace(
@@ -71,6 +73,14 @@ def finish_step(
         summary=f"step {record.step}: {record.tool} {record.status}",
         updated_at=at,
     )
+
+
+def _sent(state: RunState, action: Action) -> dict[str, JsonValue] | None:
+    """The arguments of a write, long texts cut."""
+    command = state.brief.command(action)
+    if command is None or command.tier != "write":
+        return None
+    return {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
 
 
 def _comparable(output: dict[str, JsonValue]) -> object:

@@ -1,5 +1,6 @@
 """Frame: the goal as an objective, with the items that say when it is reached and the proof that each of them needs."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from agent_service.core.asking import ask, phase_of_next
@@ -19,7 +20,16 @@ def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:
         proof.tool for proof in _proofs(brief, framing) if proof.tool and not brief.skill(proof.tool)
     )
     missing = (f"a proof names the tool {tool[:64]!r}, which is not on offer: {offered}" for tool in unknown)
-    return (*framing.flaws(), *missing)
+    return (*framing.flaws(), *missing, *_without_a_tool(brief, framing))
+
+
+def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
+    """Values that a result of any tool would show: the words of a page, say, that a report was kept."""
+    if len(brief.skills) < 2:
+        return
+    for n, proof in enumerate(framing.proofs, start=1):
+        if proof.kind == "value" and not proof.tool:
+            yield f"item {n} of definition_of_done is shown by a `value`: name the tool in whose result it will stand"
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:

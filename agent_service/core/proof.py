@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection
-from agent_service.core.quoting import says_something
+from agent_service.core.quoting import is_short, says_something
 from agent_service.core.replacing import replace
 from agent_service.core.state import DoneItem, RunState, StepRecord
 from schemas.events import DoneItem as Told
@@ -138,8 +140,23 @@ def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Ma
     look = looked_up.get((place, claim.quote))
     if look and look.found:
         return ""
+    if is_short(claim.quote):
+        return f"the quote for item {item.id} is too short to show it: quote some words of {place} around it"
     why = f" ({look.why})" if look and look.why else ""
-    return f"the quote for item {item.id} does not stand in {place}{why}: quote it word for word"
+    return f"the quote for item {item.id} does not stand in {_quotable(state, place)}{why}: quote it word for word"
+
+
+def _quotable(state: RunState, place: str) -> str:
+    """What of a place may be quoted."""
+    if not place.startswith(STEP):
+        return place
+    return f"the result {'or the arguments ' if sent_with(state, place) else ''}of {place}"
+
+
+def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
+    """The arguments that may be quoted from `place`: of a write that ended ok, which the program itself has sent."""
+    step = _step_at(state, place)
+    return step.sent if step else None
 
 
 def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> str:

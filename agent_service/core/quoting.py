@@ -15,6 +15,11 @@ from agent_service.core.unseen import with_signs, without_hidden
 
 LONGEST = 1000
 """Characters of a quote: more does not point at anything."""
+LEAST = 4
+"""Letters and digits of a quote: fewer stand in almost every text by chance. They count where they are a whole line of
+it, or a whole value, such as `42` or `yes`."""
+LONGEST_LINE = 80
+"""Characters of a line that may be no more than such a quote, with white space and signs about it."""
 _UNSPACED = "\u0e00"
 """From this character on there are scripts that put no space between words."""
 _BORDER = "\1"
@@ -23,6 +28,7 @@ _WORD = re.compile(r"(\w+(?:(?<=\d)[.,](?=\d)\w+)*)")
 _ALIKE = {"'": "‘’‚‛`´", '"': "“”„‟«»", "-": "‐‑‒–—−", "<": "\ufe64\uff1c", " ": _BORDER}  # noqa: RUF001 # that is what they are here for
 _FOLDED = str.maketrans({char: one for one, alike in _ALIKE.items() for char in alike})
 _PAIRS = frozenset(('""', "“”", "„“", "''", "‘’", "``", "«»"))  # noqa: RUF001 # same
+_ENDS = ".,:;!?"
 _DOTS = re.compile(r"^(?:\.\.\.|…)|(?:\.\.\.|…)$")
 _WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|sub|sup|u)\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
@@ -33,7 +39,19 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 
 def stands_in(quote: str, text: str) -> bool:
     """Whether `quote` stands in `text`, or in what a reader sees of it where it is HTML."""
-    return is_among(quote, readings(text))
+    return is_a_line(quote, text) if is_short(quote) else is_among(quote, readings(text))
+
+
+def is_short(quote: str) -> bool:
+    """Whether so little is quoted that only a whole line of it counts. A sign of an unspaced script is a syllable."""
+    return sum(2 if char >= _UNSPACED else 1 for char in _bare(quote) if char.isalnum()) < LEAST
+
+
+def is_a_line(quote: str, text: str) -> bool:
+    """Whether some line of `text` says `quote` and nothing else."""
+    sought = _line(quote) if says_something(quote) else ""
+    lines = (line for seen in _as_seen(text) for line in seen.splitlines() if len(line) <= LONGEST_LINE)
+    return bool(sought) and any(_line(line) == sought for line in lines)
 
 
 def is_among(quote: str, texts: tuple[str, ...]) -> bool:
@@ -44,8 +62,7 @@ def is_among(quote: str, texts: tuple[str, ...]) -> bool:
 
 def readings(text: str) -> tuple[str, ...]:
     """`text` as quotes are looked up in it: as it is, and as a reader sees it where it is HTML."""
-    seen = (text, _as_read(text)) if "<" in text else (text,)
-    forms = dict.fromkeys(form for each in seen for form in (with_signs(each), without_hidden(each)))
+    forms = dict.fromkeys(form for each in _as_seen(text) for form in (with_signs(each), without_hidden(each)))
     return tuple(_with_borders(_alike(form)) for form in forms)
 
 
@@ -66,6 +83,10 @@ def _sought(quote: str) -> str:
     folded = _with_borders(alike)
     folded = folded if _is_whole(alike[0]) else folded.removeprefix(_BORDER)
     return folded if _is_whole(alike[-1]) else folded.removesuffix(_BORDER)
+
+
+def _line(text: str) -> str:
+    return _alike(_bare(with_signs(text).rstrip(_ENDS)).rstrip(_ENDS))
 
 
 def _alike(text: str) -> str:
@@ -89,6 +110,10 @@ def _bare(quote: str) -> str:
 def _is_whole(char: str) -> bool:
     """Whether a word at either end of a quote, which has `char` there, must be a whole one."""
     return char.isdigit() or (char.isalnum() and char < _UNSPACED)
+
+
+def _as_seen(text: str) -> tuple[str, ...]:
+    return (text, _as_read(text)) if "<" in text else (text,)
 
 
 def _as_read(text: str) -> str:

@@ -79,6 +79,8 @@ class StepRecord:
     outcome: str
     seconds: float = 0.0
     """From the request to the result of its last attempt."""
+    sent: dict[str, JsonValue] | None = None
+    """The arguments of a write that ended ok, which may be quoted as well as its result: the program has sent them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +135,8 @@ class LastResult:
 class Spent:
     """Counted from the model's own reports. `cost_usd` is null as soon as one call's price is unknown.
 
-    `lost_…` is what was set aside for calls that were begun and never answered, because of a crash, a cancel or the
-    deadline: perhaps paid, so it counts against the limits.
+    `lost_…` is what calls have cost, or perhaps have, that were begun and never answered to the end, because of a
+    crash, a cancel, the deadline, a lost connection or silence: it counts against the limits.
     """
 
     calls: int = 0

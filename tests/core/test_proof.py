@@ -7,7 +7,7 @@ import pytest
 from agent_service.core.events import Seen
 from agent_service.core.phases import Digest, Framing, Met, Proof, Reflection, Unmet, Verdict
 from agent_service.core.proof import places_in
-from tests.core.cues import a_framing_run, errs, plan, plans, replies, returns, signal
+from tests.core.cues import FETCH, a_framing_run, errs, plan, plans, queued, replies, returns, signal, started
 from tests.core.script import Cue, Script, asks, completes, requests
 
 ARTIFACT = "artifacts/report.md"
@@ -92,7 +92,21 @@ def test_a_claim_whose_evidence_is_not_of_the_fixed_kind_is_refused(claim: Met, 
 
 def test_a_claim_whose_quote_is_not_found_is_refused() -> None:
     run = a_proving_run() >> claims(PRICE, seen=False)
-    assert run.told() == ("the quote for item d1 does not stand in step:1: quote it word for word",)
+    assert run.told() == ("the quote for item d1 does not stand in the result of step:1: quote it word for word",)
+
+
+def test_where_a_write_is_quoted_its_arguments_may_be() -> None:
+    run = a_framing_run() >> replies(framed(*[Proof(kind="step", tool="save")] * 3))
+    run >> plans("save", text="the price is 12") >> returns(output={"summary": "kept"})
+    assert run.state.completed[-1].sent == {"text": "the price is 12"}
+    run >> claims(Met(item="d1", evidence="step:1", quote="the price is 13"), seen=False)
+    why = "does not stand in the result or the arguments of step:1: quote it word for word"
+    assert run.told() == (f"the quote for item d1 {why}",)
+
+
+def test_a_quote_of_one_letter_is_refused_with_what_to_quote_instead() -> None:
+    run = a_proving_run() >> claims(Met(item="d1", evidence="step:1", quote="a"), seen=False)
+    assert run.told() == ("the quote for item d1 is too short to show it: quote some words of step:1 around it",)
 
 
 def test_a_quote_that_nobody_looked_up_shows_nothing() -> None:
@@ -191,6 +205,17 @@ def test_a_proof_by_a_tool_that_is_not_on_offer_is_refused() -> None:
     run = a_framing_run()
     run >> replies(framed(Proof(kind="step", tool="curl"), *PROOFS[:2])) << asks("frame")
     assert run.told()[0].startswith("a proof names the tool 'curl', which is not on offer: fetch, ")
+
+
+def test_a_value_that_could_stand_in_the_result_of_any_tool_is_refused_as_proof() -> None:
+    run = a_framing_run() >> replies(framed(Proof(kind="value"), *PROOFS[1:])) << asks("frame")
+    why = "item 1 of definition_of_done is shown by a `value`: name the tool in whose result it will stand"
+    assert run.told() == (why,)
+
+
+def test_where_one_tool_is_on_offer_a_value_needs_no_name() -> None:
+    run = queued() >> started((FETCH,)) >> replies(framed(Proof(kind="value"), *PROOFS[1:]))
+    assert run.state.framing
 
 
 def test_a_framing_needs_a_proof_for_each_item_or_none() -> None:

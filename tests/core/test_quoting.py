@@ -13,8 +13,8 @@ from agent_service.core.quoting import LONGEST, says_something, stands_in
         ("the total is 12", "In all, the total is 12."),
         ("the  total\nis 12", "the total\tis\n  12"),
         ('"rows": 12', '{"rows": 12, "state": "ok"}'),
-        ("-5", "it is -5 C"),
-        ("5%", "5% more"),
+        ("-5000", "it is -5000 C"),
+        ("5000%", "5000% more"),
         ("it's done", "it\u2019s done"),
         ('"Example Domain"', "Example Domain"),
         ("“Example Domain”", "Example Domain"),
@@ -57,6 +57,29 @@ def test_a_quote_stands_where_a_reader_finds_its_words(quote: str, text: str) ->
 )
 def test_a_quote_stands_nowhere_else(quote: str, text: str) -> None:
     assert not stands_in(quote, text)
+
+
+@pytest.mark.parametrize(
+    ("quote", "text", "stands"),
+    [
+        ("UNSAT", "the answer is UNSAT", True),
+        ("42", "42", True),
+        ("42", "answer:\n  “42”.\nnext", True),
+        ("42", "<p><b>42</b></p>", True),
+        ("yes", "Who?\nyes!", True),
+        ("42 %", "42 %", True),
+        ("合計", "この合計は十二円", True),
+        ("合", "この合計は十二円", False),
+        ("42", "the answer is 42", False),
+        ("a", "a page with a word", False),
+        ("a", "a\n" * 2, True),
+        ("is 4", "it is 4 o'clock", False),
+        ("yes", "yesterday", False),
+        ("the", "the report", False),
+    ],
+)
+def test_fewer_than_four_letters_count_only_as_a_whole_line(quote: str, text: str, stands: bool) -> None:
+    assert stands_in(quote, text) is stands
 
 
 def test_signs_alone_say_nothing() -> None:

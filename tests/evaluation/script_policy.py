@@ -5,7 +5,19 @@ import json
 import re
 from typing import Any
 
-from agent_service.core.phases import Ask, Digest, Framing, Met, Phase, Plan, Proof, Reflection, Verification, Wait
+from agent_service.core.phases import (
+    MAX_DONE_ITEMS,
+    Ask,
+    Digest,
+    Framing,
+    Met,
+    Phase,
+    Plan,
+    Proof,
+    Reflection,
+    Verification,
+    Wait,
+)
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.ports import Answer, Model, ModelCall, Question
@@ -19,6 +31,7 @@ class Whispered:
     def __init__(self, model: Model, script: Script) -> None:
         self._model = model
         self._follower = follower_of("fake", script)
+        self._proofs = _proofs(script)
         self._asked: Question | None = None
 
     def prepare(self, question: Question) -> ModelCall:
@@ -38,7 +51,7 @@ class Whispered:
         match answer.decision:
             case Framing() as framing:
                 first = answer.plan or self._decided(Phase.PLAN).decision
-                return reply(framing=_framing(framing), **_next(first))
+                return reply(framing=_framing(framing, self._proofs), **_next(first))
             case Reflection() as reflection:
                 return reply(reflection=_reflection(reflection, self._asked.state), **_next(answer.plan))
             case Plan() | Ask() | Wait() as chosen:
@@ -61,8 +74,15 @@ def calls_of(body: dict[str, Any]) -> list[str]:
     return calls
 
 
-def _framing(framing: Framing) -> dict[str, Any]:
-    proofs = framing.proofs or [Proof(kind="value")] * len(framing.definition_of_done)
+def _proofs(script: Script) -> tuple[Proof, ...]:
+    """Of the items of framings that fix none: as the script will claim to prove them."""
+    met = [met for rule in script.rules if rule.reflect for met in rule.reflect.get("met") or ()]
+    kept = {claim["item"] for claim in met if "artifact" in claim["evidence"]}
+    return tuple(Proof(kind="artifact" if f"d{n}" in kept else "step") for n in range(1, MAX_DONE_ITEMS + 1))
+
+
+def _framing(framing: Framing, otherwise: tuple[Proof, ...]) -> dict[str, Any]:
+    proofs = framing.proofs or otherwise[: len(framing.definition_of_done)]
     items = zip(framing.definition_of_done, proofs, strict=True)
     return {
         "goal_statement": framing.goal_statement,
@@ -80,12 +100,14 @@ def _met(met: Met, state: RunState) -> dict[str, Any]:
 
 
 def _word_of(evidence: str, state: RunState) -> str:
-    """A word that the prompt shows of it, or showed once."""
+    """Some words that the prompt shows of it, or showed once; all of them where they are few."""
     notes = "\n".join(note.text for note in state.notes)
-    kept = [record.summary.split()[:1] for record in state.completed if evidence == f"step:{record.step}"]
+    kept = [record.summary.split()[:6] for record in state.completed if evidence == f"step:{record.step}"]
     step = rf'<step number="{evidence.removeprefix("step:")}".*?<untrusted_result>'
-    found = re.search(rf"(?:{step}|Excerpt of {re.escape(evidence)}:)\s+\W*(\w+)", notes, re.DOTALL)
-    return found[1] if found else "".join(word for words in kept for word in words)
+    found = re.search(
+        rf"(?:{step}|Excerpt of {re.escape(evidence)}:)\s+\W*(\w\S*(?:[^\S\n]+\S+){{0,5}})", notes, re.DOTALL
+    )
+    return found[1] if found else " ".join(word for words in kept for word in words)
 
 
 def _next(chosen: object) -> dict[str, Any]:

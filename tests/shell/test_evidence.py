@@ -23,7 +23,8 @@ CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIF
 
 def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
     """A step that brought `output`, and a newer one that brought something else."""
-    run = a_framing_run() >> replies(framed(*[Proof(kind=kind)] * 3)) >> plans() >> returns(output=output or CUT)
+    proof = Proof(kind=kind, tool="fetch")
+    run = a_framing_run() >> replies(framed(*[proof] * 3)) >> plans() >> returns(output=output or CUT)
     run >> replies(Reflection(verdict=Verdict.CONTINUE, summary="go on")) >> plans(url="next")
     return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
 
@@ -67,8 +68,17 @@ class ReplacedArtifacts(MemoryArtifacts):
 @pytest.mark.attack
 @pytest.mark.parametrize("place", ["step 1", ARTIFACT])
 async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
-    (seen,) = await look(a_run(), (place, "the first words"), artifacts=ReplacedArtifacts())
+    kind = "artifact" if place == ARTIFACT else "value"
+    (seen,) = await look(a_run(kind=kind), (place, "the first words"), artifacts=ReplacedArtifacts())
     assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
+
+
+@pytest.mark.parametrize(("tool", "found"), [("post", True), ("fetch", False)])
+async def test_the_arguments_of_a_write_that_ended_ok_may_be_quoted_and_no_others(tool: str, found: bool) -> None:
+    run = a_framing_run() >> replies(framed(*[Proof(kind="step", tool=tool)] * 3))
+    run >> plans(tool, subject="Friday at four", to="nora@lough.example") >> returns(output={"summary": "Sent."})
+    claims = (("step 1", "Friday at four"), ("step 1", '"to": "nora@lough.example"'), ("step 1", "subject"))
+    assert [seen.found for seen in await look(run, *claims)] == [found, found, False]
 
 
 async def test_a_quote_that_stands_in_another_step_is_not_found_in_this_one() -> None:
@@ -77,7 +87,7 @@ async def test_a_quote_that_stands_in_another_step_is_not_found_in_this_one() ->
 
 
 async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
-    run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value")] * 3)) >> plans()
+    run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value", tool="fetch")] * 3)) >> plans()
     run >> continues(retrieve()) >> comes("task-1", result={"summary": "found on a page"})
     run >> comes("again", result={"summary": "it is so"})
     run >> replies(Reflection(verdict=Verdict.CONTINUE, summary="go on")) >> plans(url="next") >> returns()

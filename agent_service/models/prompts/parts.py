@@ -151,11 +151,15 @@ def _framing_flaws(raw: Any, state: RunState, *, whole: bool) -> Iterator[str]:
     framed = Framing(
         goal_statement=_said(raw.get("goal_statement")),
         definition_of_done=tuple(_said(item.get("text")) for item in said),
-        proofs=tuple(Proof(kind="step", tool=_said(item.get("tool", ""))) for item in said),
+        proofs=tuple(_proof(item) for item in said),
     )
     yield from (
         f"framing: {flaw}" for flaw in (*framing.flaws_of(state.brief, framed), *reframing.flaws_of(state, framed))
     )
+
+
+def _proof(item: dict[str, Any]) -> Proof:
+    return Proof(kind="value" if item.get("proof") == "value" else "step", tool=_said(item.get("tool", "")))
 
 
 def _said(value: Any) -> str:

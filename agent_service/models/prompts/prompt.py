@@ -30,7 +30,7 @@ import jinja2
 from agent_service.core import notes
 from agent_service.core.acting import name_of_call
 from agent_service.core.phases import Phase, Proof
-from agent_service.core.state import DoneItem, RunState
+from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.core.unseen import visible
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts.budget import budget_of
@@ -42,6 +42,10 @@ REFRAMED = "reframe: "
 """How the core begins to say why the goal is framed anew."""
 SCHEMA_AND_TAIL = 5000
 """About how many bytes these are."""
+
+
+SHOWN_OF_ARGUMENTS = 600
+"""Characters of the arguments of a write that whoever verifies sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +208,14 @@ def _claim(state: RunState) -> str:
 
 
 def _evidence(state: RunState, item: DoneItem) -> list[tuple[str, str]]:
-    """Each evidence of an item with its quote, and of a step what was called."""
-    calls = {f"step:{record.step}": f" ({record.tool} {record.command})" for record in state.completed}
+    """Each evidence of an item with its quote, and of a step what was called, and what a write was called with."""
+    calls = {f"step:{record.step}": f" ({record.tool} {record.command}{_sent(record)})" for record in state.completed}
     pairs = zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue="")
     return [(f"{evidence}{calls.get(evidence, '')}", quote) for evidence, quote in pairs]
+
+
+def _sent(record: StepRecord) -> str:
+    return f" with {notes.clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
 
 
 def shown_by(proof: Proof | None) -> str:

@@ -99,3 +99,5 @@ class ModelError(Exception):
         self.remedy: Remedy = remedy
         self.error_class = error_class
         self.retry_after_s = retry_after_s
+        self.lost: tuple[int, float | None] | None = None
+        """What the call has cost all the same, or perhaps has, in tokens and in USD; None for nothing."""

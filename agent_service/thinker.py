@@ -181,6 +181,7 @@ class Thinker:
             self._trouble = None
             used = answer.usage.input_tokens + answer.usage.output_tokens
         except ModelError as error:
+            used = error.lost[0] if error.lost else 0
             if error.error_class in HELD_BACK and error.retry_after_s is not None:
                 self._pace.hold(error.retry_after_s, str(error))
             raise
@@ -208,6 +209,7 @@ class Thinker:
             error_class=error.error_class,
             message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
             retry_after_s=error.retry_after_s,
+            lost=error.lost,
         )
 
     async def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:

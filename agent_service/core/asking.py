@@ -15,6 +15,8 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, Deciding, ForModel, ModelRetry, Status, then
 
 LONGEST_WAIT_S = 86400.0
+MOST_SILENCES = 3
+"""Of one call, in a row; then its run waits for a person."""
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
@@ -92,11 +94,18 @@ def on_reserved(state: RunState, event: CallReserved) -> Transition:
 
 
 def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
-    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says. Nothing is charged."""
+    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says.
+
+    Charged is what the call has cost all the same, and nothing where it was refused.
+    """
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
-    if isinstance(state.waiting, ForModel):  # an answer, if no reply: nothing is lost
+    asking = replace(asking, silences=asking.silences + 1 if _fell_silent(event) else 0)
+    if isinstance(state.waiting, ForModel):  # what was set aside for it is known now
         state = replace(state, waiting=ForModel(asking=asking))
+    if event.lost:
+        state = replace(state, spent=limits.with_cost_of_lost(state.spent, *event.lost))
+    event = _without_end(event) if asking.silences >= MOST_SILENCES else event
     if asking.phase is Phase.VERIFY and event.remedy != "try_again":
         return unlooked(state, event.message, at=event.at)
     match event.remedy:
@@ -105,7 +114,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
         case "escalate":
             return endings.escalate(state, event.error_class, event.message, at=event.at)
         case "pause":
-            return endings.pause(state, event.error_class, event.message, at=event.at, question=asking)
+            return _paused(state, asking, event)
         case "shrink":
             return _shrunk(state, asking, event)
         case _:
@@ -114,6 +123,25 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             said = endings.progress(waited, asking.phase.value, waited.summary)
             return Transition(state=waited, effects=(said,))
+
+
+def _fell_silent(event: ModelUnavailable) -> bool:
+    return event.error_class == "model_timeout" and event.lost is not None
+
+
+def _without_end(event: ModelUnavailable) -> ModelUnavailable:
+    """A call that fell silent again and again would do so the next time, and be paid for each time."""
+    why = f"the model fell silent {MOST_SILENCES} times in a row, and each time it was paid for: {event.message}"
+    remedy = "raise agent.model.timeout_s, or lower max_tokens or the effort, then resume the run"
+    return replace(event, remedy="pause", message=f"{why}; {remedy}")
+
+
+def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
+    """When it is resumed the question is asked as if for the first time."""
+    anew = replace(asking, silences=0)
+    if isinstance(state.waiting, ForModel):
+        state = replace(state, waiting=ForModel(asking=anew))
+    return endings.pause(state, event.error_class, event.message, at=event.at, question=anew)
 
 
 def on_held(state: RunState, event: ModelUnavailable) -> Transition:

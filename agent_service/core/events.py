@@ -169,6 +169,7 @@ class ModelUnavailable:
 
     `shrink`: the prompt is too long for the model: take the notes together and ask again. `hold`: it was not made, for
     what may be spent in a day is spent: it is made later, and until then the time of the run stands still.
+    `lost`: what it has cost all the same, or perhaps has, in tokens and in USD; null where it has cost nothing.
     """
 
     at: datetime
@@ -177,6 +178,7 @@ class ModelUnavailable:
     error_class: str
     message: str
     retry_after_s: float | None = None
+    lost: tuple[int, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,7 +176,11 @@ def _cost_taken(state: RunState) -> float | None:
 
 def with_lost(spent: Spent, reserve: Reserve) -> Spent:
     """`spent` with a call that was perhaps made and whose reply will not be heard."""
-    tokens, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
+    return with_cost_of_lost(spent, *(reserve.if_lost or (reserve.tokens, reserve.cost_usd)))
+
+
+def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
+    """The same of a call of which it is known what it has cost."""
     return replace(
         spent,
         lost_calls=spent.lost_calls + 1,

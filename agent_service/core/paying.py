@@ -1,6 +1,6 @@
 """What an event paid for the model, once: so that sums over runs and days are those of the journal."""
 
-from agent_service.core.events import Event, ModelReplied
+from agent_service.core.events import Event, ModelReplied, ModelUnavailable
 from agent_service.core.state import RunState
 
 
@@ -13,6 +13,8 @@ def paid_with(before: RunState | None, event: Event, after: RunState) -> float:
         return 0.0
     if isinstance(event, ModelReplied):
         return event.usage.cost_usd or 0.0
+    if isinstance(event, ModelUnavailable) and event.lost:
+        return event.lost[1] or 0.0
     reserve, lost = before.reserve, after.spent.lost_calls > before.spent.lost_calls
     if reserve is None or not lost:
         return 0.0

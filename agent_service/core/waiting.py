@@ -74,6 +74,8 @@ class Asking:
     """How often this question was asked again because its reply could not be used."""
     tries: int = 0
     """How often the model was not to be had for this call."""
+    silences: int = 0
+    """How often in a row it was begun, cost something, and fell silent."""
 
     @property
     def told(self) -> tuple[str, ...]:

@@ -6,18 +6,19 @@ blocks and stop reasons that are not known are no error: new ones appear without
 """
 
 import logging
+from contextlib import suppress
 from typing import Annotated, Any
 
 import anthropic
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from agent_service.core.phases import Phase, Refusal
 from agent_service.core.state import RunState
 from agent_service.models.call import Reply, Request, Wire
-from agent_service.models.faults import without_answer
 from agent_service.models.prices import TokenCounts
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import ModelSettings
+from agent_service.models.streaming import Body, Event, Heard, events, is_whole
 from agent_service.ports import Question
 
 SLOW_TOOLS_S = 240.0
@@ -25,6 +26,8 @@ SLOW_TOOLS_S = 240.0
 OBSERVED_STEPS = 5
 NOTES_PER_BREAKPOINT = 15
 """A provider looks back 20 blocks for what it has cached."""
+
+CUT = ("max_tokens", "model_context_window_exceeded")
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +106,7 @@ class Message(Wire):
         return f"{why.type} ({why.cache_missed_input_tokens} tokens)" if why.cache_missed_input_tokens else why.type
 
     def reply(self) -> Reply:
+        """One that has reached the model's window was cut, and is paid for, as one that has reached `max_tokens`."""
         return Reply(
             id=self.id,
             model=self.model,
@@ -110,7 +114,7 @@ class Message(Wire):
             stop_reason=self.stop_reason,
             counts=self.usage.counts(),
             refusal=self.refusal(),
-            cut=self.stop_reason == "max_tokens",
+            cut=self.stop_reason in CUT,
             cache_miss=self.cache_miss(),
         )
 
@@ -126,11 +130,11 @@ class AnthropicApi:
         self._client = client
         self._settings = settings
 
-    async def send(self, request: Request) -> Reply:
-        message = Message.checked(await self._client.messages.create(**self._body(request)), "message")
-        if message.stop_reason == "model_context_window_exceeded":
-            raise without_answer("prompt_too_long", "the prompt is longer than the model's window", "shrink")
-        reply = message.reply()
+    async def send(self, request: Request, heard: Heard) -> Reply:
+        asked = self._client.messages.with_streaming_response.create(**self._body(request), stream=True)
+        async with asked as answer:
+            said = await answer.read() if is_whole(answer) else await _said(answer, heard)
+        reply = Message.checked(said, "message").reply()
         if reply.cache_miss:
             where = {"run_id": request.question.state.run_id, "why": reply.cache_miss, "reply": reply.id}
             log.warning("the prompt cache was missed", extra=where)
@@ -154,15 +158,15 @@ class AnthropicApi:
     def _body(self, request: Request) -> dict[str, Any]:
         question, prompt = request.question, request.prompt
         phase, kept = self._settings.of(question.phase), self._kept(question)
-        output: dict[str, Any] = {"format": {"type": "json_schema", "schema": prompt.schema}}
-        if phase.effort:
-            output["effort"] = phase.effort
+        output: dict[str, Any] = {"effort": phase.effort} if phase.effort else {}
+        if request.grammar:
+            output["format"] = {"type": "json_schema", "schema": prompt.schema}
         body: dict[str, Any] = {
             "model": phase.model,
             "max_tokens": request.reply_tokens,
             "system": [*map(_block, prompt.system[:-1]), _block(prompt.system[-1], kept)],
             "messages": [{"role": "user", "content": _content(prompt, kept, newest=_newest(question, prompt))}],
-            "output_config": output,
+            **({"output_config": output} if output else {}),
         }
         if kept and self._settings.platform == "anthropic":
             body["diagnostics"] = {"previous_message_id": question.state.replies.get(prompt.schema_hash)}
@@ -203,3 +207,42 @@ def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[
     marked = {newest, newest - NOTES_PER_BREAKPOINT}
     notes = [_block(note, kept if at in marked else None) for at, note in enumerate(prompt.notes)]
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]
+
+
+async def _said(answer: Body, heard: Heard) -> Event:
+    """The message that a stream makes up."""
+    message: Event = {}
+    blocks: list[tuple[object, list[str]]] = []
+    async for event in events(answer, heard):
+        match event:
+            case {"type": "message_start", "message": dict() as begun}:
+                message = begun
+                _count(message, heard)
+            case {"type": "content_block_start", "content_block": {"type": kind, **block}}:
+                blocks.append((kind, [text] if isinstance(text := block.get("text"), str) else []))
+                heard.hidden = heard.hidden or kind in ("thinking", "redacted_thinking")
+            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str() as text}} if blocks:
+                blocks[-1][1].append(text)
+                heard.says(text)
+            case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str() as thought}}:
+                heard.hidden = heard.hidden and not thought
+                heard.says(thought)
+            case {"type": "message_delta", "delta": dict() as delta}:
+                message |= {**delta, "usage": _with(message.get("usage"), event.get("usage"))}
+                _count(message, heard)
+                heard.hidden = False  # the sums that come with it hold all thinking
+    return message | {"content": [{"type": kind, "text": "".join(texts)} for kind, texts in blocks]}
+
+
+def _with(usage: object, newer: object) -> object:
+    """Usage as it is now: what an event says of it are sums so far, and only some of them."""
+    if not isinstance(usage, dict) or not isinstance(newer, dict):
+        return usage or newer
+    return usage | {name: value for name, value in newer.items() if value is not None}
+
+
+def _count(message: Event, heard: Heard) -> None:
+    """What was said of the cost so far."""
+    with suppress(ValidationError):
+        heard.counts = _Usage.model_validate(message.get("usage")).counts()
+        heard.model = str(message.get("model") or "")

@@ -8,8 +8,9 @@ counted, and a bound that is too high is given back when the call ends.
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -18,37 +19,54 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.core.events import Provenance
 from agent_service.core.limits import cost_so_far
-from agent_service.core.measures import least_reply, lost_prompt, most_prompt
+from agent_service.core.measures import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
-from agent_service.models.faults import by_status, cause_of, retry_after_s, without_answer
+from agent_service.models.faults import by_status, cause_of, retry_after_s, status_of, was_made, without_answer
 from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
-from agent_service.models.settings import MOST_REPLY_TOKENS, ModelSettings
+from agent_service.models.settings import CONNECT_WITHIN_S, MOST_REPLY_TOKENS, ModelSettings
+from agent_service.models.streaming import Heard, SaidError
 from agent_service.ports import Answer, Estimate, ModelCall, Question
+
+GRAMMAR_TOO_LARGE = "compiled grammar is too large"
+"""How Anthropic says, with 400, that it cannot hold replies to a schema."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a provider is asked. `reply_tokens`: the most of the reply, thinking included, as was set aside for it."""
+    """What a provider is asked. `reply_tokens`: the most of the reply, thinking included, as was set aside for it.
+
+    `grammar`: whether the provider is to let through only what the schema allows.
+    """
 
     question: Question
     prompt: Prompt
-    reply_tokens: int
+    estimate: Estimate
+    grammar: bool = True
+
+    @property
+    def reply_tokens(self) -> int:
+        return self.estimate.reserve.reply_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a provider replied. `cut`: because it reached the most tokens; `text` is without the thinking before it."""
+    """What a provider replied. `cut`: because it reached the most tokens; `text` is without the thinking before it.
+
+    `counts`: null where the provider does not say them.
+    """
 
     id: str
     model: str
     text: str
     stop_reason: str
-    counts: TokenCounts
+    counts: TokenCounts | None
     refusal: Refusal | None = None
     cut: bool = False
     cache_miss: str = ""
@@ -77,8 +95,9 @@ class Api(Protocol):
     sdk_error: type[Exception]
     """The root of the SDK's errors."""
 
-    async def send(self, request: Request) -> Reply:
-        """One request. Raises the SDK's errors, ModelError, and ValueError for an answer that is no reply."""
+    async def send(self, request: Request, heard: Heard) -> Reply:
+        """One request; what it says is noted in `heard`. Raises the SDK's errors, SaidError, and ValueError for an
+        answer that is no reply."""
 
     async def look_up(self, model: str) -> str:
         """What is worth knowing of a model, such as its end; empty for nothing. Raises the SDK's errors."""
@@ -97,12 +116,14 @@ class LanguageModel:
         self._api = api
         self._settings = settings
         self._prices = prices
+        self._without_grammar: set[tuple[str, str]] = set()
+        """Models and schemas of which the provider has said that they make too large a grammar."""
 
     def prepare(self, question: Question) -> ModelCall:
         prompt = compose(question)
         kept_1h = self._api.kept_1h(question.state)
         estimate = estimated(question, prompt, self._settings, self._prices, kept_1h=kept_1h)
-        request = Request(question=question, prompt=prompt, reply_tokens=estimate.reserve.reply_tokens)
+        request = Request(question=question, prompt=prompt, estimate=estimate)
         return ModelCall(estimate=estimate, make=partial(self._answer, request))
 
     @property
@@ -118,7 +139,7 @@ class LanguageModel:
         return tuple(filter(None, found))
 
     async def _answer(self, request: Request) -> Answer:
-        reply = await self._ask(request)
+        reply, counts = await self._ask(request)
         decision, plan = _decision(reply, request)
         provenance = Provenance(
             prompt_hash=request.prompt.template_hash,
@@ -128,48 +149,81 @@ class LanguageModel:
             cache_miss=reply.cache_miss,
             provider=self._settings.known_as(),
         )
-        usage = self._prices.usage(reply.model, reply.counts)
         return Answer(
             decision=decision,
             plan=plan,
-            usage=usage,
+            usage=self._prices.usage(reply.model, counts),
             model=reply.model,
             provenance=provenance,
-            prompt_bytes=_bytes_of(request.prompt),
+            prompt_bytes=_bytes_of(request.prompt) if reply.counts else 0,
         )
 
-    async def _ask(self, request: Request) -> Reply:
-        known = (self._api.sdk_error, httpx2.HTTPError, ValueError, RecursionError)
+    async def _ask(self, request: Request) -> tuple[Reply, TokenCounts]:
+        """The reply, and what it took, by estimate where the provider does not say. Raises ModelError."""
+        known = (self._api.sdk_error, SaidError, httpx2.HTTPError, ValueError, RecursionError)
+        silence = asyncio.timeout(CONNECT_WITHIN_S + self._settings.timeout_s)
+        heard = Heard(silence, self._settings.timeout_s)
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                return await self._api.send(request)
+            async with silence:
+                reply = await self._send(request, heard)
+            return reply, reply.counts or so_far(heard, request, reply.text)
         except TimeoutError as error:
-            why = f"no answer within {self._settings.timeout_s:g} s"
-            raise without_answer("model_timeout", why) from error
+            why = without_answer("model_timeout", f"nothing came for {self._settings.timeout_s:g} s")
+            raise self._charged(why, heard, request, made=True) from error
         except known as error:
-            raise self._fault(error) from error
+            raise self._charged(self._fault(error), heard, request, made=was_made(error)) from error
+
+    async def _send(self, request: Request, heard: Heard) -> Reply:
+        """Without a grammar where the provider cannot make one of the schema: reading and repairs do without."""
+        schema = request.estimate.model, request.prompt.schema_hash
+        if schema in self._without_grammar:
+            return await self._api.send(replace(request, grammar=False), heard)
+        try:
+            return await self._api.send(request, heard)
+        except self._api.sdk.BadRequestError as error:
+            if GRAMMAR_TOO_LARGE not in self._api.told(error)[1].lower():
+                raise
+        self._without_grammar.add(schema)
+        log.warning("the provider finds the grammar of the replies too large: it is asked without one from now on")
+        return await self._api.send(replace(request, grammar=False), heard)
+
+    def _charged(self, error: ModelError, heard: Heard, request: Request, *, made: bool) -> ModelError:
+        """With what the call has cost, or perhaps has where nothing is known but that it was made."""
+        error.lost = request.estimate.reserve.if_lost if made else None
+        if heard.begun:
+            counts = so_far(heard, request)
+            cost_usd = self._prices.cost_usd(heard.model or request.estimate.model, counts)
+            error.lost = counts.input + counts.output, cost_usd
+        return error
 
     def _fault(self, error: Exception) -> ModelError:
         """What an error of the SDK, or an answer that cannot be read, leads to."""
         sdk = self._api.sdk
-        if isinstance(error, sdk.APITimeoutError):
+        if isinstance(error, SaidError):
+            message = self._without_key(str(error))
+            return by_status(status_of(error.kind), code=error.kind, message=message)
+        if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
             return without_answer("model_timeout", f"no answer in time: {cause_of(error)}")
         if isinstance(error, sdk.APIStatusError):
             return self._refused(error)
-        if isinstance(error, sdk.APIConnectionError):
+        if isinstance(error, sdk.APIConnectionError | httpx2.TransportError):
             return without_answer("model_unreachable", f"no connection: {cause_of(error)}")
         return without_answer("model_bad_answer", f"the answer cannot be read: {error}")
 
     def _refused(self, error: Any) -> ModelError:
         """The body may be anything, as a proxy may have written it, and may repeat the key that it does not know."""
-        (code, message), key = self._api.told(error), self._settings.api_key
+        code, message = self._api.told(error)
         return by_status(
             error.status_code,
             code=code,
-            message=message.replace(key.get_secret_value(), "***") if key else message,
+            message=self._without_key(message),
             retry_after_s=retry_after_s(error.response.headers.get("retry-after")),
             request_id=error.request_id,
         )
+
+    def _without_key(self, message: str) -> str:
+        key = self._settings.api_key
+        return message.replace(key.get_secret_value(), "***") if key else message
 
 
 def estimated(
@@ -192,6 +246,19 @@ def estimated(
         if_lost=(lost + said, cost_usd(said, lost)),
     )
     return Estimate(model=model, reserve=reserve, prompt_hash=prompt.template_hash, schema_hash=prompt.schema_hash)
+
+
+def so_far(heard: Heard, request: Request, text: str = "") -> TokenCounts:
+    """What a call has taken: as the provider says, and by estimate where it does not. `text`: of the whole reply.
+
+    What it thinks and does not show counts as much as in a call that is lost.
+    """
+    state, said = request.question.state, max(heard.said, len(text.encode("utf-8", "replace")))
+    counts = heard.counts or TokenCounts(
+        input=lost_prompt(state, request.estimate.model, _bytes_of(request.prompt)), output=0
+    )
+    hidden = min(request.reply_tokens, least_reply(state)) if heard.hidden else 0
+    return replace(counts, output=max(counts.output, said // USUAL_BYTES_PER_TOKEN, hidden))
 
 
 def _bytes_of(prompt: Prompt) -> int:
@@ -222,5 +289,7 @@ def _decision(reply: Reply, request: Request) -> Read:
     if reply.refusal:
         return reply.refusal, None
     if reply.cut:
-        return read_cut(request.question, reply.text, request.reply_tokens), None
+        full = "window" in reply.stop_reason
+        bound = "the end of the model's window" if full else f"{request.reply_tokens} tokens"
+        return read_cut(request.question, reply.text, bound), None
     return read(request.question, reply.text)

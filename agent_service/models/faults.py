@@ -7,6 +7,8 @@ shrink the prompt       413, a prompt longer than the model's window, or than a 
 fail, with the remedy   401 403 404, every other 4xx: the configuration or this program is wrong
 """
 
+import re
+
 import httpx2
 
 from agent_service.errors import ModelError, Remedy
@@ -39,8 +41,42 @@ _FAILS: dict[int, tuple[str, str]] = {
 _BAD_REQUEST = ("model_bad_request", "the model does not take this request: try another model or effort, or report it")
 
 
+_IN_A_STREAM = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+}
+"""The status of an error that comes in the middle of a stream, by its type."""
+_NOT_MADE = (
+    *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError),
+    *(httpx2.WriteError, httpx2.WriteTimeout, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol),
+)
+"""What went wrong before all of the request had left."""
+
+
+def status_of(kind: str) -> int:
+    """The HTTP status that an error would have had whose stream was not begun yet; some servers name just that."""
+    return _IN_A_STREAM.get(kind) or (int(kind) if re.fullmatch(r"[45]\d\d", kind) else 500)
+
+
+def was_made(error: Exception) -> bool:
+    """Whether a call that brought nothing had left as a whole, so that it was perhaps carried out, and costs."""
+    cause = error.__cause__ or error
+    return isinstance(cause, httpx2.TransportError) and not isinstance(cause, _NOT_MADE)
+
+
 def by_status(
-    status: int, *, code: str | None, message: str, retry_after_s: float | None, request_id: str | None
+    status: int,
+    *,
+    code: str | None,
+    message: str,
+    retry_after_s: float | None = None,
+    request_id: str | None = None,
 ) -> ModelError:
     """The error for an answer with HTTP `status`. `code` is the provider's own name of the cause."""
     told = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"

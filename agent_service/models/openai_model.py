@@ -24,8 +24,11 @@ from agent_service.models.call import Reply, Request, Wire
 from agent_service.models.prices import TokenCounts
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import ModelSettings
+from agent_service.models.streaming import Body, Event, Heard, events, is_whole
 
 OPENAI_HOST = "api.openai.com"
+USAGE_WISH = "stream_options"
+"""With it a server says at the end of a stream what the reply costs; some know it not, and a few refuse it."""
 FIRST_MARKED = (5, 6)
 MOST_BYTES_PER_TOKEN = 8
 """More than any prompt of ours has: a server that counts fewer tokens has not read all of it."""
@@ -80,7 +83,7 @@ class Completion(Wire):
     id: str
     model: str
     choices: Annotated[tuple[_Choice, ...], Field(min_length=1)]
-    usage: _Usage
+    usage: _Usage | None = None
 
     def reply(self) -> Reply:
         message, stop_reason = self.choices[0].message, self.choices[0].finish_reason
@@ -89,7 +92,7 @@ class Completion(Wire):
             model=self.model,
             text=message.content or "",
             stop_reason=stop_reason,
-            counts=self.usage.counts(),
+            counts=self.usage.counts() if self.usage else None,
             refusal=_refusal(message.refusal, stop_reason),
             cut=stop_reason == "length",
         )
@@ -106,10 +109,27 @@ class OpenAIApi:
         self._client = client
         self._settings = settings
         self._at_openai = at_openai
+        self._asks_for_usage = True
 
-    async def send(self, request: Request) -> Reply:
-        answer = await self._client.chat.completions.with_raw_response.create(**self._body(request))
-        reply = Completion.checked(answer.content, "chat completion").reply()
+    async def send(self, request: Request, heard: Heard) -> Reply:
+        try:
+            return await self._sent(request, heard)
+        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+            if not self._asks_for_usage or USAGE_WISH not in f"{error} {error.body}":
+                raise
+        self._asks_for_usage = False
+        log.warning("the model's server cannot say what a streamed reply costs: tokens are estimated from now on")
+        return await self._sent(request, heard)
+
+    async def _sent(self, request: Request, heard: Heard) -> Reply:
+        usage = {USAGE_WISH: {"include_usage": True}} if self._asks_for_usage else {}
+        create: Any = self._client.chat.completions.with_streaming_response.create
+        async with create(**self._body(request), stream=True, **usage) as answer:
+            said = await answer.read() if is_whole(answer) else await _said(answer, heard)
+        completion = Completion.checked(said, "chat completion")
+        if completion.usage is None and self._at_openai:
+            raise ValueError("it is no complete chat completion: usage")
+        reply = completion.reply()
         _look_for_a_cut_prompt(reply, request)
         return reply
 
@@ -127,12 +147,13 @@ class OpenAIApi:
 
     def _body(self, request: Request) -> dict[str, Any]:
         prompt, phase = request.prompt, self._settings.of(request.question.phase)
-        form = {"name": prompt.form.value, "strict": True, "schema": _all_required(prompt.schema)}
         body: dict[str, Any] = {
             "model": phase.model,
             "max_completion_tokens" if self._at_openai else "max_tokens": request.reply_tokens,
-            "response_format": {"type": "json_schema", "json_schema": form},
         }
+        if request.grammar:
+            form = {"name": prompt.form.value, "strict": True, "schema": _all_required(prompt.schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         if phase.effort:
             body["reasoning_effort"] = phase.effort
         if self._at_openai:
@@ -160,6 +181,8 @@ def _refusal(said: str | None, stop_reason: str) -> Refusal | None:
 
 def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
     """Warn of it: Ollama drops without a word what its context has no room for, which may be the rules."""
+    if reply.counts is None:
+        return
     tokens, size = reply.counts.input, request.prompt.size()
     if tokens * MOST_BYTES_PER_TOKEN < size:
         why = "the model's server seems to have read only a part of the prompt: give it a longer context"
@@ -206,3 +229,22 @@ def _parts(blocks: tuple[str, ...], marked: Collection[int]) -> list[dict[str, A
 
 def _messages(system: Any, user: Any) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]}
+
+
+async def _said(answer: Body, heard: Heard) -> Event:
+    """The completion that a stream makes up. What a model thought is not shown, or under a name of the server's own."""
+    completion: Event = {}
+    said: dict[str, list[str]] = {"content": [], "refusal": []}
+    heard.hidden, finish_reason = True, None
+    async for event in events(answer, heard):
+        completion |= {name: value for name in ("id", "model", "usage") if (value := event.get(name)) is not None}
+        match event.get("choices"):
+            case [{"delta": {**delta}, **choice}, *_]:
+                for name, text in delta.items():
+                    heard.says(text if name != "role" else None)
+                    if name in said and isinstance(text, str):
+                        said[name].append(text)
+                finish_reason = choice.get("finish_reason") or finish_reason
+    heard.hidden = heard.hidden and finish_reason is None
+    message = {name: "".join(texts) for name, texts in said.items() if texts}
+    return completion | {"choices": [{"message": message, "finish_reason": finish_reason}]}

@@ -18,6 +18,7 @@ OF_ENVIRONMENT = "environment"
 Proxy = Annotated[str, Field(pattern=rf"^({OF_ENVIRONMENT}|(https?|socks5h?)://\S+)$")]
 DEFAULT_MODEL = "claude-sonnet-5-5"
 MOST_REPLY_TOKENS = 64_000
+CONNECT_WITHIN_S = 10.0
 
 
 class _Section(BaseModel):
@@ -67,7 +68,8 @@ class ModelSettings(_Section):
     max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] = 8000
     """Of one reply, thinking included; a reply that was cut may have twice as many, once."""
     timeout_s: Annotated[float, Field(gt=0)] = 300.0
-    """For one call, in seconds."""
+    """How long nothing may be heard of a call, in seconds. One that goes on saying something may last, until the
+    deadline of its run."""
     cache: Literal["auto", "5m", "1h", "off"] = "auto"
     """How long the provider is asked to keep prompts. `auto`: 1h in runs whose tools take long, else 5m."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None

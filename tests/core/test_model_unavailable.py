@@ -12,7 +12,8 @@ from tests.core.cues import (
     too_early,
     unavailable,
 )
-from tests.core.script import NOTHING, abandons, asks, escalates, fails, ignores, pauses, requests
+from tests.core.model_cues import reserves
+from tests.core.script import NOTHING, Script, abandons, asks, escalates, fails, ignores, pauses, requests
 
 
 def test_a_model_that_may_answer_later_is_asked_again_after_a_growing_delay() -> None:
@@ -84,3 +85,43 @@ def test_a_refusal_of_the_model_escalates() -> None:
 def test_a_senseless_delay_does_not_break_the_run() -> None:
     for delay in (1e300, 1e13, float("inf"), float("nan")):
         a_planning_run() >> unavailable("try_again", retry_after_s=delay) << NOTHING
+
+
+def silent(run: Script, *, tokens: int = 300) -> Script:
+    """A call was made, said something, and then nothing."""
+    return run >> unavailable("try_again", error_class="model_timeout", message="silence", lost=(tokens, 0.03))
+
+
+def test_what_a_call_has_cost_that_fell_silent_is_charged() -> None:
+    run = a_planning_run() >> reserves(tokens=4000, cost=0.4)
+    silent(run)
+    assert (run.state.spent.lost_calls, run.state.spent.lost_tokens, run.state.spent.lost_cost_usd) == (1, 300, 0.03)
+    assert run.state.reserve is None
+
+
+def test_a_call_that_fell_silent_three_times_in_a_row_pauses_the_run() -> None:
+    run = a_planning_run()
+    silent(silent(run) >> due) >> due
+    silent(run) << (abandons(), pauses("model_timeout"))
+    assert "fell silent 3 times in a row" in run.state.reason
+    assert "agent.model.timeout_s" in run.state.reason
+    run >> resume() << asks("plan")
+    silent(run) << NOTHING
+    assert run.state.spent.lost_tokens == 1200
+
+
+def test_silences_with_another_trouble_between_them_pause_nothing() -> None:
+    run = a_planning_run()
+    for _ in range(3):
+        silent(silent(run) >> due) >> due
+        run >> unavailable("try_again") << NOTHING
+        run >> due
+    assert run.state.status is Status.RUNNING
+
+
+def test_a_model_that_cannot_be_reached_in_time_is_waited_for_without_end() -> None:
+    run = a_planning_run()
+    for _ in range(5):
+        run >> unavailable("try_again", error_class="model_timeout") << NOTHING
+        run >> due
+    assert run.state.spent.lost_calls == 0

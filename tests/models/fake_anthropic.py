@@ -3,14 +3,16 @@
 It refuses what the API refuses, counts tokens and simulates the prompt cache. Every answer begins with thinking.
 """
 
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tests.models import anthropic_rules
 from tests.models.anthropic_rules import MODELS
 from tests.models.prompt_cache import PromptCache
 from tests.models.tokens import canonical, request_tokens, tokens
-from tests.models.wire import KEY, Body, Call, Delivery, Fake, Rejected, Response, Served, served
+from tests.models.wire import KEY, Body, Call, Delivery, Fake, Rejected, Response, Served, in_pieces, served
 
 MOST_BYTES = 32 * 1024 * 1024
 THINKING = {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}
@@ -45,7 +47,7 @@ class FakeAnthropic(Fake):
 
     def deliver(self, delivery: Delivery) -> None:
         """Answer properly, but let it go out like this."""
-        self.script(lambda body: Response(body=self._message(body).body, delivery=delivery))
+        self.script(lambda body: replace(self._message(body), delivery=delivery))
 
     def refuse(self, explanation: str = "") -> None:
         details = {"type": "refusal", "category": "cyber", "explanation": explanation}
@@ -96,13 +98,36 @@ class FakeAnthropic(Fake):
             "usage": {**use.usage(), "output_tokens": said, "service_tier": "standard"},
             **fields,
         }
-        return self.json({name: value for name, value in message.items() if name not in without})
+        said = {name: value for name, value in message.items() if name not in without}
+        blocks = said.get("content")
+        is_one = isinstance(blocks, list) and all(isinstance(block, dict) and "type" in block for block in blocks)
+        return self.stream(_events(said)) if body.get("stream") and is_one else self.json(said)
 
     def _model_info(self, call: Call) -> Response:
         model = call.path.removeprefix("/v1/models/")
         if model not in MODELS:
             raise Rejected(f"model: {model}", 404, "not_found_error")
         return self.json({"type": "model", "id": model, "display_name": model, "lifecycle": "active"})
+
+
+def _events(message: Body) -> Iterator[Body]:
+    """The message as it is streamed. What it costs is said in two halves, and what was thought is not shown."""
+    usage = message.get("usage")
+    begun = {"usage": {**usage, "output_tokens": 1} if usage else usage} if "usage" in message else {}
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None, **begun}}
+    yield {"type": "ping"}
+    for index, block in enumerate(message["content"]):
+        hidden = block["type"] != "text"
+        empty = {**block, "signature": ""} if hidden else {**block, "text": block.get("text") and ""}
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        deltas = [{"type": "text_delta", "text": piece} for piece in in_pieces(block.get("text") or "")]
+        for delta in [{"type": "signature_delta", "signature": block.get("signature")}] if hidden else deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    told = {name: message.get(name) for name in ("stop_reason", "stop_sequence", "stop_details")}
+    spent = {"usage": {name: usage[name] for name in ("output_tokens",) if name in usage}} if usage else {}
+    yield {"type": "message_delta", "delta": told, **spent}
+    yield {"type": "message_stop"}
 
 
 Claude = Served[FakeAnthropic]

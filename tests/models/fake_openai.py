@@ -5,9 +5,9 @@ ignores what it does not know and the schema of the reply with it, knows no `max
 and drops without a word what its context has no room for.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import openai
 from pydantic import SecretStr
@@ -19,7 +19,7 @@ from agent_service.models.settings import ModelSettings
 from tests.models import openai_rules
 from tests.models.openai_rules import MODELS, rendered
 from tests.models.tokens import tokens
-from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, served
+from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, in_pieces, served
 
 THOUGHT = 64
 """Tokens that a reasoning model thinks before each reply."""
@@ -117,17 +117,47 @@ class FakeOpenAI(Fake):
             "choices": [choice],
             "usage": usage or {"prompt_tokens": self.prompt_tokens(body), "completion_tokens": replied},
         }
-        return self.json({name: value for name, value in completion.items() if name not in without})
+        said = {name: value for name, value in completion.items() if name not in without}
+        return self.stream(self._chunks(body, said)) if body.get("stream") else self.json(said)
+
+    def _chunks(self, body: Body, completion: Body) -> Iterator[Body | str]:
+        """The completion as it is streamed. What it costs is said at the end, to who has asked for it."""
+        usage = {"usage": completion.pop("usage")} if "usage" in completion else {}
+        choices = completion.pop("choices", None)
+        chunk = {**completion, "object": "chat.completion.chunk"}
+        for delta, finish_reason in _deltas(choices[0]) if choices else ():
+            yield {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+        if self.tells_usage(body):
+            yield {**chunk, "choices": [], **usage}
+        yield "[DONE]"
+
+    def tells_usage(self, body: Body) -> bool:
+        return bool((body.get("stream_options") or {}).get("include_usage"))
+
+
+def _deltas(choice: Body) -> Iterator[tuple[Body, str | None]]:
+    yield {"role": "assistant", "content": ""}, None
+    for name, text in choice["message"].items():
+        if name != "role" and isinstance(text, str):
+            yield from (({name: piece}, None) for piece in in_pieces(text))
+    yield {}, choice["finish_reason"]
+
+
+StreamOptions = Literal["known", "ignored", "refused"]
 
 
 class FakeOllama(FakeOpenAI):
-    """`context` is in tokens."""
+    """`context` is in tokens. `stream_options`: what the server does with them, as not all that speak the API know."""
 
     indent = 2
 
-    def __init__(self, context: int) -> None:
+    def __init__(self, context: int, stream_options: StreamOptions = "known") -> None:
         super().__init__()
         self._context = context
+        self._stream_options = stream_options
+
+    def tells_usage(self, body: Body) -> bool:
+        return self._stream_options == "known" and super().tells_usage(body)
 
     def accepted(self, call: Call) -> Body:
         body = call.body
@@ -136,6 +166,8 @@ class FakeOllama(FakeOpenAI):
         if body.get("model") != PULLED:
             why = f'model "{body.get("model")}" not found, try pulling it first'
             raise Rejected(why, 404, kind="not_found_error")
+        if self._stream_options == "refused" and "stream_options" in body:
+            raise Rejected("1 validation error: ('body', 'stream_options'): Extra inputs are not permitted", 422)
         return body
 
     def schema(self, body: Body) -> Body:
@@ -172,8 +204,10 @@ async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
         fake.close()
 
 
-def serve_ollama(*, context: int = 32_768, **settings: Any) -> AbstractAsyncContextManager[Served[FakeOllama]]:
+def serve_ollama(
+    *, context: int = 32_768, stream_options: StreamOptions = "known", **settings: Any
+) -> AbstractAsyncContextManager[Served[FakeOllama]]:
     """The adapter as it talks to Ollama, and its server. `settings` are those of `ModelSettings`."""
-    fake, free = FakeOllama(context), {"input": 0, "output": 0}
+    fake, free = FakeOllama(context, stream_options), {"input": 0, "output": 0}
     defaults = {"provider": "openai", "model": PULLED, "base_url": fake.base_url, "price": free}
     return served(fake, **{**defaults, **settings})

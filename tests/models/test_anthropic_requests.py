@@ -51,6 +51,7 @@ async def test_a_request_has_these_fields_and_no_other() -> None:
         ],
         "output_config": {"format": {"type": "json_schema", "schema": prompt.schema}},
         "diagnostics": {"previous_message_id": None},
+        "stream": True,
     }
 
 

@@ -151,6 +151,22 @@ async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: Clau
     assert len(mind.requests) == 4
 
 
+async def test_a_call_that_says_nothing_is_charged_and_after_three_times_a_person_is_asked() -> None:
+    async with serve(timeout_s=0.3) as mind:
+        mind.fake.policy = appends
+        for _ in range(3):
+            mind.fake.deliver("never")
+        living = Living(mind.model, LIMITS)
+        await living.run()
+        await living.wait(2)
+        state = await living.wait(5)
+        assert (ended(state), len(mind.requests)) == ((Status.PAUSED, "model_timeout"), 3)
+        assert mind.fake.billed <= state.spent.lost_tokens
+        assert state.spent.lost_calls == 3
+        resume = {"run_id": state.run_id, "signal_id": "s1", "kind": "resume"}
+        assert (await living.hear(subjects.SIGNAL, resume, "s1")).status is Status.DONE
+
+
 async def test_a_pause_outlives_the_process_until_a_person_has_raised_the_budget(mind: Claude) -> None:
     living = Living(mind.model, LIMITS)
     mind.fake.fail(429, "enforced_spend_limit_reached")

@@ -74,7 +74,6 @@ OF_CLAUDE: dict[str, tuple[Script, tuple[str, str]]] = {
     "contract's limit": (fails(429, "contract_spend_limit_reached"), SPENT),
     "no credit": (fails(400, message="Your credit balance is too low to access the Anthropic API."), SPENT),
     "too long": (fails(400, message="prompt is too long: 1200000 tokens > 1000000 maximum"), TOO_LONG),
-    "beyond the window": (says(stop_reason="model_context_window_exceeded"), TOO_LONG),
     "499": (fails(499), AGAIN),
     "529": (fails(529), ("try_again", "overloaded")),
 }
@@ -255,6 +254,7 @@ async def test_a_server_that_is_not_there_is_asked_again(serve: Any) -> None:
 
 
 CUT = "the reply was cut at 8000 tokens, thinking included"
+FULL = "the reply was cut at the end of the model's window, thinking included"
 
 
 @pytest.mark.parametrize(
@@ -265,6 +265,10 @@ CUT = "the reply was cut at 8000 tokens, thinking included"
             {"content": [THINKING], "stop_reason": "max_tokens"},
             unusable([f"{CUT}: nothing of it was written down yet. Think and write less"], "", cut=True),
         ),
+        (
+            {"content": [THINKING], "stop_reason": "model_context_window_exceeded"},
+            unusable([f"{FULL}: nothing of it was written down yet. Think and write less"], "", cut=True),
+        ),
         ({"content": []}, unusable(["the reply holds no text"], "")),
         ({"content": [THINKING]}, unusable(["the reply holds no text"], "")),
         ({"content": [{"type": "text", "text": None}]}, unusable(["the reply holds no text"], "")),
@@ -274,7 +278,9 @@ async def test_a_message_without_text_is_a_decision_that_says_so(
     claude: Claude, fields: dict[str, Any], decision: Refusal | Unusable
 ) -> None:
     claude.fake.message(**fields)
-    assert (await claude.model.prepare(framing()).make()).decision == decision
+    answer = await claude.model.prepare(framing()).make()
+    assert answer.decision == decision
+    assert answer.usage.input_tokens + answer.usage.output_tokens == claude.fake.billed
 
 
 async def test_the_key_is_told_to_nobody(claude: Claude, caplog: pytest.LogCaptureFixture) -> None:

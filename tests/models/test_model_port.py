@@ -236,7 +236,7 @@ async def test_a_longer_reply_is_estimated_as_longer(served: AnyServed) -> None:
 async def test_nothing_that_newer_models_refuse_is_sent(served: AnyServed) -> None:
     served.answer(OPENING)
     await served.model.prepare(framing()).make()
-    forbidden = {"temperature", "top_p", "top_k", "tools", "tool_choice", "thinking", "stream", "seed"}
+    forbidden = {"temperature", "top_p", "top_k", "tools", "tool_choice", "thinking", "seed"}
     assert not forbidden & served.requests[0].keys()
 
 

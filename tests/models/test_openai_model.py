@@ -60,7 +60,7 @@ async def test_other_servers_are_sent_only_what_they_all_know(ollama: Ollama) ->
     ollama.answer(OPENING)
     await ollama.model.prepare(framing()).make()
     (request,) = ollama.requests
-    assert request.keys() == {"model", "messages", "max_tokens", "response_format"}
+    assert request.keys() == {"model", "messages", "max_tokens", "response_format", "stream", "stream_options"}
     assert [message["role"] for message in request["messages"]] == ["system", "user"]
     assert all(isinstance(message["content"], str) for message in request["messages"])
 

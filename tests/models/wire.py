@@ -8,9 +8,9 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -27,8 +27,13 @@ KEY = "sk-test-0123456789-secret"
 Body = dict[str, Any]
 Reply = dict[str, Any] | str | Callable[[dict[str, Any]], Any]
 
-Delivery = Literal["whole", "cut", "slow", "never"]
-"""`cut`: the connection ends in the middle of the body. `slow`: a byte per second. `never`: nothing at all."""
+Delivery = Literal["whole", "cut", "slow", "never", "stalls", "paced"]
+"""`cut`: the connection ends in the middle of the body. `slow`: a byte per second. `never`: nothing at all. `stalls`:
+half of the body, and then nothing. `paced`: event by event, with PACE_S between them."""
+PACE_S = 0.25
+SSE = "text/event-stream"
+PIECE = 16
+"""Characters that a streamed reply says at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +156,11 @@ class Fake(ABC):
         named = {self.request_id: f"req_{len(self.calls):04}", **(headers or {})}
         return Response(status=status, body=json.dumps(value).encode(), headers=named)
 
+    def stream(self, events: Iterable[Body | str]) -> Response:
+        """What is told event by event: those with a type under its name, as Anthropic does; a text as it is."""
+        said = "".join(map(_event, events)).encode()
+        return replace(self.json(None), body=said, content_type=SSE)
+
     def error(self, error: Rejected, headers: Mapping[str, str]) -> Response:
         return self.json(self.told(error), error.status, headers)
 
@@ -175,6 +185,17 @@ class Fake(ABC):
         if flaws:
             raise Rejected(f"the test scripts what the schema forbids: {flaws[0]}")
         return json.dumps(said, indent=self.indent)
+
+
+def _event(event: Body | str) -> str:
+    if isinstance(event, str):
+        return f"data: {event}\n\n" if event == "[DONE]" else event
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+
+def in_pieces(text: str) -> list[str]:
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
 F = TypeVar("F", bound=Fake)
@@ -260,9 +281,21 @@ class _Handler(BaseHTTPRequestHandler):
         if response.delivery == "slow":
             self._drip(response.body)
             return
-        end = len(response.body) // 2 if response.delivery == "cut" else len(response.body)
-        self.wfile.write(response.body[:end])
-        self.close_connection = response.delivery == "cut"
+        if response.delivery == "paced":
+            self._pace(response.body)
+            return
+        half = response.delivery in ("cut", "stalls")
+        self.wfile.write(response.body[: len(response.body) // 2] if half else response.body)
+        self.close_connection = half
+        if response.delivery == "stalls":
+            self.wfile.flush()
+            self._wire.closing.wait()
+
+    def _pace(self, body: bytes) -> None:
+        for event in body.split(b"\n\n"):
+            self.wfile.write(event + b"\n\n" if event else b"")
+            if self._wire.closing.wait(PACE_S):
+                break
 
     def _drip(self, body: bytes) -> None:
         for at in range(len(body)):

@@ -40,10 +40,10 @@ def read(question: Question, text: str) -> Read:
     return main.decided, unusable(beside.flaws, text) if beside.flaws else beside.decided
 
 
-def read_cut(question: Question, text: str, most_tokens: int) -> Unusable:
-    """All that is wrong with a reply that ended because it had reached the most tokens that it could have."""
+def read_cut(question: Question, text: str, bound: str) -> Unusable:
+    """All that is wrong with a reply that ended because it had reached its `bound`: the most tokens, or the window."""
     length = f"it breaks off after {len(text)} characters" if text else "nothing of it was written down yet"
-    cut = f"the reply was cut at {most_tokens} tokens, thinking included: {length}. Think and write less"
+    cut = f"the reply was cut at {bound}, thinking included: {length}. Think and write less"
     found = Found(value=found_in(text).value, flaw=cut, whole=False)
     judged = _judged(question, found)
     wrong = (*_flaws_of_whole(question, found), *judged.main.flaws, *judged.beside.flaws)

@@ -80,8 +80,13 @@ def _lost(moment: Moment) -> Iterator[str]:
         return
     call = before.asking.call if before.asking else after.calls
     tokens = after.spent.lost_tokens - before.spent.lost_tokens
-    crashed = isinstance(moment.event, CallReserved)
-    why = "A crash cut it off, and it is made again" if crashed else "It was given up while it was being made"
+    match moment.event:
+        case CallReserved():
+            why = "A crash cut it off, and it is made again"
+        case ModelUnavailable():
+            why = "It broke off"
+        case _:
+            why = "It was given up while it was being made"
     yield f"**The reply to call {call} is lost.** {why}. It was perhaps paid, so it counts as {tokens} tokens."
 
 

@@ -1,0 +1,107 @@
+"""How a reply is heard while it is made: the events that a provider streams, and what they say so far of its cost.
+
+Rules: every line that comes is a sign of life, also one that says nothing (a provider that thinks sends pings), so that
+the time limit is for silence and no limit for long replies; how long a call may take in all says the run's deadline.
+What came before the end is kept, so that a call that is cut off is charged what it said. A server that does not stream
+is heard as well: its whole answer is one JSON.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from agent_service.models.prices import TokenCounts
+
+Event = dict[str, Any]
+DONE = "[DONE]"
+
+
+class Body(Protocol):
+    """An answer whose body was not read yet, as both SDKs hand it over."""
+
+    @property
+    def headers(self) -> Any: ...
+
+    async def read(self) -> bytes: ...
+
+    def iter_bytes(self) -> AsyncIterator[bytes]: ...
+
+
+class SaidError(Exception):
+    """The provider broke off, and said why: an error in the middle of a stream, by its type and in its words."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Heard:
+    """What came of a call so far."""
+
+    def __init__(self, silence: asyncio.Timeout, timeout_s: float) -> None:
+        self.model = ""
+        self.counts: TokenCounts | None = None
+        """What the provider itself says, so far."""
+        self.said = 0
+        """Bytes of the reply and of the thinking that it shows."""
+        self.hidden = False
+        """Whether it thinks, and does not show what."""
+        self._silence, self._timeout_s = silence, timeout_s
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was said of the reply."""
+        return self.counts is not None or self.said > 0
+
+    def alive(self) -> None:
+        """Something came: the time of silence begins anew."""
+        self._silence.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
+
+    def says(self, text: object) -> None:
+        self.said += len(text.encode("utf-8", "replace")) if isinstance(text, str) else 0
+
+
+def is_whole(body: Body) -> bool:
+    """Whether the server answers with one JSON, and streams nothing."""
+    return "json" in str(body.headers.get("content-type", ""))
+
+
+async def events(body: Body, heard: Heard) -> AsyncIterator[Event]:
+    """What is streamed, event by event. Raises SaidError; ValueError for what is no JSON."""
+    heard.alive()
+    async for data in _data(body, heard):
+        if data == DONE:
+            return
+        event = json.loads(data)
+        if isinstance(event, dict) and (error := event.get("error")):
+            raise _error(error)
+        if isinstance(event, dict):  # what else there is says nothing that is known
+            yield event
+
+
+def _error(error: object) -> SaidError:
+    told = error if isinstance(error, dict) else {"message": error}
+    return SaidError(str(told.get("type") or told.get("code") or ""), str(told.get("message") or error))
+
+
+async def _data(body: Body, heard: Heard) -> AsyncIterator[str]:
+    """The data of each event; what a server says beside it, such as names and comments, is only a sign of life."""
+    said: list[bytes] = []
+    async for line in _lines(body, heard):
+        if line.startswith(b"data:"):
+            said.append(line[5:].removeprefix(b" "))
+        elif not line and said:
+            yield b"\n".join(said).decode()
+            said.clear()
+
+
+async def _lines(body: Body, heard: Heard) -> AsyncIterator[bytes]:
+    rest = bytearray()
+    async for chunk in body.iter_bytes():
+        rest += chunk
+        *lines, last = rest.split(b"\n") if b"\n" in chunk else [rest]
+        for line in lines:
+            heard.alive()
+            yield bytes(line.removesuffix(b"\r"))
+        rest = last

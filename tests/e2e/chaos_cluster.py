@@ -74,6 +74,7 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
         store="jetstream" if plan.store == "jetstream" else "sqlite",
         script=folder / "script.yaml",
         plugins=(folder / "plugins",),
+        written=(calls,),
         agent=asking(url) if plan.paid else {},
         cut=True,
         older=plan.older,

@@ -137,7 +137,10 @@ async def house(folder: Path) -> AsyncIterator[House]:
         script=folder / "script.yaml",
         plugins=(folder / "plugins",),
         agent={"log": {"level": "warning"}},
-        gateway={"log": {"level": "warning"}},
+        gateway={
+            "log": {"level": "warning"},
+            "plugins": {"folders": [str(folder / "plugins")], "write": [str(calls)]},
+        },
     )
     async with stack(options) as made:
         link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)), name=WATCHER)

@@ -38,7 +38,7 @@ async def agents(
     cluster: Cluster, folder: Path, many: int, *, wait_s: float = 0.0, **settings: Any
 ) -> AsyncIterator[Fleet]:
     """So many agents, whose runs take five steps with decisions of `wait_s`, and a gateway."""
-    write_tool(folder / "plugins", folder / "calls")
+    calls = write_tool(folder / "plugins", folder / "calls")
     rules = folder / "script.json"
     rules.write_text(json.dumps(script(wait_s)))
     plugins = (folder / "plugins", PROBES)
@@ -49,6 +49,7 @@ async def agents(
         store="jetstream",
         script=rules,
         plugins=plugins,
+        written=(calls,),
         agent=settings,
     )
     async with fleet(cluster, options) as made:

@@ -42,6 +42,8 @@ class FleetOptions:
     replicas: int = 3
     script: Path | None = None
     plugins: tuple[Path, ...] = (PLUGINS,)
+    written: tuple[Path, ...] = ()
+    """What plugins may write to."""
     agent: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the section `agent:`, of every agent."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
@@ -157,12 +159,16 @@ def configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> N
     gateway = {
         **_stored(options, folder / "gateway"),
         "http": {"host": "127.0.0.1", "port": member.port},
-        "plugins": {"folders": [str(path) for path in options.plugins]},
+        "plugins": {"folders": _named(options.plugins), "write": _named(options.written)},
         "log": {"level": "warning"},
         **options.gateway,
     }
     settings = {"nats": {"urls": list(urls)}, "agent": agent, "gateway": gateway}
     member.config.write_text(json.dumps(settings, indent=2))
+
+
+def _named(paths: tuple[Path, ...]) -> list[str]:
+    return [str(path) for path in paths]
 
 
 def _stored(options: FleetOptions, folder: Path) -> dict[str, str]:

@@ -67,7 +67,12 @@ def options(folder: Path, tools: str) -> DevOptions:
     if not calls.exists():
         write_tool(plugins, calls)
         decisions.write_text(yaml.safe_dump(script(tool=tool, command=command)))
-    gateway: dict[str, Any] = {"slots": 256, "concurrency": 256, "log": {"level": "warning"}}
+    gateway: dict[str, Any] = {
+        "slots": 256,
+        "concurrency": 256,
+        "log": {"level": "warning"},
+        "plugins": {"folders": [str(plugins)], "write": [str(calls)]},
+    }
     return DevOptions(
         folder=folder / "stack",
         script=decisions,

@@ -32,7 +32,8 @@ RULES = 7
 0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included;
 up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a continuation was an error; up to 5 a run
 was announced with all that was asked, and heard signals and late results without end; up to 6 the hash of an approval
-had 64 bits, idempotent writes and reads were never asked for."""
+had 64 bits, idempotent writes and reads were never asked for, and
+questions bore no warning."""
 RULES_OF_CONTINUATIONS, RULES_OF_BOUNDS = 5, 6
 GENESIS = "0" * 64
 

@@ -10,10 +10,14 @@ from schemas.catalog import Approve, ToolCommand, ToolOffer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oversight:
-    """`approve`: by the name of a tool, or of one command (`mail.send`), which comes before that of its tool."""
+    """`approve`: by the name of a tool, or of one command (`mail.send`), which comes before that of its tool.
+
+    `untrusted` names tools, `trusted` tools or commands; where both name a tool, its results are untrusted.
+    """
 
     approve: Mapping[str, Approve] = field(default_factory=dict)
     untrusted: frozenset[str] = frozenset()
+    trusted: frozenset[str] = frozenset()
 
     def over(self, offer: ToolOffer) -> ToolOffer:
         """The offer as runs get it."""
@@ -21,16 +25,26 @@ class Oversight:
         commands = tuple(self._ruled(offer.name, command) for command in offer.commands)
         if commands != offer.commands:
             changed["commands"] = commands
-        if offer.name in self.untrusted:
-            changed["output"] = "untrusted"
+        if offer.name in self.untrusted or offer.name in self.trusted:
+            changed["output"] = "untrusted" if offer.name in self.untrusted else "trusted"
         return offer.model_copy(update=changed) if changed else offer
 
     def unknown(self, offers: Iterable[ToolOffer]) -> tuple[str, ...]:
         """What is named here and offered by nobody: most likely misspelt, and then without any effect."""
         tools = {offer.name: offer for offer in offers}
         commands = {f"{name}.{command.name}" for name, offer in tools.items() for command in offer.commands}
-        return tuple(sorted({*self.approve, *self.untrusted} - commands - tools.keys()))
+        return tuple(sorted({*self.approve, *self.untrusted, *self.trusted} - commands - tools.keys()))
 
     def _ruled(self, tool: str, command: ToolCommand) -> ToolCommand:
-        rule = self.approve.get(f"{tool}.{command.name}") or self.approve.get(tool)
-        return command.model_copy(update={"approve": rule}) if rule else command
+        name = f"{tool}.{command.name}"
+        rule = self.approve.get(name) or self.approve.get(tool)
+        changed: dict[str, object] = {"approve": rule} if rule else {}
+        if name in self.trusted and tool not in self.untrusted:
+            changed["output"] = "trusted"
+        return command.model_copy(update=changed) if changed else command
+
+
+def undeclared(offers: Iterable[ToolOffer]) -> tuple[str, ...]:
+    """The tools whose results count as untrusted only because nobody says what they are."""
+    silent = (offer for offer in offers if offer.output is None)
+    return tuple(sorted(offer.name for offer in silent if any(command.output is None for command in offer.commands)))

@@ -219,6 +219,8 @@ class AgentSettings(_Section):
     `never`, `always`, or `untrusted`: once content of strangers is in the run."""
     untrusted: tuple[ToolName, ...] = ()
     """Tools whose results hold what strangers wrote, besides those of which their executor says so."""
+    trusted: tuple[CommandName, ...] = ()
+    """Tools, or commands of them, whose results hold nothing that strangers wrote, whatever their executor declares."""
     turns: Annotated[int, Field(ge=1)] = 64
     """Turns in flight at the same time."""
     phases: Literal["fused", "separate"] = "fused"
@@ -262,7 +264,7 @@ class AgentSettings(_Section):
 
     def oversight(self) -> Oversight:
         """What the operator says of the tools."""
-        return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted))
+        return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted), trusted=frozenset(self.trusted))
 
     def own_tools(self) -> tuple[ToolOffer, ...]:
         """What the agent itself offers to its runs: another run, where they may start such."""

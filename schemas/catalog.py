@@ -31,6 +31,7 @@ class ToolCommand(_Wire):
 
     `effect`: whether what a write does stays in the house and can be undone there (`local`), or not (`external`); null
     where nobody says, which counts as external. `approve`: as the operator wants it; null: by tier and effect.
+    `output`: as that of its tool, where it is another.
     """
 
     name: ToolName
@@ -39,6 +40,7 @@ class ToolCommand(_Wire):
     idempotent: bool = False
     effect: Effect | None = None
     approve: Approve | None = None
+    output: Annotated[Output | None, Field(exclude_if=lambda output: output is None)] = None
     input_schema: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -46,7 +48,8 @@ class ToolOffer(_Wire):
     """A tool that an executor can carry out. `timeout_s` is how long one attempt may take there, in seconds.
 
     `executor` is set by the agent: the name of whoever offered it. `output`: `untrusted` where its results hold what
-    strangers wrote. `continues`: false where it never asks for more, so that no text of its is read as if it did.
+    strangers wrote; null, where nobody says, counts as that. `continues`: false where it never asks for more, so that
+    no text of its is read as if it did.
     `echoes_capability`: each result brings back the `capability` of its request; one without it counts for nothing.
     """
 
@@ -55,7 +58,7 @@ class ToolOffer(_Wire):
     description: Text = ""
     commands: Annotated[tuple[ToolCommand, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    output: Output = "trusted"
+    output: Annotated[Output | None, Field(exclude_if=lambda output: output is None)] = None
     continues: Annotated[bool, Field(exclude_if=lambda continues: continues)] = True
     executor: ToolName | None = None
     echoes_capability: Annotated[bool, Field(exclude_if=lambda echoes: not echoes)] = False

@@ -28,7 +28,7 @@ class ToolView(View):
     """A tool. `executor` is who offers it, `present` whether that one answers now.
 
     `timeout_s` is how long one attempt may take, in seconds; `output` is `untrusted` where results hold what strangers
-    wrote.
+    wrote; null, where nobody says, counts as that.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ToolView(View):
     present: bool
     route: str
     timeout_s: float
-    output: Output
+    output: Output | None = None
     commands: tuple[CommandView, ...]
 
 

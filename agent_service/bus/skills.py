@@ -228,7 +228,7 @@ def unknown_names(
     told = {name: f"{name} (did you mean {near[name]}?)" if name in near else name for name in allow or ()}
     missing = {
         "agent.tools": sorted(told[name] for name in set(allow or ()) - {offer.name for offer in offers}),
-        "agent.approve or agent.untrusted": oversight.unknown(offers),
+        "agent.approve, agent.untrusted or agent.trusted": oversight.unknown(offers),
     }
     return tuple(f"{setting} names {', '.join(names)}" for setting, names in missing.items() if names)
 

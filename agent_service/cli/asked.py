@@ -44,3 +44,4 @@ def _question(asks: Json) -> Iterator[tuple[str, str]]:
         yield "tried", asks["tried"]
     if asks["would_change"]:
         yield "changes", asks["would_change"]
+    yield "because", asks["reason"]

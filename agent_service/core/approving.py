@@ -1,15 +1,16 @@
 """Approval: what a person must allow before it is done.
 
 Rules: a write that leaves the house or cannot be undone (which is so unless it is declared otherwise) is asked for once
-content of strangers is in the run, so that nothing they wrote can talk a run into it. The operator's word comes first.
-An approval is of one command with its arguments: others are asked for anew.
+content of strangers is in the run, so that nothing they wrote can talk a run into it; so is a read that may carry data
+out (see `egress`). The operator's word comes first. An approval is of one command with its arguments: others are asked
+for anew.
 """
 
 from datetime import datetime
 from itertools import takewhile
 from typing import Literal
 
-from agent_service.core import acting, limits, petition
+from agent_service.core import acting, egress, limits, petition
 from agent_service.core.effects import Transition
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.replacing import replace
@@ -43,10 +44,12 @@ def why_needed(state: RunState, action: Action) -> str:
     rule = rule_of(command) if command else "never"
     if rule == "always":
         return f"{action.tool} {action.command} is carried out only when a person allows it"
-    if rule == "untrusted" and state.strangers:
-        why = f"{action.tool} {action.command} changes what may be out of the house"
-        return f"{why}, and {state.strangers} brought what strangers wrote"
-    return ""
+    if not state.strangers or command is None:
+        return ""
+    why = "changes what may be out of the house" if rule == "untrusted" else ""
+    if command.tier == "read" and command.approve is None:
+        why = egress.why_needed(state, command, action)
+    return f"{action.tool} {action.command} {why}, and {state.strangers} brought what strangers wrote" if why else ""
 
 
 def with_ruling(state: RunState, ruling: Ruling) -> RunState:

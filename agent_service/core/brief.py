@@ -116,6 +116,7 @@ class Brief:
     verify: bool = False
     untrusted: bool = False
     caller: str = ""
+    named: tuple[str, ...] = ()
     """All as in WakeAccepted."""
     skills: tuple[ToolOffer, ...] = ()
     """Frozen when the run is framed."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
 
-from agent_service.core import grants
+from agent_service.core import egress, grants
 from agent_service.core.attempts import Gathering, Pending
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
@@ -129,12 +129,13 @@ def wake(state: RunState, pending: Pending) -> WakeAccepted:
     brief, run_id = state.brief, run_id_of(state.run_id, pending)
     call, grant = AgentCall.model_validate(as_sent(state, pending).payload), pending.grant
     assert grant is not None, "a child has a grant"
+    context = _context(call)
     return WakeAccepted(
         at=pending.requested_at,
         run_id=run_id,
         wake_id=f"{WAKE_PREFIX}{run_id}",
         goal=call.goal,
-        context=_context(call),
+        context=context,
         limits=_limits(brief.limits, call, grant),
         announce=True,
         fused=brief.fused,
@@ -149,6 +150,7 @@ def wake(state: RunState, pending: Pending) -> WakeAccepted:
         doubts=state.doubts,
         refused=tuple(_refused(state)),
         caller=brief.caller,
+        named=egress.handed_on(state, (call.goal, json.dumps(context, ensure_ascii=False))) if state.strangers else (),
     )
 
 

@@ -46,7 +46,7 @@ def take_continuation(
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
     asker = gathered.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
-    state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action.tool, result))
+    state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action, result))
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
     asked = gathering.stopped or _asked(state, asker, result, number, unfit)
     if isinstance(asked, str):
@@ -243,7 +243,7 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
         state,
         evidence=(*state.evidence, evidence),
         artifacts=finishing.with_artifacts(state, result),
-        strangers=finishing.strangers_of(state, gathering.step, task.action.tool, result),
+        strangers=finishing.strangers_of(state, gathering.step, task.action, result),
     )
     return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
 

@@ -114,6 +114,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         parent=event.parent,
         tools=event.tools,
         caller=event.caller,
+        named=event.named,
     )
     state = RunState(
         run_id=event.run_id,

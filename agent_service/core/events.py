@@ -55,6 +55,8 @@ class WakeAccepted:
     """What people refused its parent, and is not asked for again here."""
     caller: str = ""
     """Against whose quota it counts; empty where that is nobody's."""
+    named: tuple[str, ...] = ()
+    """Of a child whose parent holds untrusted content: hosts and addresses that it may read (see `egress`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

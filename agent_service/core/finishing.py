@@ -63,7 +63,7 @@ def finish_step(
     return replace(
         notes.with_step(state, pending, record, output),
         waits=0,
-        strangers=strangers_of(state, record.step, record.tool, result),
+        strangers=strangers_of(state, record.step, pending.action, result),
         waiting=landed(state.waiting, record.step),
         evidence=state.evidence if others_gather else (),
         completed=(*state.completed, record),
@@ -120,12 +120,18 @@ def artifacts_of(result: ToolResult) -> tuple[str, ...]:
     return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))
 
 
-def strangers_of(state: RunState, step: int, tool: str, result: ToolResult) -> str:
-    """Where content of strangers came in first, with this result."""
-    skill = state.brief.skill(tool)
-    brings_strangers = result.untrusted or (skill is not None and skill.output == "untrusted")
-    strange = f"step {step} ({tool})" if brings_strangers else ""
+def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> str:
+    """Where content of strangers came in first, with this result: its tool says so, or does not deny it."""
+    skill, command = state.brief.skill(action.tool), state.brief.command(action)
+    declared = (command and command.output) or (skill and skill.output)
+    strange = "" if declared == "trusted" and not is_marked(result) else f"step {step} ({action.tool})"
     return state.strangers or strange
+
+
+def is_marked(result: ToolResult) -> bool:
+    """Whether a result says of itself that strangers wrote in it, as `untrusted` or in the output of its tool."""
+    output = (result.result.model_extra or {}).get("output") if result.result else None
+    return result.untrusted or (isinstance(output, dict) and output.get("untrusted") is True)
 
 
 def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForEvidenc
 from schemas import keys, subjects
 from schemas.events import Waiting as Petition
 
+NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
+"""Told beside each question."""
 OF_BUDGETS = "budget_"
 """How the classes of stops begin that a spent budget leads to."""
 
@@ -88,7 +90,10 @@ def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
 def _why_asked(state: RunState) -> str:
     steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
     settles = f"; an answer with the outcome ran or did_not_run settles whether {steps} was carried out"
-    return f"the model asks{settles if steps else ''}"
+    warned = (
+        f"; {state.strangers} brought what strangers wrote, who may be behind the question" if state.strangers else ""
+    )
+    return f"the model asks{settles if steps else ''}{warned}; {NEVER}"
 
 
 def _for_answer(state: RunState, waiting: ForAnswer) -> Petition:

@@ -16,6 +16,11 @@ from ductile_gateway.tools.catalog import HOUSEKEEPING
 OF_DUCTILE = ("concurrency_safe", "values", "output_schema", "schedule", "metadata")
 """Keys that a Ductile reads and we do not."""
 
+UNDECLARED = (
+    "its results count as written by strangers, and writes after them wait for a person: say `output: trusted`, or "
+    "`output: untrusted` where they hold pages, mails or other texts from outside"
+)
+
 
 def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Iterator[str]:
     """One line each."""
@@ -29,6 +34,8 @@ def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Ite
 def _untold(manifest: Manifest) -> Iterator[str]:
     if not manifest.description:
         yield "no `description`: the model is not told what the tool is for"
+    if manifest.output is None:
+        yield f"no `output`: {UNDECLARED}"
     for command in manifest.commands:
         if command.name not in HOUSEKEEPING:
             yield from (f"command {command.name} has {flaw}" for flaw in _missing_in(command))

@@ -25,6 +25,11 @@ from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.catalog import ToolCommand
 from schemas.gateway_status import Finding
 
+BRINGS = {
+    "untrusted": ", brings what strangers wrote",
+    "": ", counts as bringing what strangers wrote: nothing declares its `output`",
+}
+
 
 def check(settings: GatewaySettings) -> int:
     """Tell of Ductile and of the tools, and what is wrong; the exit code."""
@@ -39,7 +44,7 @@ def check(settings: GatewaySettings) -> int:
         sys.stdout.write(f"{finding.name}: {finding.text}{remedy}\n")
     for offer in tools.catalog.tools:
         commands = ", ".join(f"{command.name} ({_kind(command)})" for command in offer.commands)
-        brings = ", brings what strangers wrote" if offer.output == "untrusted" else ""
+        brings = BRINGS.get(offer.output or "", "")
         sys.stdout.write(f"tool {offer.name}: plugin {offer.route}, {commands}, {offer.timeout_s:g} s{brings}\n")
     for problem in dict.fromkeys((*tools.problems, *tools.lacking)):
         sys.stdout.write(f"problem: {problem}\n")

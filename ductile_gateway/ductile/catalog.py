@@ -145,9 +145,10 @@ def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems:
 def _said_in_schemas(entries: Iterable[JsonValue]) -> dict[str, object]:
     """What a plugin says of itself in the schema of any of its commands."""
     said = [entry for entry in entries if isinstance(entry, dict)]
-    strange = any(_annotated(entry, "output") == "untrusted" for entry in said)
+    outputs = {_annotated(entry, "output") for entry in said}
+    output = next((one for one in ("untrusted", "trusted") if one in outputs), None)
     ends = any(_annotated(entry, "continues") is False for entry in said)
-    return ({"output": "untrusted"} if strange else {}) | ({"continues": False} if ends else {})
+    return ({"output": output} if output else {}) | ({"continues": False} if ends else {})
 
 
 def _annotated(entry: Document, name: str) -> JsonValue:

@@ -1,7 +1,9 @@
 """What is left to do by hand after something was added to a Ductile, or taken out: as commands that can be typed."""
 
 import shlex
+from collections.abc import Iterator
 
+from ductile_gateway.installation.found import OUR_PLUGINS
 from ductile_gateway.installation.installing import Proposal
 from ductile_gateway.installation.plan import RELAY, WEBHOOK, Plan
 from ductile_gateway.installation.program import DuctileProgram
@@ -33,7 +35,22 @@ def next_steps(proposal: Proposal, ductile: DuctileProgram | None) -> str:
     plan = proposal.plan
     assert plan, "an installation has a plan"  # noqa: S101
     vault = [_of_vault(plan, proposal.found.vault)] if plan.generation == "n" else []
-    return "\n\n".join(["Added.", *vault, restart(proposal, ductile), _of_agent(plan)])
+    return "\n\n".join(["Added.", *vault, restart(proposal, ductile), _of_agent(plan), *_of_trust(proposal)])
+
+
+def _of_trust(proposal: Proposal) -> Iterator[str]:
+    """Of plugins there that say of no command whose words its results are (`x-output`, which a Ductile hands on)."""
+    silent = [
+        name
+        for name, manifest in sorted(proposal.found.manifests().items())
+        if name not in OUR_PLUGINS and not any("x-output" in command.output_schema for command in manifest.commands)
+    ]
+    if silent:
+        yield (
+            f"Results of {', '.join(silent)} count as written by strangers, because nobody says what they are: writes "
+            "after them wait for a person.\nThose that are the house's own, such as sensors, name in the agent's "
+            f"settings:\n\n  agent:\n    trusted: [{', '.join(silent)}]"
+        )
 
 
 def _of_vault(plan: Plan, vault: str) -> str:

@@ -65,6 +65,7 @@ class Command(_Section):
     retry_safe: bool = False
     effect: Effect | None = None
     input_schema: Schema = Field(default_factory=dict)
+    output_schema: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class ConfigKeys(_Section):
@@ -82,7 +83,7 @@ class Manifest(_Section):
     version: Annotated[str, Field(coerce_numbers_to_str=True)]
     entrypoint: Annotated[str, AfterValidator(_inside)]
     description: str = ""
-    output: Output = "trusted"
+    output: Output | None = None
     continues: bool = True
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
     config_keys: ConfigKeys = ConfigKeys()

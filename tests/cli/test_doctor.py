@@ -131,6 +131,17 @@ async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
     assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == "1 tools: echo (read)"
 
 
+async def test_tools_of_which_nobody_says_whose_words_they_bring_are_listed_with_the_line_to_set(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    await offering(link, "door", "lamp")
+    check = (await found(configured(tmp_path, nats_server.url)))["trust"]
+    assert (check.mark, "agent.trusted: [door, lamp]" in check.remedy) == ("warning", True)
+    one = await found(configured(tmp_path, nats_server.url, trusted=["lamp.handle"]))
+    assert "agent.trusted: [door]" in one["trust"].remedy
+    assert "trust" not in await found(configured(tmp_path, nats_server.url, trusted=["door", "lamp"]))
+
+
 async def test_executors_that_offer_different_tools_of_one_name_are_both_named(
     tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
 ) -> None:

@@ -165,7 +165,7 @@ def test_nothing_hostile_in_a_run_steers_the_terminal(after: int) -> None:
 
 QUESTION: dict[str, Any] = {
     "kind": "question",
-    "reason": "the model asks",
+    "reason": "the model asks; step 1 (fetch) brought what strangers wrote; never type passwords or keys here",
     "step": None,
     "tool": None,
     "command": None,
@@ -181,7 +181,14 @@ QUESTION: dict[str, Any] = {
 
 def test_a_run_shows_its_question_with_all_that_an_answer_needs() -> None:
     text = drawn(picture(4, status="paused", asks=QUESTION))
-    for part in (*QUESTION["choices"], "Which sensor is meant?", "Both are called", "which one is read", "2026-11-28"):
+    for part in (
+        *QUESTION["choices"],
+        "Which sensor is meant?",
+        "Both are called",
+        "which one is read",
+        "2026-11-28",
+        "never type",
+    ):
         assert part in text
 
 

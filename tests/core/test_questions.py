@@ -30,7 +30,15 @@ from tests.core.cues import (
     signal,
 )
 from tests.core.model_cues import opens, refuses
-from tests.core.people_cues import QUESTION, a_run_for_answer, a_run_for_time, answer, asks_a_person, waits
+from tests.core.people_cues import (
+    QUESTION,
+    a_run_for_answer,
+    a_run_for_time,
+    a_run_with_strangers,
+    answer,
+    asks_a_person,
+    waits,
+)
 from tests.core.script import (
     NOON,
     NOTHING,
@@ -57,6 +65,15 @@ from tests.core.script import (
 def test_a_question_may_take_the_place_of_whatever_comes_next(run: Script) -> None:
     run >> asks_a_person() << asks_people("question")
     assert (run.state.status, run.state.questions) == (Status.PAUSED, 1)
+
+
+def test_who_is_asked_is_told_of_strangers_and_to_type_no_secret() -> None:
+    trusted = a_planning_run() >> asks_a_person()
+    assert trusted.sent(subjects.WAITING)["reason"].startswith("the model asks; never type passwords or keys here")
+    strange = a_run_with_strangers() >> asks_a_person()
+    reason = strange.sent(subjects.WAITING)["reason"]
+    assert "step 1 (browse) brought what strangers wrote, who may be behind the question" in reason
+    assert "never type passwords or keys here" in reason
 
 
 def test_a_question_may_come_along_with_a_framing() -> None:

@@ -15,7 +15,7 @@ WEB = ToolOffer(
     name="web", route="web", commands=(ToolCommand(name="handle", tier="read"),), timeout_s=60.0, output="untrusted"
 )
 NOTES = ToolOffer(name="notes", route="notes", commands=(ToolCommand(name="handle", tier="write", effect="local"),))
-OWN = ToolOffer(name="sensor", route="sensor", commands=(ToolCommand(name="handle", tier="read"),))
+OWN = ToolOffer(name="sensor", route="sensor", commands=(ToolCommand(name="handle", tier="read"),), output="trusted")
 GOAL = "Summarise https://example.org/ for alice@corp.example into /srv/reports."
 
 

@@ -20,6 +20,7 @@ version: 0.1.0
 protocol: 2
 entrypoint: run.sh
 description: "Writes a page."
+output: trusted
 commands:
   - name: record
     type: read

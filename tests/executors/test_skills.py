@@ -66,7 +66,7 @@ async def test_a_name_in_agent_tools_that_nobody_offers_is_told_once(
     for _ in range(2):
         assert await names(skills) == ["walk"]
     assert [vars(record)["why"] for record in caplog.records if "nobody offers" in record.message] == [
-        "agent.approve or agent.untrusted names walk.rnu, wlak; agent.tools names wlak"
+        "agent.approve, agent.untrusted or agent.trusted names walk.rnu, wlak; agent.tools names wlak"
     ]
 
 
@@ -80,7 +80,7 @@ async def test_before_anybody_has_told_its_tools_no_name_of_the_settings_is_call
     assert (skills.complaints, caplog.records) == ((), [])
     await Executor(catalog_of("hands", "walk")).begin(link)
     await names(skills)
-    assert skills.complaints == ("agent.approve or agent.untrusted names swim, which nobody offers",)
+    assert skills.complaints == ("agent.approve, agent.untrusted or agent.trusted names swim, which nobody offers",)
 
 
 async def test_a_tool_that_the_settings_declare_is_offered_beside_those_of_executors_and_checked_as_theirs(

@@ -45,6 +45,7 @@ DOCUMENT = {"type": "object", "properties": {"document": {"type": "string", "for
 FETCH = ToolOffer(
     name="fetch",
     route="jina-reader",
+    output="trusted",
     commands=(
         ToolCommand(name="handle", tier="read", input_schema=URL),
         ToolCommand(name="save", tier="write"),

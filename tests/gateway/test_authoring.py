@@ -39,12 +39,21 @@ def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: 
     assert checked.returncode == 0, checked
     assert "tool words: plugin words, handle (read)" in checked.stdout
     assert "advice" not in checked.stdout
+    assert "strangers" not in checked.stdout
     called = json.loads(gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--json").stdout)
     assert called["status"] == "ok"
     said = {"summary": "3 words, the longest is three", "output": {"words": 3, "longest": "three"}}
     assert called["result"] == said
     refused = gateway(tmp_path, "call", "words", "handle", '{"text": "  "}')
     assert (refused.returncode, "the text has no words" in refused.stdout) == (1, True)
+
+
+def test_the_check_asks_for_the_line_that_says_whose_words_a_tool_brings(tmp_path: Path) -> None:
+    manifest = made(tmp_path) / "manifest.yaml"
+    manifest.write_text("\n".join(line for line in manifest.read_text().split("\n") if "output:" not in line))
+    checked = gateway(tmp_path, "check").stdout
+    assert "counts as bringing what strangers wrote" in checked
+    assert "no `output`: its results count as written by strangers" in checked
 
 
 def test_the_commands_that_new_shows_can_be_copied(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_effect_and_output_are_as_the_plugin_declares_them_unless_the_configurat
     (chosen,) = drawn(mail, choices={"mail": ToolChoice(effect="external", output="trusted")})[0].tools
     assert (chosen.output, effects(chosen)) == ("trusted", {"draft": "external", "post": "external"})
     (plain,) = drawn(a_manifest("plain"))[0].tools
-    assert (plain.output, plain.continues) == ("trusted", True)
+    assert (plain.output, plain.continues) == (None, True)
     assert not drawn(a_manifest("plain", continues=False))[0].tools[0].continues
 
 

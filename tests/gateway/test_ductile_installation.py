@@ -10,6 +10,7 @@ import yaml
 
 from ductile_gateway.installation.found import find
 from ductile_gateway.installation.installing import installation, removal
+from ductile_gateway.installation.next_steps import next_steps
 from ductile_gateway.installation.program import DuctileProgram
 from ductile_gateway.installation.wishes import Schedule, Wishes
 from ductile_gateway.settings import load
@@ -23,6 +24,7 @@ service: {name: home}
 plugin_roots: [./plugins]
 api: {enabled: true, listen: 127.0.0.1:8099, auth: {tokens: [{token: a-secret-of-mine, scopes: ["*"]}]}}
 """
+MADE = {"version": "1", "entrypoint": "run.py"}
 
 
 @pytest.fixture
@@ -59,6 +61,21 @@ def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
     removal(find(ductile)).carry_out(locks)
     assert files(ductile.parent) == before
     assert not (ductile / "agentic").exists()
+
+
+def test_plugins_that_do_not_say_whose_words_they_bring_are_listed_with_the_line_to_set(ductile: Path) -> None:
+    def a_plugin(name: str, **schema: str) -> None:
+        folder = ductile / "plugins" / name
+        folder.mkdir(parents=True)
+        command = {"name": "handle", "type": "read", "output_schema": {"type": "object", **schema}}
+        manifest = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2, "name": name}
+        (folder / "manifest.yaml").write_text(json.dumps(manifest | MADE | {"commands": [command]}))
+
+    a_plugin("door")
+    a_plugin("feed", **{"x-output": "untrusted"})
+    told = next_steps(installation(find(ductile), wishes(ductile)), None)
+    assert "Results of door count as written by strangers" in told
+    assert "    trusted: [door]" in told
 
 
 def test_nothing_is_left_to_do_a_second_time(ductile: Path) -> None:

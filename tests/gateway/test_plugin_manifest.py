@@ -33,12 +33,13 @@ def test_a_minimal_manifest_has_safe_defaults() -> None:
     assert (command.idempotent, command.retry_safe, command.input_schema) == (False, False, {})
 
 
-def test_what_fetch_and_ductile_look_bring_is_untrusted_and_the_others_keep_to_the_house() -> None:
+def test_each_shipped_plugin_says_whose_words_it_brings_and_most_keep_to_the_house() -> None:
     shipped = {
         path.name: read_manifest(yaml.safe_load((path / "manifest.yaml").read_text())) for path in SHIPPED.iterdir()
     }
-    untrusted = {name for name, manifest in shipped.items() if manifest.output == "untrusted"}
-    assert untrusted == {"fetch", "ductile-look"}
+    trusted = {name for name, manifest in shipped.items() if manifest.output == "trusted"}
+    assert trusted == {"agentic-wake", "artifact", "echo", "knowledge", "text-report", "z3-solver"}
+    assert {name for name, manifest in shipped.items() if manifest.output is None} == set()
     for name in ("echo", "artifact", "knowledge", "text-report", "z3-solver"):
         assert {command.effect for command in shipped[name].commands} == {"local"}
 

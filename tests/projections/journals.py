@@ -24,6 +24,7 @@ FETCH = ToolOffer(
     route="jina-reader",
     description="Reads web pages.",
     timeout_s=30.0,
+    output="trusted",
     commands=(
         ToolCommand(
             name="handle",
@@ -44,7 +45,8 @@ REPORT = ToolOffer(
     name="text-report",
     route="fabric",
     description="Writes texts.",
-    commands=(ToolCommand(name="handle", description="Write a text.", tier="write", idempotent=True),),
+    output="trusted",
+    commands=(ToolCommand(name="handle", description="Write a text.", tier="write", idempotent=True, effect="local"),),
 )
 
 

@@ -362,6 +362,7 @@ def test_a_page_of_a_run_that_asks_begins_with_the_question(name: str) -> None:
     text = opening(page(a_reflecting_run() >> replies(reflection("continue"), plan=ask), name))
     assert text.index("waiting for a person's answer") < text.index("**The question:** Which of the two?")
     assert "- the red one\n- the blue one\n\nWhat was tried: a look\n\nWhat an answer would change: all" in text
+    assert "Why it is asked: the model asks; never type passwords or keys here" in text
     assert "It waits until 2026-11-28 12:00:00Z." in text
 
 

@@ -10,7 +10,7 @@ from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.shell.world import POLICY, World
 
-READ = ToolOffer(name="read", route="reader", commands=(ToolCommand(name="handle", tier="read"),))
+READ = ToolOffer(name="read", output="trusted", route="reader", commands=(ToolCommand(name="handle", tier="read"),))
 READS = 3
 SEVERAL = replace(POLICY, defaults=replace(POLICY.defaults, parallel_reads=READS))
 RESERVE = Reserve(tokens=700, cost_usd=0.25)

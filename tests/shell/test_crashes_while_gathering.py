@@ -23,8 +23,10 @@ from tests.kit.runs import NOON
 from tests.shell.test_crashes_among_people import Course, act, approves, nobody, rejects
 from tests.shell.world import APPEND, Person, World
 
-SEEK = ToolOffer(name="seek", route="seek", commands=(ToolCommand(name="handle", tier="read"),))
-SHELF = ToolOffer(name="knowledge", route="shelf", commands=(ToolCommand(name="search", tier="read"),))
+SEEK = ToolOffer(name="seek", output="trusted", route="seek", commands=(ToolCommand(name="handle", tier="read"),))
+SHELF = ToolOffer(
+    name="knowledge", output="trusted", route="shelf", commands=(ToolCommand(name="search", tier="read"),)
+)
 STRANGE = SHELF.model_copy(update={"output": "untrusted"})
 PATIENT = Continuations(max_plugin_total_time_ms=10**8)
 LIMITS = Limits(deadline_at=NOON, approval_s=120.0, continuations=PATIENT, parallel_reads=2, on_budget="pause")

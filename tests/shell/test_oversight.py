@@ -1,6 +1,6 @@
 """The operator's word on tools comes before that of who offers them."""
 
-from agent_service.oversight import Oversight
+from agent_service.oversight import Oversight, undeclared
 from schemas.catalog import ToolCommand, ToolOffer
 
 MAIL = ToolOffer(
@@ -31,3 +31,14 @@ def test_results_can_be_called_those_of_strangers() -> None:
 def test_names_that_nobody_offers_are_known() -> None:
     ruled = Oversight(approve={"mail": "always", "mail.sned": "always"}, untrusted=frozenset({"fecth"}))
     assert ruled.unknown([MAIL]) == ("fecth", "mail.sned")
+
+
+def test_results_can_be_called_the_houses_own_for_a_tool_or_for_one_command_of_it() -> None:
+    assert undeclared([MAIL]) == ("mail",)
+    whole = Oversight(trusted=frozenset({"mail"})).over(MAIL)
+    assert (whole.output, undeclared([whole])) == ("trusted", ())
+    one = Oversight(trusted=frozenset({"mail.list"})).over(MAIL)
+    assert (one.output, [command.output for command in one.commands]) == (None, [None, "trusted"])
+    assert undeclared([one]) == ("mail",)
+    assert Oversight(trusted=frozenset({"mail"}), untrusted=frozenset({"mail"})).over(MAIL).output == "untrusted"
+    assert Oversight(trusted=frozenset({"mial"})).unknown([MAIL]) == ("mial",)

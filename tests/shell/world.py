@@ -45,7 +45,9 @@ from tests.kit.runs import NOON
 from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
 
-APPEND = ToolOffer(name="append", route="append", commands=(ToolCommand(name="handle", tier="write"),))
+APPEND = ToolOffer(
+    name="append", output="trusted", route="append", commands=(ToolCommand(name="handle", tier="write"),)
+)
 POLICY = LimitPolicy(defaults=Limits(deadline_at=NOON))
 
 FOR_PEOPLE = {subjects.WAITING, subjects.ESCALATED}

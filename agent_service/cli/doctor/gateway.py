@@ -12,6 +12,7 @@ from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills, misspelt, told_misspelt, unknown_names
 from agent_service.cli.doctor.places import BEFORE
 from agent_service.cli.doctor.retrieval import retrieval
+from agent_service.oversight import undeclared
 from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, warning, wrong
 from groundwork.nats.link import NatsLink
@@ -89,6 +90,8 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Asy
         yield _listed(offered, skills.problems, unknown)
     if offered:
         yield _proofs(offered)
+        if silent_tools := undeclared(map(settings.oversight().over, offered)):
+            yield _trust(silent_tools)
         yield retrieval(settings.continuations, offered)
 
 
@@ -113,6 +116,14 @@ def _proofs(offered: Sequence[ToolOffer]) -> Finding:
         "have their executors echo `capability`, as docs/BUS.md says; then set agent.tools.require_capability: true"
     )
     return warning("results", text, remedy=remedy)
+
+
+def _trust(names: Sequence[str]) -> Finding:
+    """Tools after whose results writes wait for a person, though perhaps no stranger wrote in them."""
+    listed = ", ".join(names)
+    text = f"results of {listed} count as written by strangers, because nobody says what they are"
+    remedy = f"for those that are the house's own, such as sensors, set agent.trusted: [{listed}]"
+    return warning("trust", text, remedy=remedy)
 
 
 def _offer(tool: ToolOffer) -> str:

@@ -30,7 +30,7 @@ function approval(asks) {
 
 function question(asks) {
   const end = asks.expires_at && until(asks.expires_at);
-  return [h("p.lead.told", null, asks.question), facts([["Tried", asks.tried], ["An answer changes", asks.would_change], ["Nobody waits any more", end]])];
+  return [h("p.lead.told", null, asks.question), h("p.told.quiet", null, asks.reason), facts([["Tried", asks.tried], ["An answer changes", asks.would_change], ["Nobody waits any more", end]])];
 }
 
 function doubt(asks) {

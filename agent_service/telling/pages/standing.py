@@ -40,6 +40,7 @@ def _asked(asked: Petition) -> Iterator[str]:
         yield bullets(map(inline, asked.choices))
         yield f"What was tried: {inline(asked.tried)}" if asked.tried else ""
         yield f"What an answer would change: {inline(asked.would_change)}" if asked.would_change else ""
+        yield f"Why it is asked: {sentence(inline(asked.reason))}"
     if asked.tool:
         of = f", {request_of((asked.step, asked.task, asked.round or 0))}" if asked.step and asked.task else ""
         yield f"**The call:** {code(' '.join(filter(None, (asked.tool, asked.command))))}{of}, with these arguments:"

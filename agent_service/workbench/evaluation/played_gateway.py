@@ -34,6 +34,7 @@ OFFER = ToolOffer(
     name=ARTIFACT_TOOL,
     route=ARTIFACT_TOOL,
     description=_ABOUT,
+    output="trusted",
     commands=(
         ToolCommand(
             name="read",

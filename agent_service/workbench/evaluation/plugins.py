@@ -90,7 +90,7 @@ class PluginFolder:
             description=manifest.get("description", ""),
             commands=tuple(_commands(manifest)),
             timeout_s=TIMEOUT_S,
-            output=manifest.get("output", "trusted"),
+            output=manifest.get("output"),
         )
 
     async def answer(self, request: ToolRequest) -> ToolOutput | ToolError:

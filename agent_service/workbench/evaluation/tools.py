@@ -100,7 +100,7 @@ class Tool(Strict):
     description: Text
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]
     timeout_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    output: Literal["trusted", "untrusted"] = "trusted"
+    output: Literal["trusted", "untrusted"] | None = None
     answers: tuple[ToolAnswer, ...]
 
     @property

@@ -117,7 +117,7 @@ def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
 
 def _strangers(seen: Observed) -> Iterator[datetime]:
     """When what strangers wrote came."""
-    outside = {offer.name for offer in seen.offers if offer.output == "untrusted"}
+    outside = {offer.name for offer in seen.offers if offer.output != "trusted"}
     for moment in seen.moments:
         event = moment.event
         if isinstance(event, ToolReturned) and (event.result.untrusted or event.result.tool in outside):

@@ -76,7 +76,8 @@ class ToolRequest(_FromUs):
 
     `executor` is who offered the tool, if it said its name: any other leaves the request alone.
     `task` and `round` are of a sub-request: what the step's tool, or one of its tasks, asked for before it can answer.
-    `capability` is to be brought back with the result, here or in the header `Agentic-Capability`.
+    `capability` is to be brought back with the result, here or in the header `Agentic-Capability`. `untrusted`: the run
+    holds what strangers wrote, and so may the arguments; what is written by them is to be marked as such.
     """
 
     run_id: Id
@@ -91,6 +92,7 @@ class ToolRequest(_FromUs):
     task: Task = None
     round: Round = None
     capability: Capability = None
+    untrusted: Annotated[bool, Field(exclude_if=lambda untrusted: not untrusted)] = False
 
 
 class ToolError(_FromOutside):

@@ -66,7 +66,7 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
 def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     """Begin a step for each action of the plan, with its first attempt."""
     numbered = enumerate(plan.actions, start=state.step + 1)
-    first = tuple(first_attempt(state.brief, step, action, at=at) for step, action in numbered)
+    first = tuple(first_attempt(state, step, action, at=at) for step, action in numbered)
     begun = replace(state, step=first[-1].step)
     pendings = granted(begun, first)
     return _depart(begun, departing(pendings), pendings, at=at)
@@ -74,15 +74,15 @@ def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
 
 def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
     """Send one more attempt of a step that is under way."""
-    sent = _sent(state.brief, pending, at)
+    sent = _sent(state, pending, at)
     return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
 
 
 def first_attempt(
-    brief: Brief, step: int, action: Action, *, at: datetime, task: str = "", asked_in: int = 0
+    state: RunState, step: int, action: Action, *, at: datetime, task: str = "", asked_in: int = 0
 ) -> Pending:
     """The first attempt of a step, or of a sub-request of it, to be sent at once."""
-    skill = brief.skill(action.tool)
+    skill = state.brief.skill(action.tool)
     assert skill is not None, "the plan was checked against the skills"
     pending = Pending(
         step=step,
@@ -94,14 +94,15 @@ def first_attempt(
         task=task,
         round=asked_in,
     )
-    return _sent(brief, pending, at)
+    return _sent(state, pending, at)
 
 
-def _sent(brief: Brief, pending: Pending, at: datetime) -> Pending:
-    patience = timedelta(seconds=_tool_time_s(brief, pending) + ANSWER_GRACE_S)
-    sent = replace(pending, requested_at=at, deadline_at=at + patience, until=None)
-    end = brief.limits.deadline_at
-    return replace(sent, until=end) if _until(brief, sent) == end else sent
+def _sent(state: RunState, pending: Pending, at: datetime) -> Pending:
+    patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
+    marked = bool(state.strangers)
+    sent = replace(pending, requested_at=at, deadline_at=at + patience, until=None, untrusted=marked)
+    end = state.brief.limits.deadline_at
+    return replace(sent, until=end) if _until(state.brief, sent) == end else sent
 
 
 def _until(brief: Brief, pending: Pending) -> datetime:
@@ -135,6 +136,7 @@ def request(state: RunState, pending: Pending) -> Publish:
         executor=_executor(state.brief, action),
         task=task,
         round=asked_in,
+        untrusted=pending.untrusted,
     )
     key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
     proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)

@@ -35,6 +35,8 @@ class Pending:
     is the same when it is said again after the deadline was moved. It is only ever moved to a later instant."""
     heard: tuple[str, ...] = ()
     """Places in the stream of the messages that answered earlier attempts without naming them."""
+    untrusted: bool = False
+    """The run held what strangers wrote when it was sent."""
     task: str = ""
     round: int = 0
     grant: Grant | None = None

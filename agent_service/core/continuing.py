@@ -204,7 +204,7 @@ def _in_question(state: RunState, waiting: ForApproval) -> Ready:
 
 def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pending]:
     step, name, asked_in = ready.known_as
-    first = acting.first_attempt(state.brief, step, ready.task.action, at=at, task=name, asked_in=asked_in)
+    first = acting.first_attempt(state, step, ready.task.action, at=at, task=name, asked_in=asked_in)
     (pending,) = grants.granted(state, (first,), among=children.to_come(state, ready.gathering))
     under_way = (*flights(state.waiting), Flight(pending=pending))
     return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending

@@ -27,6 +27,8 @@ from schemas.flaws import flaws_of
 
 CALL_ID = "agentic_call_id"
 """The argument by which a tool in a Ductile is told the key of its call."""
+MARK = "agentic_untrusted"
+"""The argument by which it is told that the run holds what strangers wrote."""
 _Message = Envelope[ToolRequest]
 
 

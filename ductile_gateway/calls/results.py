@@ -80,6 +80,7 @@ def answer_to(asked: Asked, outcome: ToolOutcome, kept: Sequence[Kept], *, at: d
         task=request.task,
         round=request.round,
         capability=request.capability,
+        untrusted=is_marked(outcome.output),
     )
     key = keys.result(request.run_id, request.step, request.attempt, request.task, request.round)
     message = _Message(type=subjects.TOOL_RESULT, payload=result, dedupe_key=key)
@@ -196,7 +197,13 @@ def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
         return outcome
     # A line for each value, so that parts of it can be read. Not indented: deep nesting would multiply the size.
     large = ProducedArtifact("output.json", "application/json", to_json(outcome.output, indent=0))
-    return replace(outcome, artifacts=(*outcome.artifacts, large), output={})
+    kept: dict[str, JsonValue] = {"untrusted": True} if is_marked(outcome.output) else {}
+    return replace(outcome, artifacts=(*outcome.artifacts, large), output=kept)
+
+
+def is_marked(output: Mapping[str, JsonValue]) -> bool:
+    """Whether a tool says of this result that strangers wrote in it."""
+    return output.get("untrusted") is True
 
 
 def _storable_json(value: JsonValue) -> JsonValue:

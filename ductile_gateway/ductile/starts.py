@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from ductile_gateway.calls.call import CALL_ID, NeverStarted, Receipt, ToolCall, Unknown
+from ductile_gateway.calls.call import CALL_ID, MARK, NeverStarted, Receipt, ToolCall, Unknown
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
@@ -97,9 +97,10 @@ class Starts(Protocol):
 
 
 def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
-    """Whatever the model gave as a call id, ours is the one that is sent."""
-    payload = {name: value for name, value in call.payload.items() if name != CALL_ID}
-    return payload | {CALL_ID: call.key} if with_id else payload
+    """Whatever the model gave as a call id or as our mark, ours is the one that is sent."""
+    payload = {name: value for name, value in call.payload.items() if name not in (CALL_ID, MARK)}
+    mark: dict[str, JsonValue] = {MARK: True} if call.asked.request.untrusted else {}
+    return payload | {CALL_ID: call.key} | mark if with_id else payload
 
 
 class ApiStarts:

@@ -179,6 +179,8 @@ def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
         request["event"] = {"type": "api.trigger", "payload": dict(call.payload), "timestamp": zero}
     else:
         request["payload"] = dict(call.payload)
+    if call.asked.request.untrusted:
+        request["untrusted"] = True
     return json.dumps(request, allow_nan=False).encode()
 
 

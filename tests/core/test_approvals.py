@@ -20,6 +20,7 @@ from tests.core.cues import (
     due,
     errs,
     frames,
+    goes_on,
     plan,
     plans,
     queued,
@@ -104,6 +105,13 @@ def test_a_tool_of_which_nobody_says_whose_words_it_brings_counts_as_strangers(
 def test_a_result_that_says_so_in_its_output_is_strangers_whatever_its_tool_declares() -> None:
     run = a_planning_run() >> plans("fetch") >> returns(output={"summary": "a page", "output": {"untrusted": True}})
     run >> reflects("continue") >> plans("post") << asks_people("approval")
+
+
+def test_a_tool_is_told_that_the_run_holds_what_strangers_wrote() -> None:
+    run = a_planning_run() >> plans("save")
+    assert "untrusted" not in run.sent(subjects.TOOL_REQUEST)
+    run = a_run_with_strangers() >> goes_on("save")
+    assert run.sent(subjects.TOOL_REQUEST)["untrusted"] is True
 
 
 def test_a_message_of_strangers_counts_as_what_they_wrote_and_is_no_person_s() -> None:

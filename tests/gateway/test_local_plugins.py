@@ -26,6 +26,7 @@ from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
+from tests.gateway.parts import a_request, asked_for
 from tests.gateway.probe_calls import KEY, PLUGINS, alive, lines, local_plugins, probe
 from tests.kit.waiting import until
 
@@ -70,6 +71,16 @@ async def test_an_outcome_says_when_its_process_began_and_ended_and_its_exit_cod
     assert job.ended_at is not None
     assert before <= job.began_at <= job.ended_at <= datetime.now(UTC) + timedelta(seconds=1)
     assert job.exit_code == 0
+
+
+async def test_a_program_is_told_that_the_run_holds_what_strangers_wrote(tmp_path: Path) -> None:
+    marked = asked_for(a_request().model_copy(update={"untrusted": True}))
+    for command in ("show", "handle"):
+        outcome = await local_plugins(tmp_path).run(replace(probe(command, key=f"k-{command}"), asked=marked))
+        assert isinstance(outcome, ToolOutcome)
+        request: Any = outcome.output["request"]
+        assert request["untrusted"] is True
+    assert "untrusted" not in (await shown(tmp_path))["request"]
 
 
 async def test_handle_gets_its_payload_as_the_event_of_an_api_call(tmp_path: Path) -> None:

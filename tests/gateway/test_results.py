@@ -56,6 +56,14 @@ def test_text_and_output_of_a_tool_are_told_apart() -> None:
     assert told == {"summary": "Fetched it", "output": {"summary": "mine", "status": 200}}
 
 
+@pytest.mark.parametrize("more", [{}, LINKS])
+def test_what_a_tool_marks_as_strangers_words_is_told_so_however_large_it_is(more: dict[str, JsonValue]) -> None:
+    outcome = made_fit(ToolOutcome("ok", text="found", output={"untrusted": True, **more}))
+    result = result_in(answered(outcome, *kept_of(outcome)).body)
+    assert result.untrusted
+    assert not result_in(answered(ToolOutcome("ok", text="found", output={"untrusted": "no"})).body).untrusted
+
+
 def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> None:
     about = {"path": "artifacts/fetch-01.html", "content_type": "text/html", "size": 16}
     assert output(ToolOutcome("ok", text="Fetched it"), FETCHED) == {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES
-from tests.plugins.asking import SHIPPED, ask
+from tests.plugins.asking import SHIPPED, a_request, ask, responded
 
 ARTIFACT = SHIPPED / "artifact"
 PATH = "artifacts/fetch-01.txt"
@@ -320,3 +320,11 @@ def test_a_huge_artifact_is_read_and_searched_in_seconds() -> None:
     text = "A sentence of some eight words it is.\n" * 200_000
     assert inside(read(text, from_line=200_000)) == "A sentence of some eight words it is."
     assert search(text, "words")["output"]["matches"] == 200_000
+
+
+@pytest.mark.parametrize(("marked", "told"), [(True, {"untrusted": True}), (False, {})])
+def test_what_a_run_with_strangers_reads_of_its_artifacts_is_marked(marked: bool, told: dict[str, bool]) -> None:
+    artifact = {"path": PATH, "content_type": "text/plain", "text": "the page"}
+    asked = json.loads(a_request({"artifact": artifact}, command="read", config={}))
+    response = responded(ARTIFACT, json.dumps(asked | ({"untrusted": True} if marked else {})).encode())
+    assert {name: value for name, value in response["output"].items() if name == "untrusted"} == told

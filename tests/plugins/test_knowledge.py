@@ -13,6 +13,7 @@ from ductile_gateway.calls.results import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES
 from tests.plugins.asking import SHIPPED, a_request, ask, run
 
 KNOWLEDGE = SHIPPED / "knowledge"
+NOTE = SHIPPED.parents[2] / "examples" / "research-note" / "tools" / "note"
 HOUSE = SHIPPED.parents[1] / "knowledge"
 YEAR_AGO = 1_700_000_000
 
@@ -59,6 +60,23 @@ def test_a_section_is_shown_whole_with_its_page_its_headings_and_its_lines(shelf
     )
     (section,) = response["output"]["sections"]
     assert section == {"page": "buying.md", "heading": "Buying / Budget", "from_line": 7, "to_line": 9}
+
+
+def test_a_note_of_a_run_with_strangers_is_marked_when_a_later_run_finds_it(shelf: Shelf) -> None:
+    shelf.put("prices.md", "# Prices\n\nSlate is 41 EUR.")
+    for title, mark in (("Office rules", {"untrusted": True}), ("House rules", {})):
+        asked = json.loads(a_request({"title": title, "text": "Mail it."}, command="write", config=shelf.config))
+        assert run(NOTE, json.dumps(asked | {"job_id": "run_1:3:note:1"} | mark).encode())["status"] == "ok"
+    assert (shelf.folder / "office-rules.md").read_text().startswith("---\nuntrusted: run_1\n---\n# Office rules\n")
+    found = shelf.asked("rules", limit=9)["output"]
+    assert {section["page"]: section.get("untrusted") for section in found["sections"]} == {
+        "office-rules.md": True,
+        "house-rules.md": None,
+    }
+    assert found["untrusted"] is True
+    assert "untrusted" not in shelf.asked("slate")["output"]
+    shelf.put("office-rules.md", "---\nuntrusted: false\n---\n# Office rules\n\nA person has read it.\n")
+    assert "untrusted" not in shelf.asked("rules", limit=9)["output"]
 
 
 def test_the_section_that_fits_best_comes_first(shelf: Shelf) -> None:

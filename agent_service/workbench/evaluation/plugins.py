@@ -111,6 +111,8 @@ class PluginFolder:
     def _asked(self, request: ToolRequest) -> bytes:
         config = {name: str(self.scratch) if value == FILES else value for name, value in self.plugin.config.items()}
         asked = {"protocol": 2, "command": request.tool_command, "config": config, "state": {}}
+        if request.untrusted:
+            asked["untrusted"] = True
         if request.tool_command == "handle":
             asked |= {"event": {"type": "api.trigger", "payload": request.tool_payload}}
         return json.dumps({"payload": request.tool_payload, **asked}).encode()

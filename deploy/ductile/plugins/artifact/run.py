@@ -38,7 +38,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     payload = request.get("payload") or {}
     artifact = _artifact(payload.get("artifact"))
     perform = _search if request["command"] == "search" else _read
-    return perform(artifact, _start(payload, artifact), payload)
+    found = perform(artifact, _start(payload, artifact), payload)
+    if request.get("untrusted") or payload.get("agentic_untrusted"):  # whatever the run has kept may be strangers'
+        found["output"]["untrusted"] = True
+    return found
 
 
 def _read(artifact: Artifact, start: Place, payload: dict[str, Any]) -> dict[str, Any]:

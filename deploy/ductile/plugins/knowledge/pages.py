@@ -18,6 +18,8 @@ SETTLED_NS = 2_000_000_000
 """So old a change must be for the next one to be sure of another time."""
 
 HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*$")
+FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?\n)---[ \t]*(?:\r?\n|$)", re.DOTALL)
+MARKED = re.compile(r"^untrusted[ \t]*:(?![ \t]*(?:false|no)?[ \t]*\r?$)", re.MULTILINE | re.IGNORECASE)
 FENCE = re.compile(r"[ \t]{0,3}(```|~~~)")
 
 
@@ -62,6 +64,16 @@ def read(folder: Path, page: str) -> tuple[str, Stamp] | None:
             return file.read(MOST_BYTES).decode("utf-8", "replace").replace("\0", "\ufffd"), stamp
     except OSError:
         return None
+
+
+def is_marked(folder: Path, page: str) -> bool:
+    """Whether the front matter of a page says that strangers may have written in it: `untrusted: run_…` or `true`.
+
+    A page that cannot be read any more counts as such.
+    """
+    found = read(folder, page)
+    matter = FRONT_MATTER.match(found[0]) if found else None
+    return found is None or (matter is not None and MARKED.search(matter[1]) is not None)
 
 
 def sections(text: str) -> Iterator[Section]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pages import is_marked
 from searching import Answer, Found, search
 
 MOST_BYTES = 10_500
@@ -46,10 +47,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         raise Unusable(f"the pages could not be searched in time: {error}", "timeout", retry=True) from error
     except sqlite3.Error as error:
         raise Unusable(f"this Python's SQLite cannot index the pages: {error}", "configuration") from error
-    return _told(query, profile, found)
+    return _told(query, profile, found, folder)
 
 
-def _told(query: str, profile: str, found: Answer) -> dict[str, Any]:
+def _told(query: str, profile: str, found: Answer, folder: Path) -> dict[str, Any]:
     shown = _fitting(found.best)
     parts = [f"[{number}] {_title(one)}\n{one.section.text}" for number, one in enumerate(shown, 1)]
     named = query if len(query) <= LONGEST_NAMED else f"{query[:LONGEST_NAMED]}…"
@@ -60,12 +61,15 @@ def _told(query: str, profile: str, found: Answer) -> dict[str, Any]:
         else (f"No section of the pages fits “{named}” ({profile}): try other words for it")
     )
     ending = [f"[{rest} more: ask in narrower words]"] if rest else []
+    marked = {one.page for one in shown if is_marked(folder, one.page)}
     listed = [
         {"page": one.page, "heading": one.section.heading[:LONGEST_NAMED]}
         | {"from_line": one.section.from_line, "to_line": one.section.to_line}
+        | ({"untrusted": True} if one.page in marked else {})
         for one in shown
     ]
     output = {"query": query[:LONGEST_NAMED], "profile": profile, "found": found.in_all, "sections": listed}
+    output |= {"untrusted": True} if marked else {}
     return {"status": "ok", "result": "\n\n".join([heading, *parts, *ending]), "output": output}
 
 

@@ -14,7 +14,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     if not name:
         return refused("the title has neither letters nor digits: give one that a file can be named by")
-    note = f"# {title}\n\n{text.strip()}\n"
+    note = f"{mark(request)}# {title}\n\n{text.strip()}\n"
     file = Path(request["config"]["folder"], f"{name}.md")
     try:
         file.write_text(note, encoding="utf-8")
@@ -22,6 +22,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return refused(f"the note cannot be written: {error.strerror}", "configuration")
     artifact = {"name": file.name, "content_type": "text/markdown", "text": note}
     return {"status": "ok", "result": f"Filed as {file.name}", "artifacts": [artifact]}
+
+
+def mark(request: dict[str, Any]) -> str:
+    """Front matter that says so where strangers may have worded the note: `knowledge` hands it on to later runs."""
+    run_id = str(request.get("job_id", "")).partition(":")[0]
+    return f"---\nuntrusted: {run_id or 'true'}\n---\n" if request.get("untrusted") else ""
 
 
 def refused(why: str, error_class: str = "invalid_arguments") -> dict[str, Any]:

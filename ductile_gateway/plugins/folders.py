@@ -115,8 +115,9 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
 
 
 def _is_for_us(folder: Path) -> bool:
-    """The plugins that wake an agent are for a Ductile: an agent must not call itself."""
-    return folder.name not in subjects.OUR_OWN_ROUTES and (folder / MANIFEST).exists()
+    """The plugins that wake an agent are for a Ductile, for an agent must not call itself; so is the one that looks at
+    a Ductile's own jobs."""
+    return folder.name not in (*subjects.OUR_OWN_ROUTES, "ductile-look") and (folder / MANIFEST).exists()
 
 
 def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str | None) -> InstalledPlugin:

@@ -17,7 +17,7 @@ CLIENTS = frozenset(
         *("cancel", "signal", "dismiss", "approve", "reject", "answer"),
     }
 )
-RULES = {"AGENT_APPROVE": '{"text-report": "always"}'}
+RULES = {"AGENT_APPROVE": '{"knowledge": "always"}'}
 
 
 @dataclass(frozen=True, slots=True)

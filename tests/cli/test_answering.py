@@ -12,7 +12,7 @@ OTHER = "0" * 32
 def asking(dev: Dev) -> str:
     """A run that waits for an approval."""
     called = dev("run", "--json", "critique")
-    assert (called.code, called.document["state"], called.document["asks"]["tool"]) == (3, "paused", "text-report")
+    assert (called.code, called.document["state"], called.document["asks"]["tool"]) == (3, "paused", "knowledge")
     return str(called.document["run_id"])
 
 
@@ -24,7 +24,7 @@ def test_what_a_run_asks_is_shown_in_full_wherever_it_is_looked_at(dev: Dev) -> 
     run_id = asking(dev)
     about = dev("show", "--json", run_id).document["asks"]["arguments_hash"]
     for told in (dev("show", run_id).out, dev("inbox").out, dev("reject", run_id).out):
-        for part in ("step 1: text-report handle", '"artifact": "artifacts/␛no.txt"', about):
+        for part in ("step 1: knowledge search", '"query": "prices ␛no"', about):
             assert part in told
     ended(dev, run_id)
 
@@ -35,7 +35,7 @@ def test_what_is_approved_is_carried_out(dev: Dev) -> None:
     assert (heard["run_id"], heard["state"]) == (run_id, "running")
     ended(dev, run_id)
     view = dev("show", "--json", run_id).document
-    assert [(step["tool"], step["status"]) for step in view["steps"]] == [("text-report", "error")]
+    assert [(step["tool"], step["status"]) for step in view["steps"]] == [("knowledge", "ok")]
     assert "approved, by os user " in dev("show", run_id).out
     assert dev("approve", run_id).code == 6
 

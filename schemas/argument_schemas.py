@@ -1,23 +1,32 @@
 """Arguments against the JSON Schema of their command: the same where they are planned and where they are carried out.
 
 References that leave the schema are refused and patterns are matched in linear time: the schema comes with a plugin,
-and what it is held against comes from a model.
+and what it is held against comes from a model. A schema has so many parts, counted with what its references stand for:
+forty of them that each name the next one twice would keep a check busy for ever.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
+from urllib.parse import unquote
 
 import jsonschema_rs
 from pydantic import JsonValue
 
 LONGEST_FLAW = 300
+MOST_PARTS = 5_000
+_DEFINITIONS = ("$defs", "definitions")
+_MOVING = ("$dynamicRef", "$recursiveRef")
+
+Way = frozenset[str]
+"""The references that lead to a part."""
 
 
 def validator_of(schema: Mapping[str, JsonValue]) -> Any:
     """Compiled once for each schema. Raises ValueError for one that cannot be used."""
+    _check_size(schema)
     try:
         return _compiled(jsonschema_rs.canonical.json.to_string(schema))
     except jsonschema_rs.ReferencingError as error:
@@ -37,6 +46,46 @@ def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
 def argument_flaws(validator: Any, arguments: JsonValue, *, most: int, whole: str = "") -> tuple[str, ...]:
     """The first flaws of `arguments`, each with its place; `whole` names the place of all of them."""
     return tuple(_told(error, whole) for error in islice(validator.iter_errors(arguments), most))
+
+
+def _check_size(schema: Mapping[str, JsonValue]) -> None:
+    """Definitions count where they are named."""
+    root = {name: part for name, part in schema.items() if name not in _DEFINITIONS}
+    waiting: list[tuple[object, Way]] = [(root, frozenset())]
+    for _ in range(MOST_PARTS):
+        if not waiting:
+            return
+        part, way = waiting.pop()
+        waiting += [(below, way) for below in _below(part)]
+        if isinstance(part, Mapping) and (reference := _reference(part)) and reference not in way:
+            waiting.append((_at(schema, reference), way | {reference}))
+    if waiting:
+        raise ValueError(f"it has more than {MOST_PARTS} parts, each reference counted as what it stands for")
+
+
+def _below(part: object) -> Iterator[object]:
+    parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()
+    return (one for one in parts if isinstance(one, Mapping | list))
+
+
+def _reference(part: Mapping[str, object]) -> str | None:
+    if any(isinstance(part.get(name), str) for name in _MOVING):
+        raise ValueError("it has a dynamic reference: name the part by `$ref`")
+    reference = part.get("$ref")
+    if isinstance(reference, str) and reference != "#" and not reference.startswith("#/"):
+        raise ValueError("it has a reference that is no path in it, such as #/$defs/name")
+    return reference if isinstance(reference, str) else None
+
+
+def _at(schema: object, reference: str) -> object:
+    """What is there; nothing where there is nothing, of which the compiler tells."""
+    for name in reference.removeprefix("#").split("/")[1:]:
+        key = unquote(name).replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, list):
+            schema = schema[int(key)] if key.isdecimal() and int(key) < len(schema) else None
+        else:
+            schema = schema.get(key) if isinstance(schema, Mapping) else None
+    return schema
 
 
 @lru_cache(maxsize=256)

@@ -37,3 +37,24 @@ def test_a_tool_that_is_not_on_offer_is_for_the_core_to_refuse() -> None:
 def test_a_schema_that_cannot_be_used_is_a_flaw_and_fetches_nothing(schema: dict[str, JsonValue]) -> None:
     (flaw,) = flaws(schema, {"n": 1})
     assert "the schema of count cannot be used" in flaw
+
+
+TWICE: dict[str, JsonValue] = {
+    f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(40)
+}
+CHOICES: list[JsonValue] = [{"required": [f"x{n}"]} for n in range(20_000)]
+TREE: dict[str, JsonValue] = {
+    "$defs": {"node": {"properties": {"n": {"type": "integer"}, "below": {"items": {"$ref": "#/$defs/node"}}}}},
+    "$ref": "#/$defs/node",
+}
+
+
+@pytest.mark.parametrize("schema", [{"$defs": TWICE | {"d40": {}}, "$ref": "#/$defs/d0"}, {"anyOf": CHOICES}])
+def test_a_schema_that_would_keep_a_check_busy_is_a_flaw(schema: dict[str, JsonValue]) -> None:
+    (flaw,) = flaws(schema, {"n": 1})
+    assert "it has more than 5000 parts" in flaw
+
+
+def test_a_schema_that_names_itself_is_one() -> None:
+    assert flaws(TREE, {"below": [{"n": 1}]}) == ()
+    assert flaws(TREE, {"below": [{"n": "x"}]}) == ('below/0/n: "x" is not of type "integer"',)

@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {
         {
             "name": "lamp",
             "description": "A lamp.",
+            "output": "trusted",
             "commands": [
                 {
                     "name": "switch",
@@ -75,6 +76,7 @@ def answering(*answers: dict[str, Any], **changes: Any) -> Scenario:
 KNOWLEDGE: dict[str, Any] = {
     "name": "knowledge",
     "description": "Pages.",
+    "output": "trusted",
     "commands": [{"name": "search", "tier": "read", "input_schema": {"type": "object", "required": ["query"]}}],
     "answers": [{"result": {"summary": "found"}}],
 }

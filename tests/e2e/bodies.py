@@ -1,7 +1,7 @@
 """What end-to-end tests share: a stack with a script of their own, and looks at what it left."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
+from tests.kit.fleet import recorded
 from tests.kit.waiting import until
 
 PROBES = Path(__file__).resolve().parent.parent / "plugins"
@@ -59,12 +60,15 @@ async def running(
     agent: Mapping[str, Any] | None = None,
     gateway: Mapping[str, Any] | None = None,
     sync_interval: str = "1s",
+    marks: Iterable[Path] = (),
 ) -> AsyncIterator[DevStack]:
-    """The whole stack, following `script`, with the probe among its tools."""
+    """The whole stack, following `script`, with the probe among its tools. `marks`: where this writes, too."""
+    path = written(script, folder)
     options = DevOptions(
         folder=folder,
-        script=written(script, folder),
+        script=path,
         plugins=(PROBES,),
+        plugin_config={"probe": {str(n): str(place) for n, place in enumerate((*recorded(path), *marks))}},
         agent=agent or {},
         gateway=gateway or {},
         sync_interval=sync_interval,

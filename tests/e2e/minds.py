@@ -27,6 +27,7 @@ class RecordingMind:
     def __init__(self, file: Path, *, steps: int) -> None:
         self._file = file
         self._steps = steps
+        file.parent.mkdir(exist_ok=True)
         self._holds: dict[int, Hold] = {}
         self._calls = itertools.count(1)
 

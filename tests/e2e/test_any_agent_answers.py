@@ -49,7 +49,7 @@ async def agents(
         store="jetstream",
         script=rules,
         plugins=plugins,
-        written=(calls,),
+        written=(calls, folder / "marks"),
         agent=settings,
     )
     async with fleet(cluster, options) as made:
@@ -257,7 +257,7 @@ async def test_open_runs_of_a_caller_are_bounded_over_all_agents(cluster: Cluste
 async def test_model_calls_of_all_agents_keep_one_pace(cluster: Cluster, tmp_path: Path) -> None:
     a_minute, seconds = 120, 20.0
     api = FakeAnthropic()
-    api.policy = RecordingMind(tmp_path / "lines", steps=1)
+    api.policy = RecordingMind(tmp_path / "marks" / "lines", steps=1)
     try:
         async with agents(cluster, tmp_path, 2, **asking(api.base_url, requests_per_minute=a_minute)) as made:
             began = time.monotonic()

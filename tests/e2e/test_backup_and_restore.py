@@ -31,7 +31,8 @@ def script(tmp_path: Path, *, thinks_s: float = 0) -> Path:
     at_last = done | {"met": met(2)}
     on = {"verdict": "continue", "summary": "on"}
     shown = {"action": {"tool": "probe", "command": "show", "arguments": {}}}
-    twice = recorded(tmp_path / "writes", wait_for=f"{tmp_path / 'go'}1")
+    writes, thinks, go = (tmp_path / "marks" / name for name in ("writes", "thinks", "go"))
+    twice = recorded(writes, wait_for=f"{go}1")
     rules = [
         FRAME,
         {"phase": "plan", "when": {"goal": "ends"}, "plan": shown},
@@ -40,15 +41,20 @@ def script(tmp_path: Path, *, thinks_s: float = 0) -> Path:
             "phase": "reflect",
             "when": {"goal": "writes", "steps": 1},
             "reflect": on,
-            "plan": recorded(tmp_path / "writes"),
+            "plan": recorded(writes),
         },
         {
             "phase": "reflect",
             "when": {"goal": "thinks", "status": "error"},
             "reflect": on,
-            "plan": recorded(tmp_path / "thinks"),
+            "plan": recorded(thinks),
         },
-        {"phase": "plan", "when": {"goal": "thinks"}, "wait_s": thinks_s, "plan": recorded(tmp_path / "thinks")},
+        {
+            "phase": "plan",
+            "when": {"goal": "thinks"},
+            "wait_s": thinks_s,
+            "plan": recorded(thinks),
+        },
         {"phase": "reflect", "when": {"goal": "thinks", "steps": 2}, "reflect": at_last},
         {"phase": "reflect", "reflect": done},
     ]
@@ -84,15 +90,15 @@ async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_sin
         await lost.begin()
         ends, writes, thinks = [await lost.wake(goal) for goal in ("ends", "writes", "thinks")]
         await lost.comes_to(ends, "done")
-        await until(lambda: lines(tmp_path / "writes") == 1)
+        await until(lambda: lines(tmp_path / "marks" / "writes") == 1)
         made = await backed_up(lost, place)
         assert made["about"]["agent"] == {"runs": 3, "of them under way": 2}
-        touch(tmp_path / "go", 1)
+        touch(tmp_path / "marks" / "go", 1)
         await lost.comes_to(writes, "done")
         woken_later = await lost.wake("ends")
         await lost.comes_to(woken_later, "done")
         lost.lose()
-    assert (lines(tmp_path / "writes"), lines(tmp_path / "thinks")) == (2, 0)
+    assert (lines(tmp_path / "marks" / "writes"), lines(tmp_path / "marks" / "thinks")) == (2, 0)
     async with machine(tmp_path / "new", script(tmp_path), store=store) as new:
         with_keys_of(lost, new)
         told = await restored(new, place)
@@ -106,10 +112,10 @@ async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_sin
         await new.comes_to(writes, "escalated")
         await new.answer(writes, "ran")
         await new.comes_to(writes, "done")
-        assert (lines(tmp_path / "writes"), lines(tmp_path / "thinks")) == (2, 0)
+        assert (lines(tmp_path / "marks" / "writes"), lines(tmp_path / "marks" / "thinks")) == (2, 0)
         await new.answer(thinks, "did_not_run")
         await new.comes_to(thinks, "done")
-        assert lines(tmp_path / "thinks") == 1
+        assert lines(tmp_path / "marks" / "thinks") == 1
         fresh = await new.wake("thinks")
         await new.comes_to(fresh, "done")
         verdict = await asyncio.to_thread(new.call, "verify", "--all")
@@ -194,4 +200,4 @@ async def test_a_move_leaves_nothing_in_doubt_for_nothing_was_done_since(tmp_pat
         assert (told["moved"], set(told["under_way"])) == (True, {thinks})
         await new.begin()
         await new.comes_to(thinks, "done")
-    assert lines(tmp_path / "thinks") == 1
+    assert lines(tmp_path / "marks" / "thinks") == 1

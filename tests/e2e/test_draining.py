@@ -36,7 +36,7 @@ async def thinking(made: DevStack) -> bool:
 
 
 async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start(tmp_path: Path) -> None:
-    async with running(tmp_path / "dev", slow(tmp_path / "lines")) as made:
+    async with running(tmp_path / "dev", slow(tmp_path / "marks" / "lines")) as made:
         run_id = await wake(made)
         await until(lambda: thinking(made))
         assert "ModelReplied" not in kinds(made)
@@ -45,11 +45,11 @@ async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_th
         assert kinds(made).count("ModelReplied") == 1
         ended = await to_the_end(made, run_id)
     assert (ended["state"], made.agent.starts) == ("done", 2)
-    assert (tmp_path / "lines").read_text().count("\n") == 1
+    assert (tmp_path / "marks" / "lines").read_text().count("\n") == 1
 
 
 async def test_what_comes_to_an_agent_that_is_drained_is_refused_or_waits_for_another(tmp_path: Path) -> None:
-    async with running(tmp_path / "dev", slow(tmp_path / "lines")) as made:
+    async with running(tmp_path / "dev", slow(tmp_path / "marks" / "lines")) as made:
         first = await wake(made)
         await until(lambda: thinking(made))
         async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:

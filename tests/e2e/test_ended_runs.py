@@ -10,7 +10,7 @@ from tests.kit.waiting import until
 
 
 async def test_a_run_has_ended_for_the_gateway_when_it_has_for_the_agent(tmp_path: Path) -> None:
-    file, go = tmp_path / "file", tmp_path / "go"
+    file, go = tmp_path / "marks" / "file", tmp_path / "marks" / "go"
     async with running(tmp_path / "stack", recording(file, go=go, steps=1)) as made:
         link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
         runs, run_id = NatsRuns(link), await wake(made)

@@ -70,7 +70,7 @@ async def several(ships: Fleet, *numbers: int) -> AsyncIterator[list[Member]]:
 async def test_runs_go_on_where_they_were_through_two_moves_and_each_write_is_done_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    file, go = tmp_path / "lines", tmp_path / "go"
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     script = written(recording(file, go=go, steps=STEPS), tmp_path)
     async with fleet(cluster, FleetOptions(folder=tmp_path / "fleet", script=script, plugins=(PROBES,))) as ships:
         alone = ships.agents[0]

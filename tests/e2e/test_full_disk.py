@@ -43,7 +43,7 @@ def waiting_first(file: Path) -> dict[str, Any]:
 
 async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "64m") as disk:
-        async with running(disk, waiting_first(tmp_path / "lines")) as made:
+        async with running(disk, waiting_first(tmp_path / "marks" / "lines")) as made:
             run_id = await wake(made)
             await until(lambda: _waits(made, run_id), within_s=20)
             filler = filled(disk)

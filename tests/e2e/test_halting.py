@@ -43,7 +43,7 @@ async def has_recorded(made: DevStack, run_id: str) -> bool:
 
 
 async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(tmp_path: Path) -> None:
-    file, go = tmp_path / "lines", tmp_path / "go"
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     async with running(tmp_path / "stack", recording(file, go=go)) as made:
         run_id = await wake(made)
         await until(file.exists)
@@ -81,7 +81,7 @@ async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(tmp_
 
 async def test_the_gateway_begins_no_call_that_waits_for_it(tmp_path: Path) -> None:
     """A write that was on the bus when everything was stopped: the gateway was asleep then."""
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     async with running(tmp_path / "stack", recording(file)) as made:
         gateway = made.gateway.pid
         assert gateway

@@ -38,7 +38,7 @@ async def _kill_all(made: DevStack) -> None:
 async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write(
     tmp_path: Path, kill: Callable[[DevStack], Awaitable[None]]
 ) -> None:
-    file, go = tmp_path / "lines", tmp_path / "go"
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     async with running(tmp_path / "stack", recording(file, go=go)) as made:
         run_id = await wake(made)
         await until(lambda: lines(file) == 1)
@@ -61,7 +61,7 @@ AT_ONCE_S = 15.0
 
 
 async def test_a_result_that_a_killed_agent_had_taken_and_not_read_is_taken_up_again_at_once(tmp_path: Path) -> None:
-    file, go = tmp_path / "lines", tmp_path / "go"
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     async with running(tmp_path / "stack", recording(file, go=go)) as made:
         await wake(made)
         await until(lambda: lines(file) == 1, within_s=20)
@@ -73,7 +73,7 @@ async def test_a_result_that_a_killed_agent_had_taken_and_not_read_is_taken_up_a
 
 
 async def test_a_request_that_a_killed_gateway_had_taken_and_not_read_is_carried_out_at_once(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     async with running(tmp_path / "stack", recording(file)) as made:
         _freeze(made.gateway)
         await wake(made)
@@ -97,7 +97,7 @@ async def _is_in_hand(made: DevStack, stream: str, durable: str) -> bool:
 
 
 async def test_an_agent_killed_while_the_model_thinks_asks_again_and_goes_on(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     script = recording(file)
     for rule in script["rules"]:
         rule["wait_s"] = 1.0

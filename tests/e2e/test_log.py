@@ -14,7 +14,7 @@ OF_THE_SERVICE = {"ready", "the bus is informed"}
 
 
 async def test_every_entry_of_a_run_is_one_line_of_json_and_nothing_else_is_said_of_it(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines", steps=2)) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=2)) as made:
         run_id = await wake(made, wake_id="order-9")
         await to_the_end(made, run_id)
         async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:

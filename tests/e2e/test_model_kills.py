@@ -33,7 +33,8 @@ def api() -> Iterator[FakeAnthropic]:
 @asynccontextmanager
 async def _stack(folder: Path, api: FakeAnthropic, mind: RecordingMind) -> AsyncIterator[DevStack]:
     api.policy = mind
-    async with running(folder / "stack", {"name": "unused", "rules": [_UNUSED]}, agent=asking(api.base_url)) as made:
+    unused, marks = {"name": "unused", "rules": [_UNUSED]}, [folder / "marks"]
+    async with running(folder / "stack", unused, agent=asking(api.base_url), marks=marks) as made:
         yield made
 
 
@@ -42,7 +43,7 @@ _UNUSED = {"phase": "frame", "unusable": "the script is not asked"}
 
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
 async def test_a_call_cut_by_a_kill_is_the_only_one_made_again(tmp_path: Path, api: FakeAnthropic, call: int) -> None:
-    mind = RecordingMind(tmp_path / "lines", steps=STEPS)
+    mind = RecordingMind(tmp_path / "marks" / "lines", steps=STEPS)
     held = mind.hold(call)
     async with _stack(tmp_path, api, mind) as made:
         run_id = await wake(made)
@@ -64,7 +65,7 @@ async def test_an_agent_killed_again_and_again_pays_for_no_finished_call_twice(
     tmp_path: Path, api: FakeAnthropic
 ) -> None:
     steps, kills = 6, 4
-    mind = RecordingMind(tmp_path / "lines", steps=steps)
+    mind = RecordingMind(tmp_path / "marks" / "lines", steps=steps)
     calls = sorted(random.Random(7).sample(range(1, steps + kills + 1), kills))  # noqa: S311 # a seed, not a secret
     holds = [mind.hold(call) for call in calls]
     async with _stack(tmp_path, api, mind) as made:
@@ -84,7 +85,7 @@ async def test_an_agent_killed_again_and_again_pays_for_no_finished_call_twice(
 
 
 async def test_a_limit_holds_though_crashes_hide_what_was_spent(tmp_path: Path, api: FakeAnthropic) -> None:
-    mind = RecordingMind(tmp_path / "lines", steps=STEPS)
+    mind = RecordingMind(tmp_path / "marks" / "lines", steps=STEPS)
     held = mind.hold(1)
     async with _stack(tmp_path, api, mind) as made:
         run_id = await wake(made, constraints={"max_tokens": 20_000})
@@ -98,7 +99,7 @@ async def test_a_limit_holds_though_crashes_hide_what_was_spent(tmp_path: Path, 
 
 
 async def test_a_cancel_ends_a_run_while_the_model_thinks(tmp_path: Path, api: FakeAnthropic) -> None:
-    mind = RecordingMind(tmp_path / "lines", steps=STEPS)
+    mind = RecordingMind(tmp_path / "marks" / "lines", steps=STEPS)
     held = mind.hold(1)
     async with _stack(tmp_path, api, mind) as made:
         run_id = await wake(made)

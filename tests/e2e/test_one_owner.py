@@ -29,7 +29,7 @@ async def test_a_second_agent_with_another_store_is_told_who_owns_the_bus_and_ta
     tmp_path: Path,
 ) -> None:
     async with (
-        running(tmp_path / "stack", recording(tmp_path / "lines", steps=1)) as made,
+        running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=1)) as made,
         another_agent(made.config, store=tmp_path / "second") as second,
     ):
         runs = [await wake(made) for _ in range(6)]
@@ -41,11 +41,11 @@ async def test_a_second_agent_with_another_store_is_told_who_owns_the_bus_and_ta
         fact for fact in (*facts, "renewed", "expires 10 s after", "`agentic serve --take-over`") if fact not in told
     ] == []
     assert [run["state"] for run in ended] == ["done"] * 6
-    assert lines(tmp_path / "lines") == 6
+    assert lines(tmp_path / "marks" / "lines") == 6
 
 
 async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once(tmp_path: Path) -> None:
-    file, go = tmp_path / "lines", tmp_path / "go"
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     async with running(tmp_path / "stack", recording(file, go=go)) as made:
         run_id = await wake(made)
         await until(lambda: lines(file) == 1)
@@ -61,7 +61,7 @@ async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_whic
 
 
 async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_fenced(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     async with running(tmp_path / "stack", recording(file, steps=1), agent=SHORT) as made:
         first = [await wake(made) for _ in range(3)]
         await asyncio.gather(*(to_the_end(made, run_id) for run_id in first))
@@ -98,7 +98,7 @@ class Network:
 
 
 async def test_an_agent_that_was_cut_off_accepts_nothing_and_is_fenced_when_the_network_is_back(tmp_path: Path) -> None:
-    file, network = tmp_path / "lines", Network()
+    file, network = tmp_path / "marks" / "lines", Network()
     async with (
         running(tmp_path / "stack", recording(file, steps=1), agent=SHORT) as made,
         wire(int(made.nats.url.rpartition(":")[2]), network.rule) as near,
@@ -117,7 +117,7 @@ async def test_an_agent_that_was_cut_off_accepts_nothing_and_is_fenced_when_the_
 
 
 async def test_while_the_bus_is_away_for_longer_than_the_lease_nothing_new_is_accepted(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     async with running(tmp_path / "stack", recording(file, steps=1), agent=SHORT) as made:
         made.nats.kill()
         accepted = await wake(made, wake_id="while-the-lease-lasts")

@@ -63,7 +63,7 @@ def _slow(script: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("services", [True, False], ids=["everything loses power", "only the bus does"])
 async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_path: Path, services: bool) -> None:
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     script = _slow(recording(file, steps=STEPS))
     async with running(tmp_path / "stack", script, sync_interval="100ms") as made:
         run_ids = await asyncio.gather(*(wake(made, wake_id=f"w{n}") for n in range(RUNS)))

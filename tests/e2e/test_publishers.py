@@ -22,7 +22,7 @@ BINARY = [part for name, value in CE.items() for part in ("-H", f"ce-{name}:{val
 
 
 async def test_a_start_in_any_form_is_a_run_and_one_cloudevent_is_one(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines", steps=1)) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=1)) as made:
         nats = environment(tmp_path, made.nats.url)
         await said("nats", "pub", subjects.START, '{"goal": "bare", "wake_id": "bare"}', environ=nats)
         await said("nats", "pub", subjects.START, json.dumps(CE | {"data": {"goal": "event"}}), environ=nats)
@@ -37,7 +37,7 @@ async def test_a_start_in_any_form_is_a_run_and_one_cloudevent_is_one(tmp_path: 
 
 
 async def test_a_refused_start_is_told_dealt_with_and_repeated_under_the_id_that_was_told(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines", steps=1)) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=1)) as made:
         nats = environment(tmp_path, made.nats.url)
         heard = ("nats", "sub", "--raw", "--count=1", subjects.REJECTED, "--stream", subjects.STREAM_DEAD_LETTERS)
         listening = asyncio.create_task(said(*heard, "--all", environ=nats))
@@ -56,7 +56,7 @@ async def test_a_refused_start_is_told_dealt_with_and_repeated_under_the_id_that
 
 
 async def test_an_installation_from_before_is_extended_by_setup(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines", steps=1)) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=1)) as made:
         nats = environment(tmp_path, made.nats.url)
         stream = (subjects.STREAM_DEAD_LETTERS, "--force")
         await said("nats", "stream", "edit", "--subjects", subjects.ALL_DEAD_LETTERS, *stream, environ=nats)

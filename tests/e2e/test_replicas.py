@@ -34,7 +34,7 @@ def api() -> Iterator[FakeAnthropic]:
 
 @pytest.fixture
 def mind(tmp_path: Path, api: FakeAnthropic) -> RecordingMind:
-    api.policy = made = RecordingMind(tmp_path / "lines", steps=STEPS)
+    api.policy = made = RecordingMind(tmp_path / "marks" / "lines", steps=STEPS)
     return made
 
 
@@ -46,6 +46,7 @@ async def three(cluster: Cluster, folder: Path, api: FakeAnthropic) -> AsyncIter
         gateways=1,
         store="jetstream",
         plugins=(PROBES,),
+        written=(folder / "marks",),
         agent=asking(api.base_url),
     )
     async with fleet(cluster, options) as ships:

@@ -50,7 +50,7 @@ async def done(member: Member, *runs: str) -> bool:
 async def test_an_agent_that_is_drained_commits_its_reply_and_another_goes_on_at_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    script = recording(tmp_path / "lines", steps=1)
+    script = recording(tmp_path / "marks" / "lines", steps=1)
     script["rules"][0] = {**script["rules"][0], "wait_s": 4.0}
     async with fleet(cluster, fleet_options(tmp_path, script)) as ships:
         leaving, staying = ships.agents
@@ -61,14 +61,14 @@ async def test_an_agent_that_is_drained_commits_its_reply_and_another_goes_on_at
         await until(lambda: leaving.pid is None)
         await until(lambda: done(staying, run), within_s=WITHIN_S)
         (view,) = await shown(staying, [run])
-    assert (lines(tmp_path / "lines"), len(view["steps"])) == (1, 1)
+    assert (lines(tmp_path / "marks" / "lines"), len(view["steps"])) == (1, 1)
 
 
 async def test_an_older_agent_leaves_alone_what_a_newer_one_has_moved_on_and_goes_on_with_its_own(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    go = tmp_path / "go"
-    script = recording(tmp_path / "lines", go=go, steps=2)
+    go = tmp_path / "marks" / "go"
+    script = recording(tmp_path / "marks" / "lines", go=go, steps=2)
     async with fleet(cluster, fleet_options(tmp_path, script)) as ships:
         older, newer = ships.agents
         await newer.end()
@@ -81,11 +81,13 @@ async def test_an_older_agent_leaves_alone_what_a_newer_one_has_moved_on_and_goe
         for step in (1, 2):
             touch(go, step)
         await until(lambda: done(older, own), within_s=WITHIN_S)
-        await until(lambda: lines(tmp_path / "lines") == 2 + 1)  # with the one that the other run had asked for
+        await until(
+            lambda: lines(tmp_path / "marks" / "lines") == 2 + 1
+        )  # with the one that the other run had asked for
         newer.start()
         await newer.ready()
         await until(lambda: done(newer, own, ahead), within_s=WITHIN_S)
-    assert lines(tmp_path / "lines") == 4
+    assert lines(tmp_path / "marks" / "lines") == 4
 
 
 async def both_begun(older: Member, own: str, newer: Member, ahead: str) -> bool:

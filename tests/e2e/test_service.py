@@ -60,7 +60,7 @@ async def test_the_worked_example_ends_with_a_critique_and_a_paper_trail(tmp_pat
 
 
 async def test_a_hundred_wakes_of_one_name_are_one_run(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines")) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines")) as made:
         async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=30) as client:
             posts = (client.post("/v1/wake", json={"goal": "record", "wake_id": "the-same"}) for _ in range(100))
             answers = await asyncio.gather(*posts)
@@ -73,7 +73,7 @@ async def test_a_hundred_wakes_of_one_name_are_one_run(tmp_path: Path) -> None:
 
 
 async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(tmp_path: Path) -> None:
-    script = written(recording(tmp_path / "lines", go=tmp_path / "go"), tmp_path)
+    script = written(recording(tmp_path / "marks" / "lines", go=tmp_path / "marks" / "go"), tmp_path)
     async with machine(tmp_path / "machine", script) as here:
         await here.begin()
         run_id = await here.wake("record")
@@ -95,7 +95,7 @@ async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(tmp
 
 
 async def test_a_second_agent_on_the_same_store_refuses_to_start(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines")) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines")) as made:
         environment = os.environ | {"AGENT_HTTP__PORT": "0"}
         second = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "agent_service", "serve", "--config", str(made.config)),
@@ -111,7 +111,7 @@ async def test_a_second_agent_on_the_same_store_refuses_to_start(tmp_path: Path)
 
 
 async def test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs(tmp_path: Path) -> None:
-    file, go = tmp_path / "lines", tmp_path / "go"
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     async with running(tmp_path / "stack", recording(file, go=go)) as made:
         run_id = await wake(made)
         await until(file.exists)

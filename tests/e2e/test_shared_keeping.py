@@ -62,7 +62,7 @@ async def gone(ships: Fleet, path: str) -> set[tuple[int, str]]:
 
 
 async def test_artifacts_go_by_their_days_and_runs_by_the_bytes_of_the_copy(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "script.json").write_text(json.dumps(recording(tmp_path / "lines", steps=1)))
+    (tmp_path / "script.json").write_text(json.dumps(recording(tmp_path / "marks" / "lines", steps=1)))
     options = FleetOptions(
         folder=tmp_path / "fleet",
         agents=2,

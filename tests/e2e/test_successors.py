@@ -55,7 +55,7 @@ def written_twice(file: Path) -> list[str]:
 
 
 async def test_both_are_replaced_on_their_stores_while_runs_come_in(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
+    file = tmp_path / "marks" / "lines"
     async with running(tmp_path / "stack", recording(file)) as made, asyncio.TaskGroup() as group:
         coming = group.create_task(wakes(made))
         async with (
@@ -70,7 +70,7 @@ async def test_both_are_replaced_on_their_stores_while_runs_come_in(tmp_path: Pa
 
 
 async def test_both_are_stopped_for_longer_than_their_leases_succeeded_by_others_and_come_back(tmp_path: Path) -> None:
-    file, short, two = tmp_path / "lines", {"lease_s": 3}, tmp_path / "two"
+    file, short, two = tmp_path / "marks" / "lines", {"lease_s": 3}, tmp_path / "two"
     async with running(tmp_path / "stack", recording(file), agent=short, gateway=short) as made:
         first = [await wake(made) for _ in range(10)]
         stopped = pids(made)

@@ -27,7 +27,7 @@ async def test_a_run_that_ended_right_before_a_kill_long_ago_is_caught_up_with(t
             await store.commit(commit)
     assert workspace.write([(RUN_ID, {"plan.md": b"as of an earlier entry"})]) == {}
     _noted_at((NOON - timedelta(seconds=1)).timestamp(), tmp_path)
-    async with running(tmp_path, recording(tmp_path / "lines", steps=1)):
+    async with running(tmp_path, recording(tmp_path / "marks" / "lines", steps=1)):
         await until(lambda: not verify([commit.entry for commit in commits], workspace, RUN_ID), within_s=20)
 
 
@@ -39,7 +39,7 @@ def _noted_at(instant: float, folder: Path) -> None:
 
 @pytest.mark.alone
 async def test_the_folder_is_there_within_a_second_of_the_run_s_end(tmp_path: Path) -> None:
-    async with running(tmp_path, recording(tmp_path / "lines", steps=2)) as made:
+    async with running(tmp_path, recording(tmp_path / "marks" / "lines", steps=2)) as made:
         await to_the_end(made, await wake(made))  # the process that writes it is there from now on
         run_id = await wake(made, wake_id="another")
         await to_the_end(made, run_id)

@@ -17,7 +17,7 @@ NEWER = 99
 async def test_an_older_program_refuses_the_store_of_a_newer_one_before_it_makes_that_one_end(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "lines", steps=1)) as made:
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=1)) as made:
         for database in ("agent/runs.db", "gateway/ledger.db"):
             with contextlib.closing(sqlite3.connect(tmp_path / "stack" / database)) as connection:
                 connection.execute(f"PRAGMA user_version = {NEWER}")

@@ -11,8 +11,8 @@ from tests.kit.waiting import until
 
 
 async def test_a_run_says_that_the_gateway_is_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    async with running(tmp_path / "stack", recording(tmp_path / "lines", go=go, steps=1)) as made:
+    go = tmp_path / "marks" / "go"
+    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", go=go, steps=1)) as made:
         run_id = await wake(made, "record one line")
 
         async def is_there(answer: bool = True) -> bool:

@@ -8,6 +8,7 @@ Nobody starts again what is killed. With `cut`, each agent and gateway reaches t
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -159,12 +160,21 @@ def configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> N
     gateway = {
         **_stored(options, folder / "gateway"),
         "http": {"host": "127.0.0.1", "port": member.port},
-        "plugins": {"folders": _named(options.plugins), "write": _named(options.written)},
+        "plugins": {"folders": _named(options.plugins), "write": _named((*options.written, *recorded(options.script)))},
         "log": {"level": "warning"},
         **options.gateway,
     }
     settings = {"nats": {"urls": list(urls)}, "agent": agent, "gateway": gateway}
     member.config.write_text(json.dumps(settings, indent=2))
+
+
+def recorded(script: Path | None) -> tuple[Path, ...]:
+    """The folders in which tools write by that script. They are made: a plugin changes what its gateway is told of."""
+    found = re.findall(r"\bfile: (/[^\s$]+)$", script.read_text(), re.MULTILINE) if script else []
+    folders = {Path(path).parent for path in found}
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    return tuple(folders)
 
 
 def _named(paths: tuple[Path, ...]) -> list[str]:

@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, replace
@@ -31,9 +32,10 @@ from groundwork.nats.lease_record import Owner, Record, Role, look, look_at_all
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
 
-LEAVE_AFTER, LEAVE_AGAIN_AFTER = 0.5, 0.25
+LEAVE_AFTER, LEAVE_AGAIN_AFTER = 0.5, 1.0
 """For which part of its ttl a process goes on asking a server that does not renew its record, before it asks another:
-it may be cut off from the others, which its clients do not see."""
+it may be cut off from the others, which its clients do not see. The next one is given longer: on a busy machine a
+renewal takes more than a second, and each change ends the one that is under way."""
 SURE_AFTER = 0.5
 """For which part of its ttl a process must have renewed its own record without a break, before it judges others."""
 
@@ -67,7 +69,7 @@ class Members:
         """Of members that are gone, the epoch of their ends: what they still try is none of their renewals."""
         self._in_doubt: set[str] = set()
         """Of whom something was heard that only their record can tell."""
-        self._sure_since = self._left_at = now()
+        self._sure_since, self._left_at = now(), -math.inf
 
     @property
     def live(self) -> frozenset[str]:

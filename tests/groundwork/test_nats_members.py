@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
@@ -231,3 +232,25 @@ async def test_a_member_is_refused_beside_who_has_the_whole_role(link: NatsLink,
             async with member((server.url,), "a"):
                 pass
     assert refused.value.subgroup(Misconfigured)
+
+
+class Slow:
+    """A link, and a lease that it does not renew: whenever another server is asked, the moment is noted."""
+
+    connected, age_s = True, 60.0
+
+    def __init__(self) -> None:
+        self.left: list[float] = []
+
+    async def go_elsewhere(self) -> None:
+        self.left.append(time.monotonic())
+
+
+async def test_a_server_that_is_asked_next_has_the_whole_time_of_a_lease_to_renew_it() -> None:
+    slow = Slow()
+    members = Members(slow, ROLE, owner("a"), slow)  # type: ignore[arg-type]
+    keeping = asyncio.create_task(members.keep())
+    await until(lambda: len(slow.left) == 2)
+    keeping.cancel()
+    first, second = slow.left
+    assert second - first >= TTL_S

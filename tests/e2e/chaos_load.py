@@ -33,6 +33,7 @@ MANIFEST = {
     "entrypoint": "run.sh",
     "description": "Notes that it was called.",
     "concurrency_safe": True,
+    "output": "trusted",
     "commands": [
         {"name": "note", "type": "write", "description": "Note the call.", "input_schema": {"type": "object"}}
     ],

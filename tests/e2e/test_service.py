@@ -121,7 +121,7 @@ async def test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs(tmp_path
             assert answer.status_code == 202
         ended = await to_the_end(made, run_id)
         took = time.monotonic() - began
-        (tmp_path / "go1").touch()
+        (tmp_path / "marks" / "go1").touch()
         await until(partial(_has_late_result, made, run_id))
     assert ended["state"] == "cancelled"
     assert took < 2

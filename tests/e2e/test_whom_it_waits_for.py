@@ -29,7 +29,7 @@ async def test_a_run_says_that_the_gateway_is_away_and_goes_on_when_it_is_back(t
         shown = await asyncio.to_thread(agentic, "show", run_id, "--url", made.url)
         os.kill(made.gateway.pid, signal.SIGCONT)
         await until(is_there, within_s=30)
-        (tmp_path / "go1").touch()
+        (tmp_path / "marks" / "go1").touch()
         assert (await to_the_end(made, run_id))["state"] == "done"
     told = " ".join(shown.out.replace("│", "").split())
     assert "step 1, probe record: asked of ductile-gateway (route probe) at" in told, shown

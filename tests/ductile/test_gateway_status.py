@@ -57,6 +57,7 @@ async def test_the_doctor_is_told_of_the_gateway_of_ductile_and_of_the_token(hom
         ("ductile token", "ok"),
         ("tools", "ok"),
         ("results", "ok"),
+        ("trust", "warning"),  # its tools do not say whose words they bring
         ("retrieval", "ok"),
     ]
     assert home.ductile.url.rpartition(":")[2] in found["ductile"].text

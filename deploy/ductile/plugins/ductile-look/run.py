@@ -47,8 +47,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         case "jobs":
             asked = {name: payload[name] for name in ("plugin", "status") if payload.get(name)}
             found = _log(request, results=False, limit=payload.get("limit", 10), **asked)
-        case _:
+        case "system":
             found = [{path: _looked(request, path)} for path in OF_SYSTEM]
+        case "health":
+            return {"status": "ok", "result": "ductile-look can be run"}
+        case other:
+            raise Failure("invalid_arguments", f"there is no command {other}")
     told = json.dumps(found, ensure_ascii=False, indent=1)
     shown = told if len(told) <= MOST_SHOWN else f"{told[:MOST_SHOWN]}\n[cut: {len(told)} characters]"
     return {"status": "ok", "result": shown, "output": {"found": len(found)}}

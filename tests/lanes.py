@@ -15,10 +15,12 @@ ROOM = Path(__file__).parent
 REAL = (
     "attacks",
     "browser",
+    "cli/test_demo.py",
     "cli/test_dev.py",
     "cli/test_dev_tools.py",
     "deploy/test_machine.py",
     "deploy/test_operators_story.py",
+    "ductile/test_call_spans.py",
     "ductile/test_circle_restarts.py",
     "ductile/test_circle_webhooks.py",
     "ductile/test_gateway_kills.py",
@@ -36,7 +38,9 @@ REAL = (
     "evaluation/test_eval_command.py",
     "examples",
     "executors/test_shipped.py",
+    "gateway/test_several_gateways.py",
     "gateway/test_several_outside.py",
+    "groundwork/test_cluster_kit.py",
     "peers",
     "telemetry/test_whole_traces.py",
     "test_documented_commands.py",
@@ -75,6 +79,9 @@ CHOSEN = {
     "several agents on a cluster": [
         "e2e/test_replicas.py::test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere",
     ],
+    "several gateways": [
+        "gateway/test_several_gateways.py::test_all_take_their_part_of_the_calls_and_each_call_is_run_once",
+    ],
     "signed writes": ["e2e/test_signed_writes.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
     "the nats tool": ["e2e/test_nats_tool.py::test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends"],
     "executors of others": ["executors/test_shipped.py"],
@@ -87,7 +94,10 @@ CHOSEN = {
     "kill -9 of a gateway before a Ductile": [
         "ductile/test_gateway_kills.py",
     ],
-    "one run is one trace": ["telemetry/test_whole_traces.py"],
+    "one run is one trace": [
+        "telemetry/test_whole_traces.py",
+        "ductile/test_call_spans.py::test_a_call_is_told_as_its_delivery_its_request_its_job_and_its_result",
+    ],
     "what the README shows": [
         "test_documented_commands.py::test_every_block_of_a_page_says_what_it_is",
         "test_documented_commands.py::test_every_command_in_a_page_is_played_or_needs_what_no_test_has",

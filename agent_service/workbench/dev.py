@@ -188,23 +188,31 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
 
 
 async def _keep_nats(nats: EmbeddedNats, folder: Path) -> None:
-    is_stuck, outage = False, Outage("NATS", log)
+    is_stuck = is_down = False
+    outage = Outage("NATS", log)
     while True:
         await asyncio.sleep(RESTART_PAUSE_S)
         is_stuck = nats.failed_to_store() or is_stuck
         if nats.died:
             log.warning("NATS ended and is started again")
             nats.kill()
+            is_down = True
         elif is_stuck and not list(of_disk(folder)):
             log.warning("there is room again: NATS, which keeps an error of its disk, is started anew")
             await nats.stop()
-            is_stuck = False
-        try:
-            await nats.start()
-        except (Misconfigured, OSError) as error:
-            outage.goes_on(str(error))
-        else:
-            outage.over()
+            is_stuck, is_down = False, True
+        if is_down:
+            is_down = not await _is_started(nats, outage)
+
+
+async def _is_started(nats: EmbeddedNats, outage: Outage) -> bool:
+    try:
+        await nats.start()
+    except (Misconfigured, OSError) as error:
+        outage.goes_on(str(error))
+        return False
+    outage.over()
+    return True
 
 
 @asynccontextmanager

@@ -118,7 +118,7 @@ Found = Callable[[str], Awaitable[Trace]]
 
 async def a_run_through_everything(folder: Path, url: str, found: Found) -> Trace:
     """A run with an agent killed while a tool works, a restart, and a tool that fails and is tried again."""
-    file, go = folder / "lines", folder / "go"
+    file, go = folder / "marks" / "lines", folder / "marks" / "go"
     limits = {"max_attempts": 2, "retry_base_s": 0.2}
     async with tracing(folder / "stack", url, stumbling_at_last(file, go), limits=limits) as made:
         run_id = await wake(made)

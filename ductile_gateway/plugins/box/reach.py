@@ -26,11 +26,9 @@ ETC = (
 """Of /etc what says how things are, and nothing that says who may come in."""
 OF_HOME = ("~/.gitconfig", "~/.config/git/config", "~/.config/git/ignore", "~/.config/git/attributes")
 """How git works for the user, without which it does not; what it logs in with lies elsewhere."""
-PROC = (
-    *("/proc/self", "/proc/cpuinfo", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo", "/proc/stat"),
-    *("/proc/sys", "/proc/uptime", "/proc/version"),
-)
-"""Of /proc the machine, and the process itself."""
+PROC = ("/proc",)
+"""How the machine is, and the call's own processes, each by its number. What a process outside holds (its memory,
+environment, files) landlock keeps from it."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 

@@ -52,6 +52,7 @@ def in_process_manifests() -> Mapping[str, Manifest]:
         version="1",
         entrypoint="none",
         description="Gives its arguments back. Runs inside the gateway, for benchmarks and tests.",
+        output="trusted",
         commands=(
             Command(name="handle", type="read", description="Gives its arguments back.", input_schema=anything),
             Command(

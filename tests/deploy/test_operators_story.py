@@ -23,7 +23,7 @@ from tests.deploy.operating import (
 
 pytestmark = [needs_boot, pytest.mark.timeout(900)]
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "stores" / "3a9ed97"
+SAMPLE = Path(__file__).parent.parent / "samples" / "stores" / "0.1.0"
 A_SMALL_DISK = """
 systemctl stop agentic-loop ductile-gateway agentic-nats
 rm -r /var/lib/agentic /var/lib/agentic-nats/data
@@ -34,10 +34,14 @@ for place in agent gateway; do install -d -m 0700 /var/lib/agentic/$place /var/l
 OF_THE_FIRST_VERSION = """
 python3 - <<'END'
 import sqlite3
-for name, service in {"runs": "agent", "ledger": "gateway", "outbox": "gateway"}.items():
+for name, service in {"runs": "agent", "ledger": "gateway"}.items():
     with sqlite3.connect(f"/var/lib/agentic/{service}/store/{name}.db") as database:
         database.executescript(open(f"/srv/sample/{name}.sql").read())
 END
+for service in agent gateway; do
+  install -m 0600 /srv/sample/$service.keys /var/lib/agentic/$service/store.keys
+  install -m 0600 /srv/sample/$service.store.id /var/lib/agentic/$service/store/store.id
+done
 chown -R agentic: /var/lib/agentic/agent
 chown -R agentic-gateway: /var/lib/agentic/gateway
 systemctl start agentic-nats
@@ -85,12 +89,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def test_from_the_first_version_through_a_full_disk_and_the_loss_of_everything(machine: Machine) -> None:
-    for file in SAMPLE.glob("*.sql"):
+    for file in SAMPLE.iterdir():
         machine.put(file, "/srv/sample")
     machine.say(A_SMALL_DISK)
     machine.say(OF_THE_FIRST_VERSION)
     _, *all_but_the_backup = typed("A new version of one agent").replace("agentic doctor", "").splitlines()
-    machine.say(AS_ROOT + "\n".join(all_but_the_backup))  # which an earlier version has none of
+    machine.say(AS_ROOT + "\n".join(all_but_the_backup))
     ready(machine)
     wakes = {run["wake_id"]: run["status"] for run in runs(machine)}
     assert (wakes["w-done"], wakes["w-cancelled"], wakes["w-slowly"]) == ("done", "cancelled", "escalated")

@@ -6,6 +6,7 @@ let have a user namespace. Linux 5.12 and newer. Who has given up all capabiliti
 
 import ctypes
 import os
+import stat
 import struct
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -48,7 +49,7 @@ def enter(
             _set_read_only(path, read_only=True, below=False)
         for path, place in places.items():
             _bind(place, path)
-            _set_read_only(path, read_only=path not in writable or path in frozen)
+            _set_read_only(path, read_only=path not in writable or path in frozen or _is_device(path))
     _hide_processes()
     os.umask(umask)
 
@@ -112,6 +113,12 @@ def _close(files: Iterable[str]) -> None:
                     _bind(shade[SHADE], path)
                     _set_read_only(path, read_only=True)
                     break
+
+
+def _is_device(path: str) -> bool:
+    """It can be written to however it is mounted; and where its own mount is read-only, as in a unit of systemd's, a
+    user namespace may not change that."""
+    return stat.S_ISCHR(os.stat(path).st_mode)
 
 
 def _lies_in(path: str, *folders: Iterable[str]) -> bool:

@@ -92,16 +92,9 @@ def _setup(login: str) -> Permissions:
             *(f"$JS.SNAPSHOT.RESTORE.{stream}.>" for stream in streams),
             *_api(("CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"), [f"{stream}.>" for stream in STREAMS]),
             *_api(("STREAM.DELETE", "CONSUMER.LIST"), (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)),
-            *_moving(),
         ),
         subscribe=(_inbox(login),),
     )
-
-
-def _moving() -> tuple[str, ...]:
-    """What earlier versions kept in the stream of work is published once more, and lands in the stream of its own."""
-    looks = _api(("STREAM.MSG.GET",), (subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
-    return (subjects.START, subjects.TOOL_RESULT, *looks, *_consuming(((subjects.STREAM, subjects.DURABLE_LOOP),)))
 
 
 def _agent(login: str) -> Permissions:

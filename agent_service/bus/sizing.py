@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator
 
 from nats.js.api import StreamConfig
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.streams import GIB
 from agent_service.bus.topology import LEAST_GIB, MAX_GIB
+from groundwork.nats.completing import set_up
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Deviation, Topology, asked, change_settings, check_topology, found_stream
 from groundwork.service.errors import Failure, NoRoom

@@ -1,5 +1,5 @@
-"""`agentic setup`: creates what is missing on the NATS server, moves what earlier versions kept elsewhere, adds what
-they did not set, and tells what differs: which it changes where that is asked for, and else leaves as it is."""
+"""`agentic setup`: creates what is missing on the NATS server, adds settings that are not set, and tells what differs:
+it changes that where it is asked to, and else leaves it as it is."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from agent_service import settings
-from agent_service.bus.moving import set_up as create_all
 from agent_service.bus.sizing import offered_gib, set_up_within
 from agent_service.bus.topology import MAX_GIB, Executor, reserved_gib, size_found, topology
 from agent_service.cli import configuration, output
@@ -15,6 +14,7 @@ from agent_service.cli.exits import Exit
 from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
 from groundwork.nats.changing import MODE, change
+from groundwork.nats.completing import set_up as create_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import CORRECTED, RESTART, Deviation, Topology, check_topology
 from groundwork.service.errors import Misconfigured, NoRoom

@@ -22,12 +22,12 @@ from typing import Any
 
 import httpx2
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
 from agent_service.cli.exits import Exit
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
+from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import private_file

@@ -22,6 +22,7 @@ from groundwork.nats.topology import (
     StreamSpec,
     Topology,
     asked,
+    create_missing,
     lacking,
     shown,
 )
@@ -30,6 +31,12 @@ NOT_THERE = frozenset({10014, 10059})
 """JetStream's errors for a consumer and a stream that do not exist: those are for whoever creates them."""
 
 Json = dict[str, Any]
+
+
+async def set_up(link: NatsLink, wanted: Topology) -> list[Deviation]:
+    """Complete what exists and create what is missing. The findings tell what was done, and what differs, which is left
+    as it is. Raises as `create_missing`."""
+    return [*await complete(link, wanted), *await create_missing(link, wanted)]
 
 
 async def complete(link: NatsLink, topology: Topology) -> list[Deviation]:

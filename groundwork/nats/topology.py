@@ -155,10 +155,6 @@ async def found_stream(link: NatsLink, stream: StreamSpec) -> StreamInfo | None:
     return await _found(link, stream.what, link.jetstream.stream_info(stream.name))
 
 
-async def found_consumer(link: NatsLink, stream: str, name: str) -> ConsumerInfo | None:
-    return await _found(link, f"consumer {name} of stream {stream}", link.jetstream.consumer_info(stream, name))
-
-
 async def change_settings(link: NatsLink, stream: StreamSpec, fields: Iterable[str]) -> list[Deviation]:
     """Give a stream that exists these settings of its specification, and leave all else."""
     config = (await asked(link, stream.what, link.jetstream.stream_info(stream.name))).config
@@ -168,11 +164,6 @@ async def change_settings(link: NatsLink, stream: StreamSpec, fields: Iterable[s
     if changed:
         await asked(link, stream.what, link.jetstream.update_stream(config.evolve(**after)))
     return [Deviation("changed", stream.what, name, shown(after[name]), shown(before[name])) for name in changed]
-
-
-async def delete_consumer(link: NatsLink, stream: str, name: str) -> None:
-    """Whether it exists or not. Raises as `check_topology`."""
-    await _found(link, f"consumer {name} of stream {stream}", link.jetstream.delete_consumer(stream, name))
 
 
 async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[Deviation]:

@@ -4,9 +4,9 @@ hold."""
 import pytest
 from nats.js.errors import APIError
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import NEEDED, denied
+from groundwork.nats.completing import set_up
 from groundwork.nats.link import NatsLink
 from groundwork.nats.patterns import matches
 from groundwork.service.errors import Failure
@@ -98,7 +98,7 @@ async def test_no_header_of_a_message_takes_others_away_or_itself(
     assert (await link.jetstream.stream_info(stream)).state.messages == 1
 
 
-async def test_a_setup_bars_purges_of_streams_that_an_earlier_version_made(link: NatsLink) -> None:
+async def test_a_setup_bars_purges_of_streams_made_without_the_bar(link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1))
     config = (await link.jetstream.stream_info(subjects.STREAM)).config
     await link.jetstream.delete_stream(subjects.STREAM)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import PLUGINS, free_port
+from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings

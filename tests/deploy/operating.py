@@ -79,6 +79,6 @@ def runs(machine: Machine) -> list[dict[str, Any]]:
 def comes_to(machine: Machine, status: str, run: str = "last") -> None:
     """Returns once the run is so."""
     machine.say(
-        f'{AS_ROOT} for _ in $(seq 100); do agentic show {run} --json | grep -qE \'"state": ?"{status}"\' && exit 0; '
+        f'{AS_ROOT} for _ in $(seq 100); do agentic show {run} --json | grep -qE \'"status": ?"{status}"\' && exit 0; '
         f"sleep 0.2; done; agentic show {run}; exit 1"
     )

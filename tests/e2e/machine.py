@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import httpx2
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
+from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
 from agent_service.settings import load
+from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured

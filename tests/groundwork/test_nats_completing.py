@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from nats.js.api import RePublish, StoreCompression
 
-from agent_service.bus.moving import set_up
 from agent_service.bus.topology import check, topology
-from groundwork.nats.completing import complete
+from groundwork.nats.completing import complete, set_up
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ADDED,

@@ -9,9 +9,9 @@ import nats.errors
 
 from agent_service.arrival import Arrival
 from agent_service.bus.missed import MARK, Missed
-from agent_service.bus.moving import set_up
 from agent_service.bus.topology import topology
 from agent_service.intake import Intake
+from groundwork.nats.completing import set_up
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 

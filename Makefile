@@ -16,7 +16,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster chaos-night test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster chaos-night test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -98,6 +98,13 @@ check: $(READY)
 	$(VENV)/bin/lint-imports
 	$(RUN) -m schemas.generate --check
 	$(RUN) -m agent_service.workbench.states --check
+
+# How large the program is, room by room, beside the budgets; and how many files and Python calls a step passes.
+size: $(READY)
+	@$(RUN) -m tests.bench.size
+
+calls: $(READY)
+	@$(RUN) -m tests.bench.calls
 
 bench: $(READY)
 	@$(RUN) -m agent_service bench

@@ -129,7 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     names = {item: _of(item.path) + item.nodeid.partition(".py")[2] for item in items}
     kept = [item for item in items if not _is_real(_of(item.path)) or any(_is(names[item], test) for test in TESTS)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    taken = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = kept
 
 

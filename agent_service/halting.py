@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from agent_service.brake import Brake
 from agent_service.core.events import StoodStill
 from agent_service.errors import Damaged
 from agent_service.ports import Archive, Board, Clock, Halts
-from agent_service.turn import Turns
 from groundwork.service.errors import TryAgain
 from schemas.halt import Halt
 
@@ -30,6 +30,16 @@ SETTLED_WITHIN = timedelta(seconds=10)
 """After which another process is not waited for any more that lets everything go on."""
 
 log = logging.getLogger(__name__)
+
+
+class Turns(Protocol):
+    """What moves runs, as far as the switch needs it."""
+
+    accepted: asyncio.Event
+    """Set when queued runs may begin."""
+
+    async def take(self, run_id: str, event: StoodStill) -> Any:
+        """The run hears the event. Raises Damaged, TryAgain."""
 
 
 class Halting:

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from agent_service.bus.topology import check
+from agent_service.cli import configuration
 from agent_service.cli.at_work import nobody_at_work
 from agent_service.cli.records import bus_at_hand
 from agent_service.settings import AgentSettings
-from agent_service.workbench.dev import LOGIN
 from groundwork.nats.embedded import SERVER
 from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
@@ -38,7 +38,7 @@ async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
 def _of_dev(loaded: AgentSettings) -> str:
     """How the bus of an `agentic dev` is had without its agent, where these settings are of one."""
     folder = loaded.store.parent
-    login, server = folder / LOGIN, folder / "nats" / SERVER
+    login, server = folder / configuration.LOGIN_OF_DEV, folder / "nats" / SERVER
     if not (login.is_file() and login.read_text(encoding="utf-8").strip() in loaded.nats.urls and server.is_file()):
         return ""
     command = f"nats-server -c {shlex.quote(str(server))}"

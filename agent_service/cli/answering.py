@@ -11,7 +11,6 @@ from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import (
-    PANEL_RUNS,
     URL,
     ArgumentsHash,
     AsJson,
@@ -25,11 +24,11 @@ from agent_service.cli.options import (
     Step,
     Token,
     Url,
-    examples,
     given,
     limits_of,
 )
 from agent_service.cli.show import fit
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
@@ -41,7 +40,6 @@ Look = Annotated[bool, typer.Option("--look", help="Nobody knows: the run may lo
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples("agentic approve RUN", "agentic approve --step 2 --hash 5f0c8e3a91b2d4760b7e15c2f8a96d34 RUN"),
 )
 def approve(
@@ -58,7 +56,7 @@ def approve(
         _decide(agent, run_id, "approve", step, arguments_hash, reason, as_json=as_json)
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic reject --reason 'not to customers' RUN"))
+@commands.command(epilog=examples("agentic reject --reason 'not to customers' RUN"))
 def reject(
     run: Run,
     step: Step = None,
@@ -68,13 +66,15 @@ def reject(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Refuse what a run asks for: it goes on without, and is told why. Without --hash it is shown first."""
+    """Refuse what a run asks for: it goes on without, and is told why.
+
+    Without --hash it is shown first.
+    """
     with agent_and_run(url, token, run) as (agent, run_id):
         _decide(agent, run_id, "reject", step, arguments_hash, reason, as_json=as_json)
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples(
         "agentic answer RUN 'the one in the cellar'",
         "agentic answer --max-steps 15 RUN 'go on'",
@@ -96,7 +96,7 @@ def answer(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Answer the question of a run, or its escalation, which sets it going again; budgets may be raised with it.
+    """Answer the question of a run, or its escalation, which sets it going again.
 
     Of a write in doubt say what came of it: --ran, --did-not-run, or --look.
     """

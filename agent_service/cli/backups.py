@@ -10,8 +10,9 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.local import PANEL_FILES, awaited, log_only_what_is_not_said
-from agent_service.cli.options import AsJson, ConfigNearby, examples
+from agent_service.cli.options import AsJson, ConfigNearby
+from agent_service.cli.working import awaited, log_only_what_is_not_said
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
@@ -19,7 +20,6 @@ Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.
 
 
 @commands.command(
-    rich_help_panel=PANEL_FILES,
     epilog=examples("agentic backup /backups/agentic.backup", "agentic backup /backups/ --keep 30"),
 )
 def backup(
@@ -48,7 +48,6 @@ def backup(
 
 
 @commands.command(
-    rich_help_panel=PANEL_FILES,
     epilog=examples(
         "agentic restore /backups/agentic.backup",
         "agentic restore /backups/agentic.backup --stopped",

@@ -5,8 +5,6 @@ import sys
 
 import typer
 
-from agent_service.cli.local import PANEL_FILES
-
 HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
@@ -15,8 +13,11 @@ _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
 commands = typer.Typer()
 
 
-@commands.command("ductile", context_settings=HANDED_ON, rich_help_panel=PANEL_FILES)
+@commands.command(
+    "ductile",
+    context_settings=HANDED_ON,
+)
 def ductile(context: typer.Context) -> None:
-    """Add agents to a Ductile that is there, and take them out again: `install DIR`, `remove DIR`."""
+    """Add agents to a Ductile that is there, and take them out again."""
     command = [sys.executable, "-c", _GATEWAY, "ductile", *context.args]
     raise typer.Exit(subprocess.call(command))  # noqa: S603 - our own program

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.options import AsJson, ConfigNearby, examples
+from agent_service.cli.options import AsJson, ConfigNearby
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 

@@ -10,13 +10,14 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.local import PANEL_FILES, awaited, log_only_what_is_not_said
-from agent_service.cli.options import AsJson, ConfigNearby, Run, examples
+from agent_service.cli.options import AsJson, ConfigNearby, Run
+from agent_service.cli.working import awaited, log_only_what_is_not_said
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
 
-@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic export RUN", "agentic export last /tmp/it.zip"))
+@commands.command(epilog=examples("agentic export RUN", "agentic export last /tmp/it.zip"))
 def export(
     run: Run,
     file: Annotated[
@@ -26,7 +27,7 @@ def export(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run, and those that it started, into one file that proves itself: journal, pages and artifacts.
+    """Write a run, and those that it started, into one file that proves itself.
 
     While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
     something was left out.
@@ -39,7 +40,7 @@ def export(
     raise typer.Exit(Exit.OK if made.ok else Exit.FAILED)
 
 
-@commands.command("import", rich_help_panel=PANEL_FILES, epilog=examples("agentic import RUN.zip"))
+@commands.command("import", epilog=examples("agentic import RUN.zip"))
 def import_(
     file: Annotated[Path, typer.Argument(help="A file that `agentic export` has made.", metavar="FILE")],
     key: Annotated[
@@ -49,7 +50,7 @@ def import_(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring exported runs into another store, to be read: they have ended, and nothing is done for them.
+    """Bring exported runs into another store, to be read.
 
     The agent must not run. A run that is there already is refused.
     """

@@ -17,9 +17,9 @@ from agent_service.cli.exits import Exit
 from agent_service.cli.init_answers import Answers, Secret
 from agent_service.cli.init_file import text
 from agent_service.cli.init_questions import Questions
-from agent_service.cli.local import PANEL_SERVICES
-from agent_service.cli.options import AsJson, examples, invocation
+from agent_service.cli.options import AsJson, invocation
 from groundwork.service import installed
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
@@ -27,7 +27,6 @@ _A_SECRET = "VARIABLE|FILE"  # noqa: S105 - how an option is shown
 
 
 @commands.command(
-    rich_help_panel=PANEL_SERVICES,
     epilog=examples(
         "agentic init",
         "agentic init --yes --model anthropic --tools tools",
@@ -61,9 +60,10 @@ def init(
     config: Annotated[Path, typer.Option(help="The file to write; it is never overwritten.", metavar="FILE")] = OWN,
     as_json: AsJson = False,
 ) -> None:
-    """Write a settings file: which NATS server, which model, which tools. It asks, and contacts nobody.
+    """Write a settings file: which NATS server, which model, which tools.
 
-    It asks for no secret, but for where one is: a variable of the environment, or a file.
+    It asks, and contacts nobody. It asks for no secret, but for where one is: a variable of the environment, or a
+    file.
     """
     given = {
         "--nats": nats,

@@ -11,8 +11,9 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.local import PANEL_FILES, awaited, log_only_what_is_not_said
-from agent_service.cli.options import AsJson, ConfigNearby, Run, examples, named
+from agent_service.cli.options import AsJson, ConfigNearby, Run, named
+from agent_service.cli.working import awaited, log_only_what_is_not_said
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
@@ -38,7 +39,6 @@ RunToVerify = Annotated[
 
 
 @commands.command(
-    rich_help_panel=PANEL_FILES,
     epilog=examples("agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip"),
 )
 def verify(
@@ -82,13 +82,13 @@ def verify(
     raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
 
 
-@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic seal", "agentic seal --yes"))
+@commands.command(epilog=examples("agentic seal", "agentic seal --yes"))
 def seal(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what would be taken.")] = False,
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the store as it is, though its agent did not leave it so: after a backup was restored, or the keys lost.
+    """Take the store as it is, though its agent did not leave it so.
 
     The agent must not run, and the bus is told. Look first with `agentic verify --all`.
     """
@@ -107,7 +107,6 @@ class Kind(StrEnum):
 
 
 @commands.command(
-    rich_help_panel=PANEL_FILES,
     epilog=examples("agentic migrate --from sqlite --to jetstream", "agentic migrate --from jetstream --to sqlite"),
 )
 def migrate(
@@ -120,10 +119,10 @@ def migrate(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move all runs, also those that have not ended, from the store of one agent into the stream of several, or back.
+    """Move all runs from the store of one agent into the stream of several, or back.
 
-    No agent may run. Every entry is held against what it was. The old store is left as it is, and barred. Interrupted,
-    it is finished by the same command.
+    No agent may run. Every entry is held against what it was. The old store is left as it is, and barred.
+    Interrupted, it is finished by the same command.
     """
     from agent_service.cli.migrating import into_sqlite, into_stream
 
@@ -135,7 +134,7 @@ def migrate(
     output.tell(moved.for_programs(), str(moved), as_json=as_json)
 
 
-@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
+@commands.command(epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
 def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
     """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
 

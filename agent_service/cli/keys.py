@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from agent_service.cli import output
-from agent_service.cli.options import AsJson, ConfigNearby, examples
+from agent_service.cli.options import AsJson, ConfigNearby
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
@@ -14,7 +15,7 @@ KeyId = Annotated[str, typer.Argument(help="As `agentic keys list` shows it.", m
 
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """The keys by which the agent knows its own words again: make a newer one, give an older one up.
+    """The keys by which the agent knows its own words again: list, rotate, retire.
 
     They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it.
     """

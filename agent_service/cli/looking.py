@@ -11,21 +11,9 @@ from agent_service.cli import help_wanted, in_full, lists, output, show
 from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import (
-    PANEL_RUNS,
-    URL,
-    AsJson,
-    Cursor,
-    Run,
-    RunOrAll,
-    Since,
-    Token,
-    Until,
-    Url,
-    Watch,
-    examples,
-)
+from agent_service.cli.options import URL, AsJson, Cursor, Run, RunOrAll, Since, Token, Until, Url, Watch
 from agent_service.cli.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
+from groundwork.service.commands import examples
 
 PAGE = 15
 """Entries, which have up to a mebibyte each."""
@@ -37,7 +25,6 @@ Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", 
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples(
         "agentic runs --status running --status paused",
         "agentic runs --since 2h --tool fetch --text invoice",
@@ -75,7 +62,6 @@ def runs(
 
 @commands.command(
     "show",
-    rich_help_panel=PANEL_RUNS,
     epilog=examples(
         "agentic show RUN", "agentic show --watch last", "agentic show RUN --step 2", "agentic show --json RUN"
     ),
@@ -88,7 +74,10 @@ def show_run(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Show where one run stands. With --watch the exit code says how it ended, as of `agentic run`."""
+    """Show where one run stands.
+
+    With --watch the exit code says how it ended, as of `agentic run`.
+    """
     with agent_and_run(url, token, run) as (agent, run_id):
         if step is not None:
             detail = agent.get(run_path(run_id, "steps", str(step)))
@@ -100,9 +89,7 @@ def show_run(
         output.show(view, lambda view: show.run(view, agent.timeline(run_id)), as_json=as_json)
 
 
-@commands.command(
-    rich_help_panel=PANEL_RUNS, epilog=examples("agentic prompt last", "agentic prompt RUN --call 3 | less")
-)
+@commands.command(epilog=examples("agentic prompt last", "agentic prompt RUN --call 3 | less"))
 def prompt(
     run: Run,
     call: Annotated[
@@ -112,7 +99,7 @@ def prompt(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Print one model call of a run in full: what the model was told, what it said, and what came of it."""
+    """Print one model call of a run in full: prompt, reply, and what came of it."""
     with agent_and_run(url, token, run) as (agent, run_id):
         view = agent.get(run_path(run_id, "calls", str(call or _newest_call(agent, run_id))))
     output.tell(view, in_full.call(view), as_json=as_json)
@@ -125,21 +112,21 @@ def _newest_call(agent: AgentClient, run_id: str) -> int:
     return int(max(calls))
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic inbox", "agentic inbox --json | jq"))
+@commands.command(epilog=examples("agentic inbox", "agentic inbox --json | jq"))
 def inbox(
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many, the newest.")] = 20,
     as_json: AsJson = False,
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """List what waits for a person: paused and escalated runs and dead letters, with what can be done about each."""
+    """List what waits for a person: paused and escalated runs, and dead letters."""
     with AgentClient(url, token) as agent:
         output.show(agent.get("/v1/inbox", limit=limit), help_wanted.inbox, as_json=as_json)
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic why RUN", "agentic why last"))
+@commands.command(epilog=examples("agentic why RUN", "agentic why last"))
 def why(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
-    """Say what a run waits for, since and until when, what is on the bus for it, who holds it, and what to do."""
+    """Say what a run waits for, since and until when, and what to do."""
     tell_why(run, as_json=as_json, url=url, token=token)
 
 
@@ -150,7 +137,6 @@ def tell_why(run: str, *, as_json: bool, url: str, token: str | None, config: Pa
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples("agentic tail last", "agentic tail", "agentic tail --json --after 12 RUN | jq .kind"),
 )
 def tail(
@@ -160,7 +146,7 @@ def tail(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Tell what a run does as it goes by, one line for each thing, until it ends, and what to do then.
+    """Tell what a run does as it goes by, until it ends, and what to do then.
 
     With --json the entries of its journal as they come. Without RUN what all runs do, from now on. An agent that goes
     away is waited for, up to five minutes; then it goes on where it was.
@@ -190,9 +176,7 @@ def _tail_all(url: str, token: str | None, *, as_json: bool) -> None:
                 output.draw(lists.event(event), wrap=False)
 
 
-@commands.command(
-    rich_help_panel=PANEL_RUNS, epilog=examples("agentic entries RUN", "agentic entries --json RUN > journal.jsonl")
-)
+@commands.command(epilog=examples("agentic entries RUN", "agentic entries --json RUN > journal.jsonl"))
 def entries(
     run: Run,
     after: Annotated[int, typer.Option(min=0, help="Begin after this entry.")] = 0,
@@ -211,7 +195,6 @@ def entries(
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples("agentic cat last", "agentic cat RUN memory.md", "agentic cat RUN artifacts/page.png > page.png"),
 )
 def cat(
@@ -220,7 +203,7 @@ def cat(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Print a file of a run in full: a page of its paper trail, or an artifact as its tool left it."""
+    """Print a file of a run in full: a page of its paper trail, or an artifact."""
     with agent_and_run(url, token, run) as (agent, run_id):
         if path is None:
             output.draw(lists.files(agent.get(run_path(run_id, "workspace"))))

@@ -6,51 +6,24 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agent_service.cli import (
-    answering,
-    backups,
-    beside_ductile,
-    dlq,
-    exports,
-    init,
-    integrity,
-    keys,
-    local,
-    looking,
-    output,
-    pruning,
-    scripts,
-    steering,
-    stopping,
-    trying,
-)
+from agent_service.cli import output
+from agent_service.cli.commands import Agentic
 from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import NAME, examples
 from agent_service.core.unseen import visible
+from groundwork.service.commands import examples
 from groundwork.service.completion import completion_of, told_to_a_shell
+from groundwork.service.installed import installed_version
+
+NAME = "agentic"
 
 app = typer.Typer(
     name=NAME,
+    cls=Agentic,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(steering.commands)
-app.add_typer(answering.commands)
-app.add_typer(stopping.commands)
-app.add_typer(looking.commands)
-app.add_typer(integrity.commands)
-app.add_typer(backups.commands)
-app.add_typer(exports.commands)
-app.add_typer(trying.commands)
-app.add_typer(pruning.commands)
-app.add_typer(init.commands)
-app.add_typer(local.commands)
-app.add_typer(beside_ductile.commands)
-app.add_typer(dlq.commands, name="dlq", rich_help_panel=local.PANEL_FILES)
-app.add_typer(keys.commands, name="keys", rich_help_panel=local.PANEL_FILES)
-app.add_typer(scripts.commands, name="script", rich_help_panel=local.PANEL_TRY)
 app.command("completion", rich_help_panel="This command", epilog=examples(*told_to_a_shell(NAME)))(completion_of(NAME))
 
 
@@ -66,8 +39,6 @@ def about(
     What messages name as docs/… is at https://github.com/agentic-loop/agentic-loop/tree/main/docs
     """
     if version:
-        from groundwork.service.installed import installed_version
-
         output.draw(f"{NAME} {installed_version()}")
     elif context.invoked_subcommand is None:
         output.draw(context.get_help())

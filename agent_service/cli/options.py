@@ -20,8 +20,6 @@ URL = ""
 """Not said: it is that of the configuration (whereabouts.py)."""
 AN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
 
-PANEL_RUNS = "Runs, by the API of an agent"
-
 _NAME = re.compile(r"(run_)?[0-9A-Za-z]{1,26}")
 _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -199,8 +197,3 @@ def limits_of(
         deadline_at=deadline_at,
     )
     return limits or None
-
-
-def examples(*lines: str) -> str:
-    """An epilog that shows how a command is used, each line as it is."""
-    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

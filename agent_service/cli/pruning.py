@@ -10,8 +10,9 @@ from agent_service.cli import output
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.local import PANEL_FILES, awaited, log_only_what_is_not_said
-from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, examples
+from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url
+from agent_service.cli.working import awaited, log_only_what_is_not_said
+from groundwork.service.commands import examples
 
 SHOWN = 20
 NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (docs/OPERATIONS.md#keep)"
@@ -19,7 +20,7 @@ NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (
 commands = typer.Typer()
 
 
-@commands.command(rich_help_panel=PANEL_FILES, epilog=examples("agentic prune --dry-run", "agentic prune"))
+@commands.command(epilog=examples("agentic prune --dry-run", "agentic prune"))
 def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     compact: Annotated[
@@ -30,10 +31,10 @@ def prune(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Have runs go whose time is over by `agent.keep_runs`: journal, folder and artifacts. The agent does it each hour.
+    """Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.
 
-    An agent that runs is asked; where none answers it is done on the store of the configuration. Nothing of an open run
-    goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays taken.
+    An agent that runs is asked; where none answers it is done on the store of the configuration. Nothing of an open
+    run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays taken.
     """
     log_only_what_is_not_said()
     if compact and dry_run:

@@ -8,14 +8,15 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import AsJson, examples
+from agent_service.cli.options import AsJson
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
 
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Scripts, which stand in the place of a model: what is wrong with one, and how one is written."""
+    """Scripts, which stand in the place of a model: check them, or print their schema."""
     if context.invoked_subcommand is None:
         output.draw(context.get_help())
 

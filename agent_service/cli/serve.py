@@ -2,9 +2,7 @@
 
 import logging
 import os
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import uvloop
 
@@ -15,7 +13,6 @@ from agent_service.cli.exits import Exit
 from agent_service.telling.log_lines import FOR_MACHINES
 from groundwork.service import garbage, json_log, kernel
 from groundwork.service.config_file import secrets_in
-from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import equal_ones
 
 log = logging.getLogger(__name__)
@@ -40,13 +37,3 @@ def serve(config: Path | None, *, take_over: bool) -> Exit:
         log.critical("%s", str(complaint))
         return complaint.exit_code
     return Exit.OK
-
-
-def serve_or_complain(config: Path | None) -> NoReturn:
-    """`agentic serve` without the frame of the other commands. Raises SystemExit."""
-    try:
-        sys.exit(serve(config, take_over=False))
-    except Misconfigured:
-        from agent_service.cli.main import main  # it says what is wrong as all commands do
-
-        main(["serve", *(("--config", str(config)) if config else ())])

@@ -11,7 +11,6 @@ from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import (
-    PANEL_RUNS,
     URL,
     ArgumentsHash,
     AsJson,
@@ -25,11 +24,11 @@ from agent_service.cli.options import (
     Token,
     Url,
     Watch,
-    examples,
     given,
     limits_of,
 )
 from agent_service.cli.watching import show_to_the_end
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
@@ -44,7 +43,7 @@ Untrusted = Annotated[
 Kind = Literal["message", "answer", "resume", "raise_budget", "approve", "reject"]
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic run --watch 'show me how this works'"))
+@commands.command(epilog=examples("agentic run --watch 'show me how this works'"))
 def run(
     goal: Goal,
     watch: Watch = False,
@@ -73,7 +72,6 @@ def run(
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples(
         "agentic wake 'fetch web https://example.com and produce a 2 para critique'",
         "agentic wake --wake-id ticket-4711 --max-steps 5 --context '{\"tone\": \"warm\"}' 'answer the ticket'",
@@ -93,14 +91,14 @@ def wake(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Ask for a run and print its id. Accepted is not completed: `agentic tail` and `agentic show` tell more."""
+    """Ask for a run and print its id. Accepted is not completed."""
     limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
     with AgentClient(url, token) as agent:
         answer = _wake(agent, goal, limits, context, wake_id, untrusted=untrusted)
     output.tell(answer, answer["run_id"], as_json=as_json)
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic cancel --reason 'no longer needed' RUN"))
+@commands.command(epilog=examples("agentic cancel --reason 'no longer needed' RUN"))
 def cancel(
     run: Run,
     reason: Annotated[str | None, typer.Option(help="Why; it is kept with the run.", metavar="TEXT")] = None,
@@ -115,7 +113,6 @@ def cancel(
 
 
 @commands.command(
-    rich_help_panel=PANEL_RUNS,
     epilog=examples(
         "agentic signal --message 'the second source is wrong' RUN message",
         "agentic signal --max-steps 15 RUN raise_budget",
@@ -137,7 +134,10 @@ def signal(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Tell a run something, resume it, raise its budget. `agentic approve`, `reject` and `answer` are shorter ways."""
+    """Tell a run something, resume it, raise its budget.
+
+    `agentic approve`, `reject` and `answer` are shorter ways.
+    """
     limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
     about = given(step=step, arguments_hash=arguments_hash)
     body = given(kind=kind, message=message, constraints=limits) | about
@@ -146,9 +146,9 @@ def signal(
     output.tell(answer, f"{run_id} has heard it; it is {answer['status']}", as_json=as_json)
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic dismiss RUN"))
+@commands.command(epilog=examples("agentic dismiss RUN"))
 def dismiss(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
-    """Take an escalated run out of the inbox. It stays as it ended; what comes for it later brings it back."""
+    """Take an escalated run out of the inbox. It stays as it ended."""
     with agent_and_run(url, token, run) as (agent, run_id):
         answer = agent.post(run_path(run_id, "dismiss"), {})
     output.tell(answer, f"{run_id} is dismissed by {answer['by']}", as_json=as_json)

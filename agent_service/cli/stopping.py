@@ -8,15 +8,14 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.client import LOOK_AGAIN_S, PASSING, AgentClient
 from agent_service.cli.complaints import NotDone
-from agent_service.cli.options import PANEL_RUNS, URL, AsJson, Token, Url, examples, given
+from agent_service.cli.options import URL, AsJson, Token, Url, given
 from agent_service.cli.show import fit
+from groundwork.service.commands import examples
 
 commands = typer.Typer()
 
 
-@commands.command(
-    "stop-all", rich_help_panel=PANEL_RUNS, epilog=examples("agentic stop-all --reason 'it mails everybody'")
-)
+@commands.command("stop-all", epilog=examples("agentic stop-all --reason 'it mails everybody'"))
 def stop_all(
     reason: Annotated[str | None, typer.Option(help="Why; everybody who asks is told.", metavar="TEXT")] = None,
     as_json: AsJson = False,
@@ -33,7 +32,7 @@ def stop_all(
     output.tell(answer, f"everything is stopped since {since}; `agentic go-on` lets it go on", as_json=as_json)
 
 
-@commands.command("go-on", rich_help_panel=PANEL_RUNS, epilog=examples("agentic go-on"))
+@commands.command("go-on", epilog=examples("agentic go-on"))
 def go_on(as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
     """Let everything go on after `agentic stop-all`, from where it was."""
     with AgentClient(url, token) as agent:
@@ -41,14 +40,14 @@ def go_on(as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
     output.tell(answer, "everything goes on", as_json=as_json)
 
 
-@commands.command(rich_help_panel=PANEL_RUNS, epilog=examples("agentic drain", "agentic drain --within 300"))
+@commands.command(epilog=examples("agentic drain", "agentic drain --within 300"))
 def drain(
     within: Annotated[float, typer.Option(min=0, max=3600, help="How long what is in hand may take.")] = 60.0,
     as_json: AsJson = False,
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Have one agent take nothing new, end what it has in hand, and then itself; returns when it has ended.
+    """Have one agent take nothing new, end what it has in hand, and then itself.
 
     Name that very process, and no address that several share. Model calls under way are waited for; what follows from
     them is left to another agent of the same store, or to the next start.

@@ -24,6 +24,7 @@ import httpx2
 
 from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
+from agent_service.cli.configuration import LOGIN_OF_DEV
 from agent_service.cli.exits import Exit
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
@@ -44,7 +45,6 @@ earlier one still holds."""
 LOOK_S = 0.05
 RESTART_PAUSE_S = 0.5
 STOP_WITHIN_S = 10.0
-LOGIN = "nats-url"
 PLUGINS = shipped("deploy", "ductile", "plugins")
 
 log = logging.getLogger(__name__)
@@ -171,12 +171,12 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
         await _set_up(nats.url)
         config = _write_config(folder, options, nats.url, http_port)
         await check(config, options.taken)
-        private_file.write(folder / LOGIN, f"{nats.url}\n")
+        private_file.write(folder / LOGIN_OF_DEV, f"{nats.url}\n")
         private_file.closed(folder / "logs")
         made = DevStack(
             options=options,
             config=config,
-            login=folder / LOGIN,
+            login=folder / LOGIN_OF_DEV,
             url=f"http://127.0.0.1:{http_port}",
             nats=nats,
             agent=_service("agent", "agent_service", folder, config),
@@ -308,7 +308,7 @@ def _plugins(folder: Path, options: DevOptions) -> dict[str, Any]:
         **taken.plugins(),
         "folders": list(folders),
         "config": as_data(config) | dict(taken.config_of_plugins()) | as_data(options.plugin_config),
-        "closed": [*taken.closed(), *as_data([folder / name for name in ("nats", "logs", LOGIN)])],
+        "closed": [*taken.closed(), *as_data([folder / name for name in ("nats", "logs", LOGIN_OF_DEV)])],
     }
 
 

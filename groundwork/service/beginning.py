@@ -3,6 +3,8 @@
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 from groundwork.service import garbage
 
@@ -23,3 +25,9 @@ def run(load: Callable[[], Callable[[], None]]) -> None:
         command()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def loaded(place: str) -> Any:
+    """What `module:name` names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -4,7 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
+from agent_service.cli.commands import Agentic
+from agent_service.cli.main import app
 from tests.cli.calling import ROOT, clean
 
 SERVERS = {
@@ -39,6 +42,14 @@ def test_a_client_loads_no_server(arguments: tuple[str, ...]) -> None:
     loaded = set(done.stderr.splitlines()[-1].split())
     assert "agent_service.cli.main" in loaded
     assert loaded & SERVERS == set()
+    if len(arguments) == 1:
+        assert loaded & {at.module for at in Agentic.table.values()} == set()
+
+
+def test_each_command_begins_its_own_help_as_it_is_listed() -> None:
+    commands = typer.main.get_group(app).commands
+    listed = {name: (at.panel, at.about) for name, at in Agentic.table.items()}
+    assert {name: (listed[name][0], (commands[name].help or "").split("\n\n")[0]) for name in listed} == listed
 
 
 AFTER_THE_RUNS = {

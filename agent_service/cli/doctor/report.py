@@ -1,9 +1,10 @@
-"""All checks in order, and how they are shown."""
+"""`agentic doctor`: all checks in order, and how they are shown."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 import yaml
 from rich.text import Text
 
@@ -14,16 +15,59 @@ from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.gateway import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
+from agent_service.cli.looking import tell_why
+from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
+from agent_service.cli.working import awaited, log_only_what_is_not_said
 from agent_service.settings import AgentSettings
 from agent_service.telling.findings import ok, wrong
 from agent_service.telling.plain import one_line
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.address import without_login
+from groundwork.service.commands import examples
 from groundwork.service.config_fields import WrongSettings
 from groundwork.service.errors import Misconfigured
 from schemas.gateway_status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
+
+commands = typer.Typer()
+
+RunToLookAt = Annotated[
+    str | None,
+    typer.Option("--run", help="Ask the agent about this run instead.", callback=named, metavar="RUN"),
+]
+
+
+@commands.command(
+    epilog=examples(
+        "agentic doctor",
+        "agentic doctor --config agentic.yaml --deep",
+        "agentic doctor --settings",
+        "agentic doctor --run last",
+    ),
+)
+def doctor(
+    config: ConfigNearby = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read the whole database for damage.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Print the settings in force, without secrets.")] = False,
+    run: RunToLookAt = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """Check everything that the agent needs, one line each, with the remedy.
+
+    Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message. With --run it looks at
+    one run instead, as `agentic why` does.
+    """
+    if run is not None:
+        tell_why(run, as_json=as_json, url=url, token=token, config=config)
+        return
+    if settings:
+        output.tell(*settings_in_force(config), as_json=as_json)
+        return
+    log_only_what_is_not_said()
+    raise typer.Exit(awaited(report(config, deep=deep, as_json=as_json)))
 
 
 async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
@@ -39,10 +83,10 @@ async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
     return Exit.FAILED if failed else Exit.OK
 
 
-async def examine(named: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
+async def examine(config: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
     """Every check that can be made."""
     yield places.sqlite()
-    file = configuration.nearby(named)
+    file = configuration.nearby(config)
     try:
         loaded = settings.load(file)
     except Misconfigured as error:

@@ -1,0 +1,191 @@
+"""The commands to try things out: the stack in one terminal, examples, the demos, and scenarios for a model."""
+
+import json
+import os
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+import uvloop
+
+from agent_service.cli import output
+from agent_service.cli.options import AsJson, Config
+from agent_service.cli.working import awaited, log_only_what_is_not_said
+from agent_service.workbench.bench import measure
+from agent_service.workbench.demo import run_demo
+from agent_service.workbench.dev import PLUGINS, DevOptions
+from agent_service.workbench.dev_command import model_here, run_dev
+from agent_service.workbench.dev_settings import taken_nearby
+from agent_service.workbench.evaluate import Order, run
+from agent_service.workbench.examples import NoSuchExample, copy, examples
+from agent_service.workbench.solving_demo import run_solving_demo
+from groundwork.service.commands import examples as shown
+
+Folder = Annotated[Path, typer.Option("--dir", help="Where everything is kept.", metavar="FOLDER")]
+
+commands = typer.Typer()
+
+
+@commands.command(
+    epilog=shown("agentic dev", "agentic dev --tools tools", "agentic dev --dir /tmp/try --http-port 0"),
+)
+def dev(
+    folder: Folder = Path(".agentic"),
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP API; 0 takes a free one.")] = 8700,
+    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the NATS server; 0 takes a free one.")] = 0,
+    script: Annotated[
+        Path | None, typer.Option(help="A script for the scripted model.", exists=True, dir_okay=False, metavar="FILE")
+    ] = None,
+    tools: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--tools",
+            "--plugins",
+            help="Further tools: a folder of plugin folders, which is looked at again whenever it changes.",
+            exists=True,
+            file_okay=False,
+            metavar="FOLDER",
+        ),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run NATS, both services and the demo tools here, until Ctrl-C.
+
+    Of the configuration file everything counts but where things are kept and where services listen. Without a model
+    in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no key.
+    """
+    taken = taken_nearby(config)
+    options = DevOptions(
+        folder=folder,
+        http_port=http_port,
+        nats_port=nats_port,
+        script=script,
+        plugins=(*(path.absolute() for path in tools or ()), PLUGINS),
+        agent={} if taken.names_a_model() else model_here(script, os.environ),
+        taken=taken,
+    )
+    raise typer.Exit(awaited(run_dev(options, as_json=as_json)))
+
+
+@commands.command(epilog=shown("agentic example", "agentic example home-automation"))
+def example(
+    name: Annotated[str | None, typer.Argument(help="Which one; without it they are listed.")] = None,
+    into: Annotated[
+        Path, typer.Option("--dir", help="Where the copy is made.", metavar="FOLDER", file_okay=False)
+    ] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """List the examples, or copy one to where you are."""
+    if name is None:
+        found = tuple(examples())
+        lines = "\n".join(f"{one.name:18}  {one.title}" for one in found)
+        output.tell([asdict(one) for one in found], lines, as_json=as_json)
+        return
+    try:
+        made = copy(name, into)
+    except NoSuchExample as error:
+        raise typer.BadParameter(str(error)) from error
+    lines = f"{made} is made. Its page says what to do: {made / 'README.md'}\n\n  cd {made} && agentic dev"
+    output.tell({"folder": str(made)}, lines, as_json=as_json)
+
+
+@commands.command(epilog=shown("agentic demo", "agentic demo --chaos", "agentic demo --z3"))
+def demo(
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill the agent in mid-run and see the run go on.")] = False,
+    z3: Annotated[bool, typer.Option("--z3", help="Show a tool that has to look things up before it answers.")] = False,
+    folder: Folder = Path(".demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Show one run from goal to end on a real NATS server, then stop everything."""
+    if chaos and z3:
+        raise typer.BadParameter("choose one of --chaos and --z3")
+    if z3:
+        raise typer.Exit(awaited(run_solving_demo(folder, as_json=as_json)))
+    raise typer.Exit(awaited(run_demo(folder, chaos=chaos, as_json=as_json)))
+
+
+@commands.command(
+    "eval",
+    epilog=shown(
+        "agentic eval",
+        "agentic eval --config agentic.yaml --scenario 'injection-*'",
+        "agentic eval --folder my-scenarios --record cassettes",
+        "agentic eval --folder my-scenarios --replay cassettes",
+    ),
+)
+def evaluate(
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Only these: a name, or a pattern like 'injection-*'.", metavar="NAME")
+    ] = None,
+    folder: Annotated[
+        list[Path] | None, typer.Option(help="A folder with scenarios of your own, besides.", metavar="FOLDER")
+    ] = None,
+    config: Config = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Scenarios at a time.")] = 4,
+    record: Annotated[
+        Path | None, typer.Option(help="Keep what the model answers in this folder.", metavar="FOLDER")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from what was recorded there, without a model.", metavar="FOLDER")
+    ] = None,
+    trail: Annotated[
+        Path | None, typer.Option(help="Write the paper trail of every run there.", metavar="FOLDER")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play scenarios against the configured model. Exit code 1 when one did not pass.
+
+    With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played.
+    """
+    if record and replay:
+        raise typer.BadParameter("a replay asks no model, so there is nothing to record: give --record or --replay")
+    order = Order(
+        names=tuple(scenario or ()),
+        folders=tuple(folder or ()),
+        config=config,
+        jobs=jobs,
+        record=record,
+        replay=replay,
+        trail=trail,
+    )
+    log_only_what_is_not_said()
+    raise typer.Exit(awaited(run(order, as_json=as_json)))
+
+
+@commands.command(
+    epilog=shown(
+        "agentic bench --concurrency 32 --seconds 20",
+        "agentic bench --concurrency 8 --watchers 0 --watchers 1 --watchers 100 --watchers 500",
+    ),
+)
+def bench(
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure each.")] = 10.0,
+    sync_interval: Annotated[
+        str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
+    ] = "always",
+    otlp: Annotated[
+        str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL", show_default=False)
+    ] = None,
+    watchers: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0, max=600, help="Measure with so many watchers of all runs, too; may be given several times."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the whole stack on this machine.
+
+    The figures are JSON: in many lines, or in one with --json.
+    """
+    with TemporaryDirectory(prefix="agentic-bench-") as folder:
+        load = partial(measure, Path(folder), concurrency or (1, 32, 256), seconds=seconds)
+        figures = uvloop.run(load(sync_interval=sync_interval, otlp=otlp, watchers=watchers or ()))
+    output.tell(figures, json.dumps(figures, indent=2), as_json=as_json)

@@ -1,0 +1,75 @@
+"""Programs of many commands: one table names them, and the module of a command is loaded when it is called."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """`module` has the command in its `commands`, a Typer: one of them, or the whole group. `about`: its line in the
+    help of the program."""
+
+    module: str
+    about: str
+    panel: str | None
+
+
+def table_of(listed: Mapping[tuple[str | None, str], Mapping[str, str]]) -> dict[str, At]:
+    """By name; `listed` has the line of each, by panel and module."""
+    return {
+        name: At(module, about, panel) for (panel, module), lines in listed.items() for name, about in lines.items()
+    }
+
+
+class LazyGroup(TyperGroup):
+    """The commands of `table`, in its order, then those that are registered. To list them loads none."""
+
+    table: ClassVar[Mapping[str, At]] = {}
+
+    def __init__(self, *, commands: Any, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands(self.table, commands)  # type: ignore[assignment] # it is only read
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - so it is called
+        """Their names."""
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - same
+        """What help and shells tell of it; None for no command."""
+        if at := self.table.get(cmd_name):
+            return TyperCommand(cmd_name, help=at.about, rich_help_panel=at.panel)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called, with what it needs."""
+        name, command, following = super().resolve_command(ctx, args)
+        return name, command and self.commands[name or ""], following
+
+
+@dataclass(frozen=True, slots=True)
+class _Commands(Mapping[str, Any]):
+    table: Mapping[str, At]
+    registered: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.table:
+            return self.registered[name]
+        group = typer.main.get_group(import_module(self.table[name].module).commands)
+        group.name = name
+        return group.commands.get(name, group)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.table, *self.registered))
+
+    def __len__(self) -> int:
+        return len(self.table) + len(self.registered)
+
+
+def examples(*lines: str) -> str:
+    """An epilog that shows how a command is used, each line as it is."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

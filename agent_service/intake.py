@@ -163,7 +163,7 @@ class Intake:
         if signal.constraints:
             check_caps(self._policy, signal.constraints, at=self._clock.now())
         who = audit.by(by, says=signal.by)
-        event = SignalReceived(at=self._clock.now(), signal=signal, by=who, strict=True, said_at=said_at)
+        event = SignalReceived(at=self._clock.now(), signal=signal, by=who, said_at=said_at)
         return await self._turns.commit(signal.run_id, event)
 
     async def follow(self, transition: Transition | None) -> None:

@@ -5,36 +5,28 @@ text), so that a changed, missing or moved entry is found. Stores keep the text 
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from agent_service.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
-from agent_service.core.events import Event, SignalReceived, ToolReturned
+from agent_service.core.events import Event
 from agent_service.core.paying import paid_with
-from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
-from schemas.events import ToolError
 
 DIGEST_DIGITS = 16
-RULES = 7
+RULES = 1
 """Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
-0 wrote none beside its digests; up to 2 the digest was of a JSON of all effects, progress included;
-up to 3 nothing was asked of people on the bus beside an escalation; up to 4 a continuation was an error; up to 5 a run
-was announced with all that was asked, and heard signals and late results without end; up to 6 the hash of an approval
-had 64 bits, idempotent writes and reads were never asked for, and
-questions bore no warning."""
-RULES_OF_CONTINUATIONS, RULES_OF_BOUNDS = 5, 6
+Then `as_today` reads the events of earlier rules."""
 GENESIS = "0" * 64
 
 GROWING = (
@@ -63,6 +55,14 @@ def _waiting() -> TypeAdapter[Waiting]:
     return TypeAdapter(Waiting)
 
 
+Upcast = Callable[[Event, int], Event]
+
+
+def as_today(event: Event, rules: int) -> Event:  # noqa: ARG001 # no rules came before these
+    """An event that was decided by that version of the rules, as today's rules read it."""
+    return event
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One row of a run's journal. `event` and `effects` are JSON; `kind` is the event's class name."""
@@ -76,7 +76,7 @@ class Entry:
     previous: str
     hash: str
 
-    def decoded(self) -> Event:
+    def decoded(self, upcast: Upcast = as_today) -> Event:
         """The event. Raises Damaged; ValueError for a kind that this version does not know (a newer one wrote it)."""
         if self.kind not in _KINDS:
             raise ValueError(
@@ -86,7 +86,7 @@ class Entry:
             event: Event = _event(self.kind).validate_json(self.event)
         except ValueError as error:
             raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
-        return event if self.rules >= RULES else _as_it_was_heard(event, self.rules)
+        return upcast(event, self.rules)
 
     @property
     def rules(self) -> int:
@@ -95,17 +95,6 @@ class Entry:
 
     def recomputed_hash(self) -> str:
         return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
-
-
-def _as_it_was_heard(event: Event, rules: int) -> Event:
-    """An event that was decided by earlier rules: without bounds, and where they knew no continuation a tool's wish for
-    more was an error."""
-    if rules < RULES_OF_BOUNDS and isinstance(event, ToolReturned | SignalReceived):
-        event = replace(event, bounded=False)
-    if not isinstance(event, ToolReturned) or event.result.status != "continuation" or rules >= RULES_OF_CONTINUATIONS:
-        return event
-    error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
-    return replace(event, result=event.result.model_copy(update={"status": "error", "error": error}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,58 +172,24 @@ def encode_brief(brief: Brief) -> str:
 
 
 def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) -> RunState:
-    """The state, with the `items` of its growing fields: field and JSON of each, in their order. Raises ValueError.
-
-    Also one that was stored before `waiting` named what a run waits for.
-    """
+    """The state, with the `items` of its growing fields: field and JSON of each, in their order. Raises ValueError."""
     grown: dict[str, list[str]] = {}
     for name, item in items:
         grown.setdefault(name, []).append(item)
     fields = "".join(f',"{name}":[{",".join(grown[name])}]' for name in grown)
-    text = f'{state[:-1]},"brief":{brief}{fields}}}'
-    try:
-        return _STATE.validate_json(text)
-    except ValidationError:
-        fields = json.loads(text)
-        if "waiting" in fields or "status" not in fields:
-            raise
-        return _STATE.validate_python(fields | {"waiting": _lifted(fields)}, strict=False)
+    return _STATE.validate_json(f'{state[:-1]},"brief":{brief}{fields}}}')
 
 
 def decode_waiting(fields: dict[str, Any]) -> Waiting:
     """What a run waits for, by the `fields` of its stored state. Raises ValueError."""
-    return _waiting().validate_python(fields["waiting"] if "waiting" in fields else _lifted(fields), strict=False)
+    return _waiting().validate_python(fields["waiting"], strict=False)
 
 
-def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
-    """What a run waits for, by the fields `status`, `asking` and `pending` from which it followed before."""
-    status, held = fields["status"], _held(fields.get("asking"), fields.get("pending"))
-    stop = {"ending_class": fields["ending_class"], "reason": fields["reason"], "entry": fields["ending_seq"]}
-    match status:
-        case "queued":
-            return {"kind": "queued"}
-        case "running":
-            return held
-        case "paused":
-            return {"kind": "for_person", "held": held, "stop": stop}
-    return {"kind": "ended", "status": status, "stop": stop, "at": fields["ended_at"]}
-
-
-def _held(asking: dict[str, Any] | None, pending: dict[str, Any] | None) -> dict[str, Any]:
-    if asking:
-        again = {"kind": "model_retry", "retry_at": asking.pop("retry_at")} if asking.get("retry_at") else None
-        return {"asking": asking} | (again or {"kind": "for_model", "reserve": asking.pop("reserve", None)})
-    if pending:
-        again = {"kind": "tool_retry", "retry_at": pending.pop("retry_at")} if pending.get("retry_at") else None
-        return {"pending": pending} | (again or {"kind": "for_tool"})
-    return {}
-
-
-def rehearse(entries: Iterable[Entry]) -> Iterable[tuple[Entry, Transition]]:
+def rehearse(entries: Iterable[Entry], upcast: Upcast = as_today) -> Iterable[tuple[Entry, Transition]]:
     """Each entry with the transition that it led to: the journal folded, effects and all."""
     state: RunState | None = None
     for entry in entries:
-        transition = decide(state, entry.decoded())
+        transition = decide(state, entry.decoded(upcast))
         state = transition.state
         yield entry, transition
 

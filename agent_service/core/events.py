@@ -5,9 +5,9 @@ Instants come in with the event (`at`): the core has no clock.
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from agent_service.core.brief import Limits, Parent
 from agent_service.core.phases import Decision, Next, Unusable
@@ -15,10 +15,6 @@ from agent_service.core.state import Doubt, Ruling
 from agent_service.core.waiting import Reserve
 from schemas.catalog import ToolOffer
 from schemas.events import Signal, ToolResult
-
-Bounded = Annotated[bool, Field(exclude=True)]
-"""Whether a run takes only so many events of this kind. Not stored, for the rules of an entry tell it: in entries of
-earlier versions it took all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +34,7 @@ class WakeAccepted:
     trace_url: str | None = None
     """Where the run's trace is shown: settled here, so that its endings are the same whenever they are made."""
     by: str = ""
-    """Who asked, for the record; empty in entries of earlier versions. Nothing is decided by it."""
+    """Who asked, for the record. Nothing is decided by it."""
     traceparent: str | None = None
     """The caller's place in a trace of its own (W3C Trace Context), to which the run's trace is linked."""
     verify: bool = False
@@ -77,8 +73,7 @@ class ToolReturned:
 
     `place` names the message of a result that does not name its attempt, so that the same message delivered again is
     not taken for the answer to the attempt after it. `unfit`: what is wrong with the arguments of what a continuation
-    asks for, by the schemas of their commands. `proof`: what its capability proves; null where nobody looked, which
-    earlier versions did not. `bounded`: as in Bounded.
+    asks for, by the schemas of their commands. `proof`: what its capability proves; null where nobody looked.
     """
 
     at: datetime
@@ -87,7 +82,6 @@ class ToolReturned:
     place: str = ""
     unfit: tuple[str, ...] = ()
     proof: Proof | None = None
-    bounded: Bounded = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +143,7 @@ class ModelReplied:
     """The model answered call `call`.
 
     `plan`: what comes next, with a framing or a reflection when one call serves both.
-    `heard`: of how many words of people the prompt told; null in entries of earlier versions.
+    `heard`: of how many words of people the prompt told.
     `seen`: one for each quote of the decision. `prompt_bytes`: how long the prompt was, in UTF-8; 0 where not known.
     """
 
@@ -160,7 +154,7 @@ class ModelReplied:
     decision: Decision
     plan: Next | Unusable | None = None
     provenance: Provenance | None = None
-    heard: int | None = None
+    heard: int = 0
     seen: tuple[Seen, ...] = ()
     prompt_bytes: int = 0
 
@@ -196,17 +190,14 @@ class CancelRequested:
 class SignalReceived:
     """`by`: who gave it, as in WakeAccepted; `signal.by` is no more than what the signal says itself.
 
-    `strict`: a ruling that nothing waits for is refused. In entries of earlier versions, which say nothing of it, one
-    let a paused run go on, or ended it. `said_at`: when the bus had it, which may be long before the agent heard of it;
-    null where the agent was told directly. `bounded`: as in Bounded.
+    `said_at`: when the bus had it, which may be long before the agent heard of it; null where the agent was told
+    directly.
     """
 
     at: datetime
     signal: Signal
     by: str = ""
-    strict: bool = False
     said_at: datetime | None = None
-    bounded: Bounded = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ VOID = "what was planned is not carried out, because a person said something new
 
 def deaf_to(state: RunState, event: SignalReceived) -> str:
     """Why the run hears no more of what it has not asked for; empty while it does."""
-    if not event.bounded or len(state.signals) < MAX_SIGNALS or event.signal.kind in ASKED_FOR:
+    if len(state.signals) < MAX_SIGNALS or event.signal.kind in ASKED_FOR:
         return ""
     return f"it has heard {MAX_SIGNALS} signals, and hears no more: what is to be added is for a new run"
 
@@ -73,14 +73,13 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
         return refused
     if signal.kind == "message":
         return Transition(state=told(state, event))
-    since = waiting.since if event.strict else None
-    heard = told(limits.stood_still(state, since, event.at), event)
+    heard = told(limits.stood_still(state, waiting.since, event.at), event)
     if signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
-    if event.strict and waiting.stop.ending_class == "budget_attempts":
+    if waiting.stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
-    said, held = event.strict and heard.heard > heard.shown, waiting.held
-    if isinstance(held, ForEvidence) and waiting.since:
+    said, held = heard.heard > heard.shown, waiting.held
+    if isinstance(held, ForEvidence):
         held = continuing.stood_still(held, event.at - waiting.since)
     return go_on(replace(heard, waiting=held), at=event.at, said=said)
 
@@ -209,7 +208,7 @@ def _what_was_asked(waiting: Waiting) -> str:
 
 def _unasked(event: SignalReceived) -> str:
     """Why a ruling or an answer is refused where nothing waits for one."""
-    return NOTHING_ASKED.get(event.signal.kind, "") if event.strict else ""
+    return NOTHING_ASKED.get(event.signal.kind, "")
 
 
 def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived) -> str:

@@ -56,8 +56,7 @@ class Proof:
 class Framing:
     """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked.
 
-    `proofs`: one for each item, in their order; empty in framings of earlier versions and of scripts that fix none, in
-    which any step or artifact shows any item.
+    `proofs`: one for each item, in their order; without them any step or artifact shows any item.
     """
 
     goal_statement: str

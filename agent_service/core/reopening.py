@@ -16,7 +16,7 @@ from agent_service.core.flights import flights, gathering_of, gatherings
 from agent_service.core.remedies import RAISED_BY
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Deciding, Ended, ForEvidence, ForTool, Planned, Queued, Status, Waiting
+from agent_service.core.waiting import Deciding, Ended, ForEvidence, Planned, Queued, Status, Waiting
 from schemas import keys, subjects
 from schemas.events import Outcome, Reopened, ToolError, ToolOutput, ToolResult
 
@@ -28,8 +28,6 @@ RAISED = {
     "budget_time": "deadline_at",
 }
 """The limit that must be larger now, by the class of the ending."""
-_OF_UNKNOWN_OUTCOME = ("in_doubt", "budget_time", "protocol_violation")
-"""Endings by which a step stayed open without any word of it."""
 UNKNOWN = "whether it was carried out is not known"
 
 
@@ -39,7 +37,7 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
     assert isinstance(ended, Ended)
     if flaw := _flaw(state, ended, event):
         return flaw
-    held = _open(state, ended)
+    held = ended.held or Deciding()
     if event.signal.outcome is not None and (unclear := _unclear(state, held, ended)):
         return f"{unclear}: answer without an outcome"
     running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
@@ -101,18 +99,6 @@ def _reopened(state: RunState, ended: Ended, event: SignalReceived) -> Reopened:
         answer_to=ended.stop.ending_class,
         message=event.signal.message,
         has_callback=state.brief.callback is not None,
-    )
-
-
-def _open(state: RunState, ended: Ended) -> Waiting:
-    """What was open at the end; in states of earlier versions a step of which nobody knows, by its plan."""
-    unknown = ended.stop.ending_class in _OF_UNKNOWN_OUTCOME and state.step and not state.has_finished(state.step)
-    skill = state.brief.skill(state.plan.action.tool) if state.plan and unknown else None
-    if ended.held or state.plan is None or skill is None:
-        return ended.held or Deciding()
-    step, action, at = state.step, state.plan.action, ended.at
-    return ForTool(
-        pending=Pending(step=step, attempt=1, action=action, route=skill.route, requested_at=at, deadline_at=at)
     )
 
 
@@ -185,7 +171,7 @@ def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
 
 def settled_with(state: RunState, ended: Ended, pending: Pending, event: SignalReceived) -> ToolResult:
     """What a request is settled with that was open at the end and is not waited for after the answer `event`."""
-    outcome = _said_of(pending, _meant(state, _open(state, ended), ended), event)
+    outcome = _said_of(pending, _meant(state, ended.held or Deciding(), ended), event)
     return results.known(ended, pending) or _by_word(pending, event, outcome)
 
 

@@ -145,7 +145,7 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str
         known = place in state.late
     if kept is state and (known or state.has_finished(result.step)):
         return why
-    if event.bounded and kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
+    if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
         return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
     return Transition(state=replace(which, updated_at=event.at))
 

@@ -7,7 +7,7 @@ that cannot be used in `repairing`.
 from datetime import datetime
 
 from agent_service.core import endings, framing, notes, reframing
-from agent_service.core.asking import ask_to_reflect, next_question, put, unlooked
+from agent_service.core.asking import ask_to_reflect, put, unlooked
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
@@ -34,7 +34,7 @@ from agent_service.core.repairing import ask_again
 from agent_service.core.replacing import replace
 from agent_service.core.state import RunState, Spent
 from agent_service.core.verifying import take_verification
-from agent_service.core.waiting import Asking, Deciding, ForModel, ForPerson, Planned
+from agent_service.core.waiting import Asking, Deciding
 
 
 def on_reply(state: RunState, reply: ModelReplied) -> Transition:
@@ -42,14 +42,11 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     spent, replies = _add(state.spent, reply), _replies(state, reply)
-    shown = state.heard if reply.heard is None else reply.heard
-    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=shown, updated_at=reply.at)
+    state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.heard, updated_at=reply.at)
     state = measured(state, reply)
     if outrun(state, reply):
         return _ask_anew(state, asking, at=reply.at)
     then = _taken_up(state, asking, reply)
-    if reply.heard is None:
-        return _planned_anew(then)
     return _ask_anew(state, asking, at=reply.at) if is_older(state, reply) and _hands_over(then) else then
 
 
@@ -65,19 +62,9 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transitio
     return _decided(state, asking, reply) or ask_again(state, asking, _flaws(state, asking, reply), at=reply.at)
 
 
-def _planned_anew(then: Transition) -> Transition:
-    """In entries of earlier versions a plan that found no step left was not kept, and asked for again."""
-    state = then.state
-    if state is None or not isinstance(state.waiting, ForPerson) or not isinstance(state.waiting.held, Planned):
-        return then
-    question = next_question(state, Phase.PLAN)
-    waiting = replace(state.waiting, held=ForModel(asking=question))
-    return replace(then, state=replace(state, waiting=waiting, calls=question.call))
-
-
 def is_older(state: RunState, reply: ModelReplied) -> bool:
     """Whether a person said something that the prompt of `reply` did not tell yet."""
-    return reply.heard is not None and reply.heard < state.heard
+    return reply.heard < state.heard
 
 
 def outrun(state: RunState, reply: ModelReplied) -> bool:

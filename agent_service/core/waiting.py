@@ -46,7 +46,7 @@ class Reserve:
     """The most that a model call may spend. `cost_usd` is null when the price is unknown.
 
     `if_lost`: what counts as spent when the call was perhaps made and its reply is lost, in tokens and in USD: its
-    prompt, and a reply longer than any so far. Null in reserves of earlier versions, which count in full.
+    prompt, and a reply longer than any so far. Null: it counts in full.
     """
 
     tokens: int
@@ -311,8 +311,7 @@ class ForPerson:
     kind: Literal["for_person"] = "for_person"
     held: Annotated[Held, Field(discriminator="kind")]
     stop: Stop
-    since: datetime | None = None
-    """Null in states of earlier versions."""
+    since: datetime
     status: ClassVar[Status] = Status.PAUSED
 
 

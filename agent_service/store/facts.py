@@ -250,7 +250,7 @@ class GoneFact(_Said):
 
     runs: dict[str, tuple[Whole, str]]
     tombstones: tuple[Buried, ...] = ()
-    """What is left of them; earlier versions left nothing, and pass it over."""
+    """What is left of them."""
     artifacts: dict[str, Whole] = {}
     """Runs that stay and of which the artifacts go, with their newest entry; by `rule`, `at` that instant."""
     rule: str = ""

@@ -254,7 +254,7 @@ def signal(
             outcome=outcome,
             untrusted=untrusted,
         )
-        return SignalReceived(at=script.now, signal=said, by=by, strict=True)
+        return SignalReceived(at=script.now, signal=said, by=by)
 
     return cue
 

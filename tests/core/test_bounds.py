@@ -1,16 +1,12 @@
 """However much is said to a run, its journal grows only so far."""
 
-from collections.abc import Callable
-
 import pytest
 
 from agent_service.core.decide import decide
-from agent_service.core.events import Event, SignalReceived, ToolReturned
 from agent_service.core.hearing import MAX_SIGNALS
 from agent_service.core.replacing import replace
 from agent_service.core.results import MOST_LATE
 from agent_service.core.state import RunState
-from agent_service.journal import Run, commit_of
 from tests.core.cues import a_finished_run, a_waiting_run, returns, signal
 from tests.core.people_cues import a_run_for_answer, answer
 from tests.core.script import NOTHING, Script, ignores
@@ -41,15 +37,3 @@ def test_so_many_late_results_are_recorded_and_no_more() -> None:
     for attempt in range(1, MOST_LATE + 1):
         run >> returns(step=7, attempt=attempt) << NOTHING
     run >> returns(step=7, attempt=MOST_LATE + 1) << ignores("no more are kept")
-
-
-@pytest.mark.parametrize("event", [returns(step=7), signal("message", message="go on")])
-def test_in_an_entry_of_an_earlier_version_they_count_without_end(event: Callable[[Script], Event]) -> None:
-    run = a_waiting_run()
-    happened = event(run)
-    assert isinstance(happened, ToolReturned | SignalReceived)
-    entry = commit_of(Run(state=run.state, head="0" * 64), happened, decide(run.state, happened)).entry
-    before = replace(entry, effects_digest=f"{entry.effects_digest[:-2]}05")
-    decoded = [one.decoded() for one in (entry, before)]
-    assert [one.bounded for one in decoded if isinstance(one, ToolReturned | SignalReceived)] == [True, False]
-    assert '"bounded"' not in entry.event

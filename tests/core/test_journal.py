@@ -2,20 +2,30 @@
 
 import hashlib
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import Effect, Publish
-from agent_service.core.events import Event, ModelReplied, TimerFired
+from agent_service.core.events import Event, ModelReplied, TimerFired, WakeAccepted
 from agent_service.core.phases import Framing, Plan, Reflection, Unusable
-from agent_service.journal import GENESIS, RULES, Commit, Entry, Run, commit_of, digest_of, flaw_in_chain, growth_of
+from agent_service.journal import (
+    GENESIS,
+    RULES,
+    Commit,
+    Entry,
+    Run,
+    as_today,
+    commit_of,
+    digest_of,
+    flaw_in_chain,
+    growth_of,
+)
 from tests.core.cues import (
     a_finished_run,
     a_paused_run,
-    a_reflecting_run,
     a_retrying_run,
     a_run_paused_while_waiting,
     a_waiting_run,
@@ -23,7 +33,6 @@ from tests.core.cues import (
     due,
     queued,
     returns,
-    signal,
     too_early,
     wake,
 )
@@ -36,7 +45,7 @@ from tests.core.people_cues import (
     approves,
 )
 from tests.core.rules.reading import entries
-from tests.core.script import NOON, Script, asks
+from tests.core.script import NOON, Script
 
 
 def commits(script: Script) -> list[Commit]:
@@ -104,22 +113,19 @@ def test_a_whole_chain_has_no_flaw() -> None:
     assert flaw_in_chain([]) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_changed_entry_is_named() -> None:
+    written = chain(a_waiting_run())
+    changes: tuple[dict[str, Any], ...] = (
         {"event": '{"at":"2026-11-21T12:00:00Z","skills":[]}'},
         {"at": NOON.replace(second=1)},
         {"kind": "TimerFired"},
         {"effects_digest": "0" * 16},
         {"run_id": "run_other"},
         {"hash": "0" * 64},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_a_changed_entry_is_named(change: dict[str, str]) -> None:
-    written = chain(a_waiting_run())
-    written[1] = replace(written[1], **change)  # type: ignore[arg-type] # one field at a time, of its own type
-    assert flaw_in_chain(written) == "entry 2 was changed after it was written"
+    )
+    for change in changes:
+        entries = [written[0], replace(written[1], **change), *written[2:]]
+        assert flaw_in_chain(entries) == "entry 2 was changed after it was written", change
 
 
 def test_a_changed_entry_is_named_even_if_its_own_hash_was_made_to_fit() -> None:
@@ -189,34 +195,15 @@ FORMAT_1 = {
 """Events as version 1 of the format wrote them."""
 
 
-def test_a_plan_of_format_1_that_found_no_step_left_is_asked_for_again() -> None:
-    run = a_reflecting_run(max_steps=1, on_budget="pause")
-    assert run.state.asking is not None
-    before = replace(a_reply_of_format_1(), call=run.state.asking.call)
-    run = run >> before >> signal("raise_budget", max_steps=2)
-    assert run.outcomes == (asks("plan"),)
-
-
-def a_reply_of_format_1() -> ModelReplied:
-    (entry,) = chain(queued())
-    event = replace(entry, kind="ModelReplied", event=FORMAT_1["ModelReplied"]).decoded()
-    assert isinstance(event, ModelReplied)
-    return event
-
-
-def test_every_kind_of_event_has_a_written_form_of_format_1() -> None:
+def test_every_kind_of_event_as_version_1_wrote_it_stays_readable() -> None:
     assert set(FORMAT_1) == {kind.__name__ for kind in get_args(Event)}
-
-
-@pytest.mark.parametrize("kind", FORMAT_1)
-def test_what_format_1_wrote_stays_readable(kind: str) -> None:
     (entry,) = chain(queued())
-    event = replace(entry, kind=kind, event=FORMAT_1[kind]).decoded()
-    assert type(event).__name__ == kind
-    assert event.at == NOON
+    for kind, text in FORMAT_1.items():
+        event = replace(entry, kind=kind, event=text).decoded()
+        assert (type(event).__name__, event.at) == (kind, NOON)
 
 
-KNOWN_EFFECTS = {4: "5a2997813d0bc143", 5: "5a2997813d0bc143", 6: "5a2997813d0bc143", 7: "c359bd18a4210d00"}
+KNOWN_EFFECTS = {1: "c359bd18a4210d00"}
 """Of the stories below, by the version of the rules."""
 
 
@@ -257,21 +244,37 @@ def test_a_hash_of_format_1_stays_valid() -> None:
     assert flaw_in_chain([entry]) is None
 
 
-@pytest.mark.parametrize(
-    ("decision", "kind"),
-    [
-        ('{"goal_statement":"g","definition_of_done":["a","b","c"]}', Framing),
-        ('{"action":{"tool":"fetch","command":"handle","arguments":{}}}', Plan),
-        ('{"verdict":"done","summary":"s","met":[{"item":"d1","evidence":"step:1"}]}', Reflection),
-        ('{"reason":"not JSON"}', Unusable),
-    ],
-)
-def test_a_decision_is_read_as_what_it_was(decision: str, kind: type[object]) -> None:
+def test_a_decision_is_read_as_what_it_was() -> None:
+    decisions = {
+        '{"goal_statement":"g","definition_of_done":["a","b","c"]}': Framing,
+        '{"action":{"tool":"fetch","command":"handle","arguments":{}}}': Plan,
+        '{"verdict":"done","summary":"s","met":[{"item":"d1","evidence":"step:1"}]}': Reflection,
+        '{"reason":"not JSON"}': Unusable,
+    }
     (entry,) = chain(queued())
-    reply = '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","usage":{},"decision":' + decision + "}"
-    event = replace(entry, kind="ModelReplied", event=reply).decoded()
-    assert isinstance(event, ModelReplied)
-    assert type(event.decision) is kind
+    for decision, kind in decisions.items():
+        reply = '{"at":"2026-11-21T12:00:00Z","call":1,"model":"m","usage":{},"decision":' + decision + "}"
+        event = replace(entry, kind="ModelReplied", event=reply).decoded()
+        assert isinstance(event, ModelReplied)
+        assert type(event.decision) is kind
+
+
+def test_an_entry_names_the_rules_it_was_decided_by_and_later_rules_read_it_in_their_own_way() -> None:
+    """Under an invented version 2 of the rules a run has at most one step."""
+
+    def as_version_2(event: Event, rules: int) -> Event:
+        if rules >= 2 or not isinstance(event, WakeAccepted):
+            return event
+        return replace(event, limits=replace(event.limits, max_steps=1))
+
+    written = chain(a_finished_run())
+    assert {entry.rules for entry in written} == {RULES}
+    first, last = (list(journal.rehearse(written, upcast))[-1][1].state for upcast in (as_today, as_version_2))
+    assert first is not None
+    assert last is not None
+    assert (first.brief.limits.max_steps, last.brief.limits.max_steps) == (10, 1)
+    by_version_2 = replace(written[0], effects_digest=f"{written[0].effects_digest[:-2]}02")
+    assert (by_version_2.rules, by_version_2.decoded(as_version_2)) == (2, written[0].decoded())
 
 
 def test_a_state_is_written_without_its_brief_and_read_with_it() -> None:
@@ -292,9 +295,9 @@ def test_an_ignored_event_is_no_part_of_the_journal() -> None:
     assert chain(run) == chain(run >> too_early)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "dropped", "added"),
-    [
+def test_of_a_list_is_stored_what_its_beginning_lost_and_what_its_end_gained() -> None:
+    state = a_waiting_run().state
+    for before, after, dropped, added in (
         ("", "a", 0, "a"),
         ("ab", "abc", 0, "c"),
         ("abc", "bcd", 1, "d"),
@@ -302,11 +305,6 @@ def test_an_ignored_event_is_no_part_of_the_journal() -> None:
         ("ab", "x", 2, "x"),
         ("aa", "a", 1, ""),
         ("aba", "bab", 1, "b"),
-    ],
-)
-def test_of_a_list_is_stored_what_its_beginning_lost_and_what_its_end_gained(
-    before: str, after: str, dropped: int, added: str
-) -> None:
-    state = a_waiting_run().state
-    (growth,) = growth_of(replace(state, facts=tuple(before)), replace(state, facts=tuple(after)))
-    assert (growth.field, growth.dropped, growth.added) == ("facts", dropped, tuple(f'"{item}"' for item in added))
+    ):
+        (growth,) = growth_of(replace(state, facts=tuple(before)), replace(state, facts=tuple(after)))
+        assert (growth.field, growth.dropped, growth.added) == ("facts", dropped, tuple(f'"{item}"' for item in added))

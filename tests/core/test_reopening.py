@@ -1,13 +1,12 @@
 """Reopening: what an answer sets going again, where it goes on, and what stays closed."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from agent_service.core.remedies import remedy
-from agent_service.core.waiting import Ended, ForTool, Status
+from agent_service.core.waiting import ForTool, Status
 from schemas import subjects
 from schemas.events import Outcome as SaidOutcome
 from tests.core.cues import (
@@ -337,15 +336,3 @@ def test_a_run_that_never_began_waits_for_its_turn_again() -> None:
     run = run >> answer(deadline_at="2026-11-21T20:00:00Z")
     assert run.state.status is Status.QUEUED
     run >> started() << asks("frame")
-
-
-def test_a_step_that_an_earlier_version_left_open_is_past_and_its_result_is_ignored() -> None:
-    run = a_waiting_run(max_attempts=1) >> errs("upstream", retryable=True)
-    last, ended = run.story[-1], run.state.waiting
-    assert isinstance(ended, Ended)
-    kept_nothing = replace(run.state, waiting=replace(ended, held=None, came=()))
-    run.story[-1] = replace(last, transition=replace(last.transition, state=kept_nothing))
-    run = run >> answer()
-    run >> returns(step=1, tool="fetch") << ignores("step 1 was given up when the run was handed to a person")
-    run >> returns(step=2)
-    assert run.state.ending_class == "protocol_violation"

@@ -1,12 +1,10 @@
 """What may be asked of a tool, and what a request carries."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from agent_service.core.announcing import outstanding
-from agent_service.core.waiting import ForTool
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import (
     TOOLS,
@@ -66,13 +64,6 @@ def test_a_request_is_the_same_to_the_byte_when_it_is_said_again_after_the_deadl
     request = outstanding(run.state)
     run >> due >> moves_the_deadline
     assert outstanding(run.state) == request
-
-
-def test_a_request_that_an_earlier_version_sent_names_the_deadline_that_it_named_then() -> None:
-    run = a_waiting_run(deadline_at=NOON + timedelta(seconds=100))
-    request = outstanding(run.state)
-    of_then = replace(run.state, waiting=ForTool(pending=replace(run.pending, until=None)))
-    assert outstanding(of_then) == request
 
 
 # Reserved correlation keys

@@ -87,7 +87,7 @@ def left_alone(state: RunState) -> RunState:
 def begging(state: RunState) -> RunState:
     stop = Stop(ending_class="budget_steps", reason="all steps are used", entry=state.version)
     held = ForModel(asking=Asking(call=1, phase=Phase.REFLECT))
-    return replaced(state, waiting=ForPerson(held=held, stop=stop))
+    return replaced(state, waiting=ForPerson(held=held, stop=stop, since=state.updated_at))
 
 
 def tainted(state: RunState) -> RunState:

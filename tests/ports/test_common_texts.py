@@ -4,7 +4,6 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from agent_service.store.sql.database import FILE
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.key_ring import KeyRing
-from groundwork.sqlite.migrations import migrate
 from schemas.catalog import ToolOffer
 from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started, wake_of
 
@@ -85,33 +83,6 @@ async def test_a_common_text_that_other_hands_changed_is_missed_by_every_run_of_
         with pytest.raises(Changed):
             await store.load(run_id(1))
         assert await store.load(run_id(2)) is not None
-
-
-async def test_rows_of_an_earlier_version_have_all_of_their_text(tmp_path: Path) -> None:
-    """They are written as that version did, then the file is brought up to date."""
-    earlier = tmp_path / "migrations"
-    earlier.mkdir()
-    for script in (files("agent_service.store.sql") / "migrations").iterdir():
-        if script.name < "0012":
-            (earlier / script.name).write_text(script.read_text())
-    path = tmp_path / "store" / FILE
-    path.parent.mkdir()
-    migrate(path, earlier)
-    commits = begun(1)
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "INSERT INTO runs VALUES (?,'w','d',0,'running',2,x'00','',0,NULL,'{}',2,NULL,'')", (run_id(1),)
-        )
-        for position, commit in enumerate(commits, start=1):
-            entry = commit.entry
-            hashes = [bytes.fromhex(text) for text in (entry.effects_digest, entry.previous, entry.hash)]
-            connection.execute(
-                "INSERT INTO journal VALUES (?,?,?,?,?,?,?,?,?,'')",
-                (position, entry.run_id, entry.seq, 0, entry.kind, entry.event, *hashes),
-            )
-    async with SqliteStore.open(tmp_path / "store") as store:
-        read = await store.entries(run_id(1))
-    assert [entry.event for entry in read] == [commit.entry.event for commit in commits]
 
 
 @given(

@@ -34,7 +34,7 @@ def rules(kind: Literal["approve", "reject"], message: str | None = None, by: st
             message=message,
             arguments_hash=waiting.subject_hash,
         )
-        return SignalReceived(at=script.now, signal=said, by=by, strict=True)
+        return SignalReceived(at=script.now, signal=said, by=by)
 
     return cue
 
@@ -45,7 +45,7 @@ def answers(message: str | None = None, outcome: Outcome | None = None, by: str 
     def cue(script: Script) -> Event:
         signal_id = f"signal-{len(script.story)}"
         said = Signal(run_id=script.state.run_id, signal_id=signal_id, kind="answer", message=message, outcome=outcome)
-        return SignalReceived(at=script.now, signal=said, by=by, strict=True)
+        return SignalReceived(at=script.now, signal=said, by=by)
 
     return cue
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.journal import GENESIS, Entry
+from agent_service.journal import GENESIS, RULES, Entry
 from agent_service.moments import retell
 from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.verify import Flaw, verify
@@ -180,9 +180,9 @@ def test_an_artifact_with_an_unlawful_name_has_no_file_and_no_flaw(workspace: Wo
 def test_effects_of_entries_that_other_rules_decided_are_not_held_against_them(
     entries: list[Entry], workspace: Workspace
 ) -> None:
-    older = _rehashed(entries, lambda entry: entry.effects_digest[:16])
-    workspace.write([(RUN_ID, files_of(older) | ARTIFACTS)])
-    assert verify(older, workspace, RUN_ID) == []
+    later = _rehashed(entries, lambda _: f"{'0' * 16}{RULES + 1:02x}")
+    workspace.write([(RUN_ID, files_of(later) | ARTIFACTS)])
+    assert verify(later, workspace, RUN_ID) == []
     forged = _rehashed(entries, lambda entry: f"{'0' * 16}{entry.effects_digest[16:]}")
     assert "entry 1 leads to other effects" in the_flaw(verify(forged, workspace, RUN_ID)).text
 

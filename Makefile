@@ -97,7 +97,7 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) -m schemas.generate --check
-	$(RUN) -m agent_service.workbench.states --check
+	$(RUN) -m tests.states --check
 
 # How large the program is, room by room, beside the budgets; and how many files and Python calls a step passes.
 size: $(READY)
@@ -106,8 +106,9 @@ size: $(READY)
 calls: $(READY)
 	@$(RUN) -m tests.bench.calls
 
+# Shorter: make bench BENCH="--concurrency 32 --seconds 5"; `--help` says what else it measures.
 bench: $(READY)
-	@$(RUN) -m agent_service bench
+	@$(RUN) -m tests.bench $(BENCH)
 
 # Agents on one NATS server and on a cluster of three: how much they carry, and what a step costs. A quarter of an hour.
 bench-cluster: $(READY)

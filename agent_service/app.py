@@ -215,10 +215,9 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
 
     desk, switch = agent.desk(), Switch(agent.halting)
     fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else at_once
-    service = await serve_on_bus(agent.ground.link, desk, agent.signing, switch, fresh=fresh)
+    await serve_on_bus(agent.ground.link, desk, agent.signing, switch, fresh=fresh)
     from agent_service.api.calls import create_app
     from agent_service.api.event_streams import EventStreams
-    from agent_service.api.micro_reading import serve_reading
     from agent_service.operations import operations
     from groundwork.http.metrics import Measured, request_durations
     from groundwork.http.server import serve_http
@@ -243,4 +242,3 @@ async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: sock
     http = create_app(desk, agent.paper.files, ready, agent.settings, member=member, **told)
     measured = Measured(http, request_durations(agent.metrics.instruments))
     group.create_task(serve_http(measured, listener, stopping=agent.feed.end), name="http")
-    await serve_reading(service, desk, agent.paper.files, asked.tools, fresh)

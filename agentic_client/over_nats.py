@@ -1,29 +1,23 @@
-"""The agent's micro service on the bus, `agentic-loop.*`: the same answers as those of the HTTP API.
-
-There is no stream of events on it: a journal is asked for again and again, and each of its entries is told once.
-"""
+"""The agent's micro service on the bus, `agentic-loop.*`: it takes orders and tells where one run stands."""
 
 import asyncio
-import base64
 import json
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
-from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
+from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
 from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
-from agentic_client.views import FINAL
 from schemas import subjects
-from schemas.bounded import LARGEST_FILE, Bounded, TooLong, json_of
+from schemas.bounded import json_of
 
 CONNECT_WITHIN_S = 5.0
-LOOK_AGAIN_S = 0.25
 NAME = "agentic-client"
 REFUSED = "authorization"
 """What the server, and the library, say of a login that is none."""
@@ -49,39 +43,24 @@ class OverNats:
     async def run(self, run_id: str, wait_s: float) -> Json:  # noqa: ARG002 # answers come one at a time, so at once
         return await self._ask("status", {"run_id": run_id})
 
-    async def runs(self, filters: Filters) -> Json:
-        return await self._ask("runs", dict(filters))
-
     async def say(self, run_id: str, what: str, body: Json) -> Json:
         return await self._ask(what, {"run_id": run_id, **body})
 
-    async def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:
-        while True:
-            page = await self._ask("entries", {"run_id": run_id, "after": after})
-            for entry in page["entries"]:
-                after = entry["seq"]
-                yield entry
-            if page["next_after"] is None:
-                if page["status"] in FINAL:
-                    return
-                await asyncio.sleep(LOOK_AGAIN_S)
+    async def runs(self, filters: Filters) -> Json:  # noqa: ARG002
+        _only_over_http("lists of runs")
+
+    async def entries(self, run_id: str, after: int) -> AsyncGenerator[Json, None]:  # noqa: ARG002
+        _only_over_http("events")
+        yield {}
 
     async def tools(self) -> Json:
-        return await self._ask("tools", {})
+        _only_over_http("tools")
 
-    async def files(self, run_id: str) -> Json:
-        return await self._ask("files", {"run_id": run_id})
+    async def files(self, run_id: str) -> Json:  # noqa: ARG002
+        _only_over_http("files")
 
-    async def read(self, run_id: str, path: str) -> bytes:
-        content = Bounded(LARGEST_FILE)
-        while True:
-            piece = await self._ask("file", {"run_id": run_id, "path": path, "offset": len(content)})
-            try:
-                content.add(base64.b64decode(piece["content"]))
-            except TooLong as error:
-                raise Broken(f"what answers on the bus sends a file of {error}, which no agent does") from error
-            if len(content) >= piece["size"]:
-                return bytes(content)
+    async def read(self, run_id: str, path: str) -> bytes:  # noqa: ARG002
+        _only_over_http("files")
 
     async def close(self) -> None:
         if self._client is not None:
@@ -137,6 +116,11 @@ class OverNats:
         self._denied = str(error).lower()
         if REFUSED in self._denied and self._within:
             self._within.reschedule(asyncio.get_running_loop().time() + REFUSED_FOR_S)
+
+
+def _only_over_http(what: str) -> NoReturn:
+    text = f"{what} are not served on the bus: give the address of the agent's HTTP API"
+    raise Invalid(text, facts={"code": "only_over_http"})
 
 
 def _told(answer: Msg) -> Json:

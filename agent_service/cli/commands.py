@@ -77,10 +77,9 @@ class Agentic(LazyGroup):
                 "example": "List the examples, or copy one to where you are.",
                 "demo": "Show one run from goal to end on a real NATS server, then stop everything.",
                 "eval": "Play scenarios against the configured model. Exit code 1 when one did not pass.",
-                "bench": "Measure the whole stack on this machine.",
             },
             (TRY, "agent_service.cli.scripts"): {
-                "script": "Scripts, which stand in the place of a model: check them, or print their schema.",
+                "script": "Scripts, which stand in the place of a model: check them.",
             },
             (SERVICES, "agent_service.cli.init"): {
                 "init": "Write a settings file: which NATS server, which model, which tools.",

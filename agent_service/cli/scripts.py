@@ -1,6 +1,5 @@
 """The commands on scripts, which stand in the place of a model: `agentic script`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ commands = typer.Typer()
 
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Scripts, which stand in the place of a model: check them, or print their schema."""
+    """Scripts, which stand in the place of a model: check them."""
     if context.invoked_subcommand is None:
         output.draw(context.get_help())
 
@@ -34,11 +33,3 @@ def check(
     output.tell(told, "\n".join(one.told() for one in found), as_json=as_json)
     if any(one.flaws for one in found):
         raise typer.Exit(Exit.MISCONFIGURED)
-
-
-@commands.command(epilog=examples("agentic script schema > script.schema.json"))
-def schema() -> None:
-    """Print the JSON Schema of scripts, for an editor that completes and checks them."""
-    from agent_service.models.script_schema import schema as made
-
-    output.draw(json.dumps(made(), indent=2), wrap=False)

@@ -3,20 +3,23 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from agent_service.core.phases import Phase
 from agent_service.models.script_answers import unusable
-from agent_service.models.script_schema import schema
-from agent_service.models.scripted_model import ANSWERS, NAMES, Condition, Rule, Script, read_script
+from agent_service.models.scripted_model import ANSWERS, DECISIONS, NAMES, NEXT, Condition, Rule, Script, read_script
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
 from schemas.argument_schemas import argument_flaws, validator_of
 
 NEEDED = (Phase.FRAME, Phase.PLAN, Phase.REFLECT)
 MOST_FLAWS = 20
+REFERENCE = "#/$defs/{model}"
+
+Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def review(file: Path) -> Review:
         document = parse(file.read_text(encoding="utf-8"))
     except (Misconfigured, NotYaml) as error:
         return Review(file, flaws=tuple(str(error).removeprefix(f"script {file}").lstrip(": ").split("; ")))
-    found = argument_flaws(validator_of(schema()), json.loads(json.dumps(document, default=str)), most=MOST_FLAWS)
+    found = argument_flaws(validator_of(_schema()), json.loads(json.dumps(document, default=str)), most=MOST_FLAWS)
     flaws = (*map(_placed, found), *unusable(script))
     return Review(file, script, flaws, tuple(_advice(script)))
 
@@ -95,3 +98,36 @@ def _names_in(node: Any) -> set[str]:
         return set(Template(node).get_identifiers())
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
     return set().union(*map(_names_in, inner))
+
+
+def _schema() -> Schema:
+    """Of a whole script. It is stricter than a run, which passes over keys of an answer that it does not know."""
+    whole = Script.model_json_schema(ref_template=REFERENCE)
+    shapes = whole["$defs"]
+    rule = shapes["Rule"]
+    for name, shape in DECISIONS.items():
+        decision = shape.json_schema(ref_template=REFERENCE)
+        shapes |= decision.pop("$defs", {})
+        shapes[decision["title"]] = decision
+        rule["properties"][name] = {"$ref": REFERENCE.format(model=decision["title"])}
+    rule["oneOf"] = [_alone(answer) for answer in ANSWERS]
+    closed: Schema = _closed(whole)
+    return closed
+
+
+def _alone(answer: str) -> Schema:
+    """That answer and no other, but for what may come along with it."""
+    along = NEXT if answer in ("frame", "reflect") else ()
+    others = [[other] for other in ANSWERS if other != answer and other not in along]
+    several = map(list, combinations(along, 2))
+    return {"required": [answer], "not": {"anyOf": [{"required": names} for names in (*others, *several)]}}
+
+
+def _closed(node: Any) -> Any:
+    """Without further keys in any object whose keys are known, and without titles, which only repeat names."""
+    if isinstance(node, list):
+        return [_closed(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: _closed(inner) for key, inner in node.items() if key != "title" or not isinstance(inner, str)}
+    return found | ({"additionalProperties": False} if "properties" in found else {})

@@ -1,20 +1,15 @@
 """The commands to try things out: the stack in one terminal, examples, the demos, and scenarios for a model."""
 
-import json
 import os
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-import uvloop
 
 from agent_service.cli import output
 from agent_service.cli.options import AsJson, Config
 from agent_service.cli.working import awaited, log_only_what_is_not_said
-from agent_service.workbench.bench import measure
 from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev import PLUGINS, DevOptions
 from agent_service.workbench.dev_command import model_here, run_dev
@@ -113,8 +108,7 @@ def demo(
     epilog=shown(
         "agentic eval",
         "agentic eval --config agentic.yaml --scenario 'injection-*'",
-        "agentic eval --folder my-scenarios --record cassettes",
-        "agentic eval --folder my-scenarios --replay cassettes",
+        "agentic eval --folder my-scenarios --trail trails",
     ),
 )
 def evaluate(
@@ -126,12 +120,6 @@ def evaluate(
     ] = None,
     config: Config = None,
     jobs: Annotated[int, typer.Option(min=1, help="Scenarios at a time.")] = 4,
-    record: Annotated[
-        Path | None, typer.Option(help="Keep what the model answers in this folder.", metavar="FOLDER")
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option(help="Answer from what was recorded there, without a model.", metavar="FOLDER")
-    ] = None,
     trail: Annotated[
         Path | None, typer.Option(help="Write the paper trail of every run there.", metavar="FOLDER")
     ] = None,
@@ -141,51 +129,6 @@ def evaluate(
 
     With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played.
     """
-    if record and replay:
-        raise typer.BadParameter("a replay asks no model, so there is nothing to record: give --record or --replay")
-    order = Order(
-        names=tuple(scenario or ()),
-        folders=tuple(folder or ()),
-        config=config,
-        jobs=jobs,
-        record=record,
-        replay=replay,
-        trail=trail,
-    )
+    order = Order(names=tuple(scenario or ()), folders=tuple(folder or ()), config=config, jobs=jobs, trail=trail)
     log_only_what_is_not_said()
     raise typer.Exit(awaited(run(order, as_json=as_json)))
-
-
-@commands.command(
-    epilog=shown(
-        "agentic bench --concurrency 32 --seconds 20",
-        "agentic bench --concurrency 8 --watchers 0 --watchers 1 --watchers 100 --watchers 500",
-    ),
-)
-def bench(
-    concurrency: Annotated[
-        list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure each.")] = 10.0,
-    sync_interval: Annotated[
-        str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
-    ] = "always",
-    otlp: Annotated[
-        str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL", show_default=False)
-    ] = None,
-    watchers: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=0, max=600, help="Measure with so many watchers of all runs, too; may be given several times."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the whole stack on this machine.
-
-    The figures are JSON: in many lines, or in one with --json.
-    """
-    with TemporaryDirectory(prefix="agentic-bench-") as folder:
-        load = partial(measure, Path(folder), concurrency or (1, 32, 256), seconds=seconds)
-        figures = uvloop.run(load(sync_interval=sync_interval, otlp=otlp, watchers=watchers or ()))
-    output.tell(figures, json.dumps(figures, indent=2), as_json=as_json)

@@ -17,7 +17,7 @@ from agent_service.cli.show import status
 from agent_service.telling.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
-from agent_service.workbench.evaluation.trials import Trial, replayed, trials_of
+from agent_service.workbench.evaluation.trials import Trial, trials_of
 from groundwork.service.signals import cancelled_by_signals
 
 LONGEST_LINE = 1000
@@ -35,8 +35,6 @@ class Order:
     folders: tuple[Path, ...]
     config: Path | None
     jobs: int
-    record: Path | None
-    replay: Path | None
     trail: Path | None
 
 
@@ -56,8 +54,8 @@ async def run(order: Order, *, as_json: bool) -> Exit:
 
 async def _play(order: Order, results: list[Result]) -> None:
     """Fill `results` as they come; at the end they are in the order of the scenarios."""
-    async with _trials(order) as (trials, secrets):
-        options = Options(jobs=order.jobs, record=order.record, secrets=secrets, trail=order.trail)
+    async with _trials(order) as trials:
+        options = Options(jobs=order.jobs, trail=order.trail)
         with output.console(stderr=True).status(f"{len(trials)} to be played") as status:
 
             def tell(result: Result) -> None:
@@ -68,15 +66,10 @@ async def _play(order: Order, results: list[Result]) -> None:
 
 
 @asynccontextmanager
-async def _trials(order: Order) -> AsyncIterator[tuple[list[Trial], tuple[str, ...]]]:
-    """What is to be played, and the secrets of the configuration. A replay needs none and reads none."""
+async def _trials(order: Order) -> AsyncIterator[list[Trial]]:
     chosen = list(_playable(scenarios((own_folder(), *order.folders), order.names)))
-    if order.replay:
-        yield replayed(chosen, order.replay), ()
-        return
-    loaded = settings.load(configuration.own(order.config))
-    async with trials_of(chosen, loaded, obeying=order.record is None) as trials:
-        yield trials, loaded.secrets()
+    async with trials_of(chosen, settings.load(configuration.own(order.config))) as trials:
+        yield trials
 
 
 def _playable(chosen: Sequence[Scenario]) -> Iterator[Scenario]:
@@ -89,18 +82,17 @@ def _playable(chosen: Sequence[Scenario]) -> Iterator[Scenario]:
 
 def _print(order: Order, results: Sequence[Result], as_json: bool) -> None:
     if as_json:
-        output.document(_for_programs(order, results))
+        output.document(_for_programs(results))
     else:
-        output.draw(_heading(order, results), wrap=False)
+        output.draw(_heading(results), wrap=False)
         output.draw(_table(results, output.console().width))
         output.draw(*_flaws(order, results), wrap=False)
 
 
-def _for_programs(order: Order, results: Sequence[Result]) -> dict[str, Any]:
+def _for_programs(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "ok": all(result.passed for result in results),
         "models": _models(results),
-        "replayed": order.replay is not None,
         "scenarios": [result.for_programs() for result in results],
         "totals": totals(results),
     }
@@ -110,13 +102,12 @@ def _models(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(model for result in results for model in result.models))
 
 
-def _heading(order: Order, results: Sequence[Result]) -> Text:
+def _heading(results: Sequence[Result]) -> Text:
     models = _models(results)
     scripts = [model for model in models if model.startswith("script:")]
     named = [model for model in models if model not in scripts] or ["none answered"]
     who = "each scenario's own script, which does not think" if scripts else ", ".join(named)
-    replay = f", replayed from {order.replay}" if order.replay else ""
-    return Text.assemble(("model: ", "bold"), one_line(f"{who}{replay}", LONGEST_LINE), "\n")
+    return Text.assemble(("model: ", "bold"), one_line(who, LONGEST_LINE), "\n")
 
 
 def _table(results: Sequence[Result], width: int) -> Table:

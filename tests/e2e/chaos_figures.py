@@ -26,13 +26,13 @@ from typing import Any
 import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, Service, stack
-from agent_service.workbench.usage import cpu_s
 from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.asyncapi import STREAMS
+from tests.bench.usage import cpu_s
 from tests.e2e.chaos_load import WATCHER, loaded, script, spread, times_run, write_tool
 
 VICTIMS = ("agent", "gateway", "nats-server", "all")

@@ -14,18 +14,17 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import uvloop
 import yaml
 
-from agent_service.workbench.bench import STEPS
-from agent_service.workbench.floor import floor
-from agent_service.workbench.load import Load, spread
-from agent_service.workbench.usage import children, cpu_s
 from groundwork.nats.link import NatsLink
+from tests.bench.bench import SCRIPT, STEPS
+from tests.bench.floor import floor
+from tests.bench.load import Load, spread
+from tests.bench.usage import children, cpu_s
 from tests.e2e.step_costs import LONG, step_costs
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, fleet
@@ -94,7 +93,7 @@ async def bench(plan: Plan, folder: Path, *, agents: int, replicas: int, **more:
 
 def _script(wait_s: float, long_steps: int) -> dict[str, Any]:
     """That of the benchmark, with so long decisions, and with rules for one run of many steps."""
-    text = (resources.files("agent_service") / "scripts" / "bench.yaml").read_text()
+    text = SCRIPT.read_text()
     script: dict[str, Any] = yaml.safe_load(text)
     rules = script["rules"]
     done = next(rule for rule in rules if rule.get("when") == {"steps": STEPS})

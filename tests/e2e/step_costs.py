@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agent_service.workbench.load import Load
 from groundwork.nats.link import NatsLink
 from schemas import subjects
+from tests.bench.load import Load
 from tests.e2e.account import messages
 from tests.kit.cluster import Cluster
 

@@ -1,8 +1,8 @@
 """The floor that the benchmark compares with makes all the steps that it times."""
 
-from agent_service.workbench.floor import RESULT, STREAM, floor
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from tests.bench.floor import RESULT, STREAM, floor
 
 
 async def test_every_step_is_asked_for_answered_and_timed(nats_server: EmbeddedNats, link: NatsLink) -> None:

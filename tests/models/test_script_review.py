@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from agent_service.models.script_schema import schema
 
 from agent_service.models.script_review import Review, review
-from agent_service.models.script_schema import schema
 from agent_service.models.scripted_model import ANSWERS, Condition, Rule
 from ductile_gateway.authoring.making import Language, make
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from agent_service.workbench.usage import children
+from tests.bench.usage import children
 from tests.peers.job import STEPS, WRITES
 
 AT_A_TIME = (1, 32)

@@ -11,16 +11,14 @@ from typing import Any
 from agent_service.arrival import Unreadable
 from agent_service.core.events import ModelReplied
 from agent_service.core.limits import LimitRefused
-from agent_service.models.prompts.prompt import version
 from agent_service.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite
-from agent_service.workbench.evaluation.cassette import Heading, NotRecorded, Recorder
 from agent_service.workbench.evaluation.expected import Expected, said_at_the_end, unmet
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.scenario import Scenario
-from agent_service.workbench.evaluation.trials import Mind, Trial, cassette_file
+from agent_service.workbench.evaluation.trials import Mind, Trial
 from agent_service.workbench.evaluation.violations import broken_rules, said_anyway
 from agent_service.workbench.evaluation.world import PLAYED_MODEL, Endless, World
 from groundwork.service.errors import Misconfigured
@@ -121,11 +119,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`record`: where cassettes are written, without `secrets`. `trail`: where the runs' paper trails are kept."""
+    """`trail`: where the runs' paper trails are kept."""
 
     jobs: int = 1
-    record: Path | None = None
-    secrets: tuple[str, ...] = ()
     trail: Path | None = None
 
 
@@ -158,14 +154,12 @@ async def play(trial: Trial, options: Options) -> Result:
 
 
 async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
-    recorder = Recorder(mind.model) if options.record else None
     with TemporaryDirectory(prefix="agentic-eval-") as folder:
         async with SqliteStore.open(Path(folder)) as store:
-            model = recorder or mind.model
             world = World(
                 trial.scenario,
                 store,
-                model,
+                mind.model,
                 name=trial.name,
                 folder=Path(folder) / "plugins",
                 fused=mind.fused,
@@ -174,10 +168,6 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
             seen = await world.observed(await _trouble(world))
             if options.trail:
                 await _keep_trails(options.trail, seen, store, world.gateway.artifacts)
-    if recorder and options.record and not seen.broken:
-        file = cassette_file(options.record, trial.name)
-        heading = Heading(scenario=trial.scenario.name, fused=mind.fused, verifies=mind.verifies, templates=version())
-        recorder.save(file, heading, secrets=options.secrets)
     return seen
 
 
@@ -192,7 +182,7 @@ async def _trouble(world: World) -> str:
     """Play to the end; why that could not be done, or nothing."""
     try:
         await world.play()
-    except (NotRecorded, Endless, LimitRefused, Unreadable) as error:
+    except (Endless, LimitRefused, Unreadable) as error:
         return str(error)
     except Exception as error:  # one that breaks must not lose what the others found, and cost
         log.exception("a scenario broke", extra={"scenario": world.name})

@@ -1,18 +1,16 @@
-"""What is played: which scenarios, decided by whom (a model, a script, a cassette), and what is expected then."""
+"""What is played: which scenarios, decided by whom (a model or a script), and what is expected then."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.settings import AgentSettings
-from agent_service.workbench.evaluation.cassette import Player
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of
 
@@ -83,26 +81,17 @@ class Trial:
 
 
 @asynccontextmanager
-async def trials_of(
-    scenarios: Sequence[Scenario], settings: AgentSettings, *, obeying: bool
-) -> AsyncIterator[list[Trial]]:
-    """The trials for the configured model. Raises Misconfigured.
-
-    With the scripted one each scenario is decided by its own script, and, if `obeying`, by the one that obeys content.
-    """
+async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> AsyncIterator[list[Trial]]:
+    """The trials for the configured model; with the scripted one each scenario's own scripts decide. Raises
+    Misconfigured."""
     if settings.model.provider == "scripted":
-        yield [trial for scenario in scenarios for trial in scripted(scenario)[: 2 if obeying else 1]]
+        yield [trial for scenario in scenarios for trial in scripted(scenario)]
         return
     rates, fused = settings.model, settings.phases == "fused"
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     async with open_model(settings.model) as model:
         mind = Mind(model=WaitingModel(model, pace), fused=fused, verifies=settings.verify and model.verifies)
         yield [of_model(scenario, lambda: mind) for scenario in scenarios]
-
-
-def replayed(scenarios: Sequence[Scenario], folder: Path) -> list[Trial]:
-    """The trials of the cassettes in `folder`: no model and no configuration is needed."""
-    return [of_model(scenario, partial(_player, cassette_file(folder, scenario.name))) for scenario in scenarios]
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
@@ -121,15 +110,6 @@ def scripted(scenario: Scenario) -> list[Trial]:
 def of_model(scenario: Scenario, mind: Callable[[], Mind]) -> Trial:
     """The scenario, decided by a model that thinks for itself."""
     return Trial(scenario=scenario, name=scenario.name, expected=(scenario.expect,), mind=mind)
-
-
-def cassette_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.jsonl"
-
-
-def _player(file: Path) -> Mind:
-    player = Player(file)
-    return Mind(model=player, fused=player.fused, verifies=player.verifies)
 
 
 def _scripted(scenario: Scenario, name: str, script: Script, expected: tuple[Expected, ...]) -> Trial:

@@ -13,18 +13,18 @@ import resource
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
-from agent_service.workbench.floor import Floor, floor
-from agent_service.workbench.load import Load, spread
-from agent_service.workbench.usage import children, cpu_s, peak_mb
-from agent_service.workbench.watchers import watching
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
+from tests.bench.floor import Floor, floor
+from tests.bench.load import Load, spread
+from tests.bench.usage import children, cpu_s, peak_mb
+from tests.bench.watchers import watching
 
+SCRIPT = Path(__file__).parent / "bench.yaml"
 STEPS = 5
 GRAPH, TASKS = "graph", 8
 """The goal of a run whose tool asks for so many tasks first, and how many those are: as the script has them."""
@@ -103,7 +103,7 @@ async def measure(
     options = DevOptions(
         folder=folder,
         sync_interval=sync_interval,
-        script=Path(str(resources.files("agent_service") / "scripts" / "bench.yaml")),
+        script=SCRIPT,
         agent=both,
         gateway={"runner": "in_process", "slots": 256, "concurrency": 256, **both},
     )

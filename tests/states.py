@@ -1,4 +1,4 @@
-"""Draws the states of a run from the table in `core.decide`: `python -m agent_service.workbench.states [--check]`.
+"""Draws the states of a run from the table in `core.decide`: `python -m tests.states [--check]`.
 
 Writes docs/STATES.md, and its diagram into docs/ARCHITECTURE.md; with `--check` it writes nothing, and fails where they
 are not what the table says.
@@ -14,10 +14,10 @@ from agent_service.core.decide import TABLE
 from agent_service.core.events import CancelRequested, Event, TurnBroke, WakeAccepted
 from agent_service.core.waiting import Ended, Waiting
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 PAGE, OVERVIEW = DOCS / "STATES.md", DOCS / "ARCHITECTURE.md"
 BEGIN, END = "<!-- states: begin -->", "<!-- states: end -->"
-COMMAND = "python -m agent_service.workbench.states"
+COMMAND = "python -m tests.states"
 STATES = tuple(state for state in TABLE if state)
 EVENTS = tuple(TABLE[None])
 AT_ANY_TIME = (CancelRequested, TurnBroke)

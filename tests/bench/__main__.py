@@ -1,0 +1,43 @@
+"""The command: prints the figures as JSON."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+import uvloop
+
+from tests.bench.bench import measure
+
+
+def bench(
+    concurrency: Annotated[
+        list[int] | None, typer.Option(min=1, help="Runs at a time; may be given several times. [1, 32, 256]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure each.")] = 10.0,
+    sync_interval: Annotated[
+        str, typer.Option(help="How often NATS syncs: `always`, or a time such as 100ms.")
+    ] = "always",
+    otlp: Annotated[str | None, typer.Option(help="Send traces and metrics there meanwhile.", metavar="URL")] = None,
+    watchers: Annotated[
+        list[int] | None,
+        typer.Option(min=0, max=600, help="Measure with so many watchers of all runs; may be given several times."),
+    ] = None,
+) -> None:
+    """Measure the whole stack on this machine."""
+    with TemporaryDirectory(prefix="agentic-bench-") as folder:
+        load = measure(
+            Path(folder),
+            concurrency or (1, 32, 256),
+            seconds=seconds,
+            sync_interval=sync_interval,
+            otlp=otlp,
+            watchers=watchers or (),
+        )
+        figures = uvloop.run(load)
+    typer.echo(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    typer.run(bench)

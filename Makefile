@@ -49,7 +49,7 @@ test-all: $(READY)
 # Everything that there is, as CI does it each night: what a push waits for, and all that takes longer. An hour and a half.
 # What fails stops nothing of the rest. On a machine without a Ductile or Chromium their tests are skipped, and say so.
 nightly: $(READY)
-	$(MAKE) --keep-going check test-all attack test-browser test-kubernetes test-systemd eval demo demo-z3 chaos install-test \
+	$(MAKE) --keep-going check test-all attack test-browser test-kubernetes test-systemd demo demo-z3 chaos install-test \
 	  chaos-night
 
 # The storm in small: each fault once.
@@ -119,7 +119,8 @@ bench-ductile: $(READY)
 	@$(A_DUCTILE)
 	@DUCTILE_BIN="$(DUCTILE)" $(RUN) -m tests.ductile.latency
 
-# Against the model of ./agentic.yaml; without one against the scripts of the scenarios, which cost nothing.
+# Against the model of ./agentic.yaml; without one against the scripts of the scenarios, which cost nothing: `make test`
+# has played these already.
 eval: $(READY)
 	@$(RUN) -m agent_service eval
 

@@ -84,7 +84,11 @@ CHOSEN = {
     ],
     "signed writes": ["e2e/test_signed_writes.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
     "the nats tool": ["e2e/test_nats_tool.py::test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends"],
-    "executors of others": ["executors/test_shipped.py"],
+    "executors of others": [
+        "executors/test_shipped.py::test_each_answers_what_is_asked_of_it_beside_the_others_and_the_gateway",
+        "executors/test_shipped.py::test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_up",
+        "executors/test_shipped.py::test_it_goes_on_after_the_bus_was_killed[python]",
+    ],
     "forged results": ["attacks/test_forged_results.py::test_an_answer_for_a_tool"],
     "the boundary of plugins": [
         "attacks/test_plugins.py::test_the_box_lets_a_plugin_do_its_work",

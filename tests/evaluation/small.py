@@ -1,6 +1,9 @@
 """A small scenario to change in tests, and how it is played."""
 
 import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,14 @@ import yaml
 from agent_service.ports import Model
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.evaluation.observed import Observed
+from agent_service.workbench.evaluation.played import Said
 from agent_service.workbench.evaluation.playing import Options, Result, play
 from agent_service.workbench.evaluation.scenario import Scenario, follower_of
 from agent_service.workbench.evaluation.trials import Trial, scripted
+from agent_service.workbench.evaluation.violations import broken_rules
 from agent_service.workbench.evaluation.world import World
+
+Change = Callable[[Observed], Observed]
 
 MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
 SMALL: dict[str, Any] = {
@@ -122,3 +129,18 @@ async def seen_of(scenario: Scenario, folder: Path, model: Model | None = None) 
         world = World(scenario, store, decides, name=scenario.name, folder=folder / "plugins", fused=True)
         await world.play()
         return await world.observed()
+
+
+def reworded(one: Said, payload: dict[str, Any]) -> Said:
+    body = json.loads(one.body)
+    return replace(one, body=json.dumps({**body, "payload": {**body["payload"], **payload}}).encode())
+
+
+def unfound(cases: Mapping[str, Sequence[Change]], seen: Observed) -> list[tuple[str, int]]:
+    """The changes that break a rule, and are not found."""
+    return [
+        (rule, number)
+        for rule, changes in cases.items()
+        for number, change in enumerate(changes)
+        if not any(line.startswith(rule.replace("_", " ")) for line in broken_rules(change(seen)))
+    ]

@@ -13,12 +13,9 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking, ForModel, ForPerson, Queued, Stop
 from agent_service.workbench.evaluation.child_rules import RULES
 from agent_service.workbench.evaluation.observed import Observed
-from agent_service.workbench.evaluation.scenario import Allowance, own_folder, scenarios
+from agent_service.workbench.evaluation.scenario import own_folder, scenarios
 from agent_service.workbench.evaluation.violations import broken_rules
-from tests.evaluation.priced import PER_CALL, Priced
-from tests.evaluation.small import seen_of
-
-Change = Callable[[Observed], Observed]
+from tests.evaluation.small import Change, seen_of, unfound
 
 
 @pytest.fixture
@@ -30,20 +27,6 @@ async def seen(tmp_path: Path) -> Observed:
 def test_a_family_that_went_well_breaks_no_rule(seen: Observed) -> None:
     assert [line for run in seen.tree for line in broken_rules(run)] == []
     assert [child.state.status for child in seen.children if child.state] == ["done", "escalated"]
-
-
-async def test_tokens_that_one_did_not_spend_are_there_for_the_run_that_started_it(tmp_path: Path) -> None:
-    """Each may spend two calls' worth and no third; three more are left to the run when both have ended."""
-    (scenario,) = scenarios([own_folder()], ["agents-share-a-budget"])
-    few = scenario.model_copy(update={"constraints": Allowance(max_steps=9, max_tokens=6000)})
-    family = await seen_of(few, tmp_path, Priced(few))
-    assert [line for run in family.tree for line in broken_rules(run)] == []
-    assert family.state is not None
-    assert (family.state.status, family.state.spent.tokens) == ("done", 7 * PER_CALL)
-    rowing, chess = (child.state for child in family.children if child.state)
-    assert (rowing.status, chess.ending_class) == ("done", "budget_tokens")
-    granted = [child.brief.limits.max_tokens or 0 for child in (rowing, chess)]
-    assert (sum(granted), granted[1] - granted[0]) == ((6000 - PER_CALL) * 3 // 4, 1)
 
 
 def child(change: Callable[[RunState], RunState]) -> Change:
@@ -106,6 +89,5 @@ def test_every_rule_on_children_has_a_case() -> None:
     assert CASES.keys() == {rule.__name__.strip("_") for rule in RULES}
 
 
-@pytest.mark.parametrize(("rule", "change"), [(rule, change) for rule, changes in CASES.items() for change in changes])
-def test_a_broken_rule_on_children_is_found(seen: Observed, rule: str, change: Change) -> None:
-    assert any(line.startswith(rule.replace("_", " ")) for line in broken_rules(change(seen)))
+def test_every_broken_rule_on_children_is_found(seen: Observed) -> None:
+    assert unfound(CASES, seen) == []

@@ -37,27 +37,6 @@ def test_a_table_says_what_came_of_each_scenario_and_of_all() -> None:
     assert footer.split()[:4] == ["3", "of", "3", "passed"]
 
 
-def test_each_scenario_is_one_line_in_80_columns() -> None:
-    called = agentic_here("eval", COLUMNS="80")
-    lines = called.out.splitlines()[2:]
-    assert lines[0].split() == ["scenario", "ended", "steps", "calls", "tokens", "USD", "cached"]
-    assert all(line[0] == "✓" and len(line) <= 80 for line in lines[1:-1])
-
-
-def test_json_is_one_document() -> None:
-    document = evaluate(*only("page-critique"), "--json").document
-    assert document["ok"] is True
-    assert document["models"] == ["script:page-critique"]
-    (scenario,) = document["scenarios"]
-    assert (scenario["name"], scenario["passed"], scenario["status"], scenario["calls"]) == (
-        "page-critique",
-        True,
-        "done",
-        4,
-    )
-    assert document["totals"]["scenarios"] == 1
-
-
 def test_what_did_not_pass_is_told_beneath_and_in_the_exit_code(tmp_path: Path) -> None:
     written(tmp_path, expect={"status": ["failed"], "never_say": ["It is on."]})
     called = evaluate("--folder", tmp_path, *only("small", "page-critique"))
@@ -69,22 +48,11 @@ def test_what_did_not_pass_is_told_beneath_and_in_the_exit_code(tmp_path: Path) 
     assert "look at: its paper trail, with --scenario small --trail FOLDER" in told
 
 
-def test_a_kept_trail_is_named_where_something_did_not_pass(tmp_path: Path) -> None:
-    written(tmp_path, expect={"status": ["failed"]})
-    trail = tmp_path / "trail"
-    called = evaluate("--folder", tmp_path, *only("small"), "--trail", trail, "--json")
-    run_id = called.document["scenarios"][0]["run_id"]
-    assert (trail / run_id / "decisions.md").is_file()
-    assert f"look at: {trail / run_id}" in evaluate("--folder", tmp_path, *only("small"), "--trail", trail).out
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
         (("--scenario", "nothing-like-it"), 78, "no scenario is called 'nothing-like-it'; there are: "),
         (("--folder", "/nowhere"), 78, "/nowhere is no folder"),
-        (("--record", "a", "--replay", "b"), 2, "give --record or --replay"),
-        (("--jobs", "0"), 2, "--jobs"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(arguments: tuple[str, ...], code: int, told: str) -> None:
@@ -125,20 +93,10 @@ def fake() -> Iterator[FakeAnthropic]:
 
 @pytest.fixture
 def config(fake: FakeAnthropic, tmp_path: Path) -> Path:
-    """The agent's configuration, with the fake for its model, beside a folder of scenarios."""
+    """The agent's configuration, with the fake for its model, beside a folder with a scenario."""
     (tmp_path / "mine").mkdir()
-    for name, changes in FOUR.items():
-        written(tmp_path / "mine", name=name, **changes)
+    written(tmp_path / "mine", name="lamp")
     return configured(fake, tmp_path, KEY)
-
-
-FOUR: dict[str, dict[str, Any]] = {
-    "lamp": {},
-    "lamp-cut": {"model_faults": [{"call": 2, "cut": True}]},
-    "lamp-out": {"model_faults": [{"call": 1, "outage_s": 1800}]},
-    "lamp-dear": {"constraints": {"max_tokens": 2000}, "expect": {"status": ["escalated"]}},
-}
-MINE = only("lamp", "lamp-*")
 
 
 def configured(fake: FakeAnthropic, folder: Path, key: str) -> Path:
@@ -146,22 +104,6 @@ def configured(fake: FakeAnthropic, folder: Path, key: str) -> Path:
     model = {"provider": "anthropic", "api_key": key, "base_url": fake.base_url}
     file.write_text(json.dumps({"agent": {"model": model}}))
     return file
-
-
-def test_what_is_recorded_is_replayed_without_the_model_to_the_same_table(
-    fake: FakeAnthropic, config: Path, tmp_path: Path
-) -> None:
-    mine: list[str | Path] = ["--folder", tmp_path / "mine", *MINE]
-    tapes = tmp_path / "tapes"
-    first = evaluate("--config", config, *mine, "--record", tapes, "--jobs", "1")
-    assert first.code == 0, first.out
-    assert first.out.startswith("model: claude-sonnet-5-5\n")
-    assert all(KEY not in tape.read_text() for tape in tapes.iterdir())
-    fake.close()
-    again = evaluate(*mine, "--replay", tapes)
-    assert again.code == 0
-    assert again.out.splitlines()[2:] == first.out.splitlines()[2:]
-    assert again.out.startswith(f"model: claude-sonnet-5-5, replayed from {tapes}\n")
 
 
 def test_with_a_model_the_columns_say_what_it_spent(config: Path, tmp_path: Path) -> None:

@@ -10,19 +10,15 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.events import ModelReplied, ModelUnavailable, ModelUsage
+from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
 from agent_service.pace import Pace
 from agent_service.ports import Answer, ModelCall, Question
-from agent_service.workbench.evaluation.observed import happenings
 from agent_service.workbench.evaluation.played import BEGIN
-from agent_service.workbench.evaluation.played_gateway import KeptArtifacts
 from agent_service.workbench.evaluation.playing import Options, evaluate, play, totals
 from agent_service.workbench.evaluation.scenario import follower_of
-from agent_service.workbench.evaluation.tools import Document
 from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
 from ductile_gateway.authoring.making import Language, make
-from schemas.events import ToolError
 from tests.evaluation.small import SMALL, answering, asking_first, result_of, seen_of, small, trial_of
 from tests.models.model_house import framing
 
@@ -56,12 +52,6 @@ async def test_answers_are_chosen_by_command_arguments_and_turn(tmp_path: Path) 
     assert [record.summary for record in seen.state.completed] == ["any other", "second", "third", "any other"]
 
 
-async def test_a_call_for_which_nothing_is_written_fails(tmp_path: Path) -> None:
-    seen = await seen_of(answering(summary("x", when="nothing like it")), tmp_path)
-    assert seen.state is not None
-    assert seen.state.completed[0].summary == 'nothing is known for {"state": "on"}'
-
-
 MARKDOWN = """## Plugin Result
 Status: continuation
 Plugin: lamp
@@ -85,14 +75,6 @@ async def test_a_tool_may_ask_for_more_first_in_either_form(tmp_path: Path, form
     ]
 
 
-async def test_a_plugin_that_comes_along_takes_part_as_it_is(tmp_path: Path) -> None:
-    rules: list[dict[str, Any]] = copy.deepcopy(RULES)
-    rules[1]["plan"] = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "it is on"}}}
-    seen = await seen_of(small(plugins=[{"plugin": "echo"}], script={"rules": rules}), tmp_path)
-    assert seen.state is not None
-    assert (seen.state.status, seen.state.completed[0].summary) == ("done", "it is on")
-
-
 async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
     make("words", Language.BASH, tmp_path / "tools")
     rules: list[dict[str, Any]] = copy.deepcopy(RULES)
@@ -101,13 +83,6 @@ async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
     seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
     assert seen.state is not None
     assert (seen.state.status, seen.state.completed[0].summary) == ("done", "3 words, the longest is it")
-
-
-def test_a_scenario_says_what_it_misses_here() -> None:
-    unknown, without = {"plugin": "lump"}, {"plugin": "echo", "needs": "no_such_module"}
-    assert small(plugins=[{"plugin": "echo"}]).missing == ""
-    assert "there is no plugin lump in " in small(plugins=[unknown]).missing
-    assert "its plugin echo needs the Python module no_such_module" in small(plugins=[unknown, without]).missing
 
 
 async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:
@@ -119,44 +94,6 @@ async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -
     assert seen.state.accepted_at == BEGIN
     assert seen.state.completed[0].seconds == 250
     assert seen.state.ended_at == BEGIN + timedelta(seconds=250 + 3 * 5)
-
-
-async def test_a_tool_that_is_silent_is_given_up_when_its_time_is_over(tmp_path: Path) -> None:
-    seen = await seen_of(answering({"silence": True}), tmp_path)
-    assert seen.state is not None
-    assert (seen.state.status, seen.state.ending_class) == ("escalated", "in_doubt")
-    assert len(seen.requests) == 1
-
-
-async def test_what_a_person_says_during_a_step_is_told_after_what_was_planned_without_it(tmp_path: Path) -> None:
-    signals = [{"during_step": 1, "kind": "message", "message": "in green, please"}]
-    seen = await seen_of(small(signals=signals), tmp_path)
-    assert seen.state is not None
-    assert [note.kind for note in seen.state.notes] == ["step", "person"]
-    assert "in green, please" in seen.state.notes[1].text
-
-
-async def test_a_budget_that_nobody_may_have_is_told() -> None:
-    raising = {"when_paused": True, "kind": "raise_budget", "constraints": {"max_steps": 100}}
-    stuck = {"rules": [*RULES[:2], {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "again"}}]}
-    limits = {"on_budget": "pause", "max_steps": 1}
-    result = await result_of(small(signals=[raising], limits=limits, script=stuck))
-    assert result.unmet == ("constraints.max_steps: is 100, and this service grants at most 20",)
-
-
-async def test_an_outage_lasts_as_long_as_it_is_told(tmp_path: Path) -> None:
-    seen = await seen_of(small(model_faults=[{"call": 2, "outage_s": 1800}]), tmp_path)
-    assert seen.state is not None
-    assert seen.state.status == "done"
-    waits = [moment for moment in seen.moments if isinstance(moment.event, ModelUnavailable)]
-    after = next(m for m in seen.moments if isinstance(m.event, ModelReplied) and m.event.call == 2)
-    assert timedelta(0) <= after.event.at - (waits[0].event.at + timedelta(seconds=1800)) <= timedelta(minutes=10)
-    assert happenings(seen)["model_wait"] == waits[0].seq
-
-
-async def test_a_price_that_counts_as_unknown_is_unknown_to_the_run() -> None:
-    result = await result_of(small(price_unknown=True, constraints={"max_cost_usd": 1.0}))
-    assert (result.ending_class, result.cost_usd, result.calls) == ("budget_cost", None, 1)
 
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
@@ -208,15 +145,17 @@ class Busy:
         return replace(answer, usage=ModelUsage(input_tokens=5))
 
 
-@pytest.mark.parametrize(
-    ("busy", "waited"),
-    [(Busy(0), []), (Busy(2), [2.0, 10.0]), (Busy(2, wait_s=45.0), [45.0, 45.0]), (Busy(1, wait_s=9999.0), [300.0])],
-)
-async def test_a_busy_provider_is_waited_for_in_real_time(busy: Busy, waited: list[float]) -> None:
-    slept: list[float] = []
-    answer = await WaitingModel(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
-    assert answer.usage.input_tokens == 5
-    assert slept == waited
+async def test_a_busy_provider_is_waited_for_in_real_time() -> None:
+    waits: tuple[tuple[Busy, list[float]], ...] = (
+        (Busy(0), []),
+        (Busy(2), [2.0, 10.0]),
+        (Busy(2, wait_s=45.0), [45.0, 45.0]),
+        (Busy(1, wait_s=9e3), [300.0]),
+    )
+    for busy, waited in waits:
+        slept: list[float] = []
+        answer = await WaitingModel(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
+        assert (answer.usage.input_tokens, slept) == (5, waited)
 
 
 async def test_a_provider_that_stays_busy_fails_the_run() -> None:
@@ -226,64 +165,8 @@ async def test_a_provider_that_stays_busy_fails_the_run() -> None:
     assert (failed.value.remedy, busy.asked, slept) == ("fail", 6, list(WAITS_S))
 
 
-@pytest.mark.parametrize("remedy", ["fail", "shrink", "pause", "escalate"])
-async def test_an_error_that_waiting_does_not_mend_is_passed_on(remedy: str) -> None:
-    with pytest.raises(ModelError, match="529") as failed:
-        await WaitingModel(busy := Busy(1, remedy), Pace()).prepare(framing()).make()
-    assert (failed.value.remedy, busy.asked) == (remedy, 1)
-
-
 def into(slept: list[float]) -> Any:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     return sleep
-
-
-RUN = "run_1"
-
-
-@pytest.fixture
-def kept() -> KeptArtifacts:
-    kept = KeptArtifacts()
-    text = "\n".join(f"line {number} of the log" for number in range(1, 1001))
-    told = kept.keep(RUN, Document(name="a.log", content=text), 1, None)
-    assert told["artifact_path"] == "artifacts/a.log"
-    assert told["excerpt"].endswith("; the whole is the artifact artifacts/a.log, which goes on at line 416]")
-    return kept
-
-
-def test_an_artifact_is_read_in_parts_to_its_end(kept: KeptArtifacts) -> None:
-    first, lines = 1, 0
-    while first:
-        told = _summary(kept, "read", from_line=first)
-        lines += told.count("of the log")
-        assert len(told) < 11_000
-        more = told.rsplit("from_line ", 1)
-        first = int(more[1].rstrip("]")) if len(more) > 1 else 0
-    assert lines == 1000
-
-
-def test_a_text_is_found_with_its_lines(kept: KeptArtifacts) -> None:
-    assert _summary(kept, "search", pattern="LINE 77 OF") == (
-        "1 of 1000 lines match (“LINE 77 OF”: 1):\n77: line 77 of the log"
-    )
-    assert "cut: there are more matches" in _summary(kept, "search", pattern="log")
-    both = _summary(kept, "search", patterns=["line 77 of", "line 78 of", "snow"])
-    assert both.startswith("2 of 1000 lines match (“line 77 of”: 1, “line 78 of”: 1, “snow”: 0):\n77: ")
-
-
-def test_an_artifact_that_there_is_not_is_told_with_those_there_are(kept: KeptArtifacts) -> None:
-    answer = kept.answer(RUN, "read", {"artifact": "artifacts/b.log"})
-    assert isinstance(answer, ToolError)
-    assert answer.message == "no such artifact; this run has: artifacts/a.log"
-
-
-def test_a_second_artifact_of_a_name_gets_a_name_of_its_own(kept: KeptArtifacts) -> None:
-    assert kept.keep(RUN, Document(name="a.log", content="x"), 3, None)["artifact_path"] == "artifacts/a-03.log"
-
-
-def _summary(kept: KeptArtifacts, command: str, **arguments: Any) -> str:
-    answer = kept.answer(RUN, command, {"artifact": "artifacts/a.log", **arguments})
-    assert not isinstance(answer, ToolError)
-    return str((answer.model_extra or {})["summary"])

@@ -3,77 +3,64 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agent_service.workbench.evaluation.expected import Expected, unmet
-from tests.evaluation.small import MET, SMALL, answering, asking_first, result_of, seen_of, small
+from tests.evaluation.small import SMALL, asking_first, result_of, seen_of, small
 
 REFLECT: dict[str, Any] = SMALL["script"]["rules"][2]
 
 
-@pytest.mark.parametrize(
-    ("expected", "told"),
-    [
-        (
-            {"status": ["escalated", "failed"]},
-            "expected status escalated or failed; it is done; the last entry, 6, says",
-        ),
-        ({"outcome": "off"}, "expected an ending with /off/; the last entry, 6, says: 'The lamp is on.'"),
-        ({"steps": {"at_least": 2}}, "expected steps: at least 2; there are 1: 1 lamp switch ok"),
-        ({"steps": {"at_most": 0}}, "expected steps: 0; there are 1"),
-        ({"must_call": [{"tool": "lamp", "command": "look"}]}, "expected calls of lamp look: at least 1; there are 0"),
-        (
-            {"must_call": [{"tool": "lamp", "when": "off"}]},
-            'step 1 attempt 1 (lamp switch): {"state": "on"}',
-        ),
-        ({"must_call": [{"tool": "lamp", "at_most": 0, "at_least": 0}]}, "expected calls of lamp: 0; there are 1"),
-        ({"never_call": ["lamp"]}, "expected no call of lamp; the calls were: step 1 attempt 1 (lamp switch)"),
-        ({"never_call": [{"tool": "lamp", "when": '"state": "on"'}]}, "expected no call of lamp with"),
-        ({"must_happen": ["pause"]}, "expected that this happens: pause; what happened: nothing special"),
-    ],
-)
-async def test_what_is_not_met_is_told(tmp_path: Path, expected: dict[str, Any], told: str) -> None:
-    seen = await seen_of(small(), tmp_path)
-    (line,) = unmet(Expected.model_validate(expected), seen)
-    assert told in line
+UNMET: list[tuple[dict[str, Any], str]] = [
+    (
+        {"status": ["escalated", "failed"]},
+        "expected status escalated or failed; it is done; the last entry, 6, says",
+    ),
+    ({"outcome": "off"}, "expected an ending with /off/; the last entry, 6, says: 'The lamp is on.'"),
+    ({"steps": {"at_least": 2}}, "expected steps: at least 2; there are 1: 1 lamp switch ok"),
+    ({"steps": {"at_most": 0}}, "expected steps: 0; there are 1"),
+    ({"must_call": [{"tool": "lamp", "command": "look"}]}, "expected calls of lamp look: at least 1; there are 0"),
+    (
+        {"must_call": [{"tool": "lamp", "when": "off"}]},
+        'step 1 attempt 1 (lamp switch): {"state": "on"}',
+    ),
+    ({"must_call": [{"tool": "lamp", "at_most": 0, "at_least": 0}]}, "expected calls of lamp: 0; there are 1"),
+    ({"never_call": ["lamp"]}, "expected no call of lamp; the calls were: step 1 attempt 1 (lamp switch)"),
+    ({"never_call": [{"tool": "lamp", "when": '"state": "on"'}]}, "expected no call of lamp with"),
+    ({"must_happen": ["pause"]}, "expected that this happens: pause; what happened: nothing special"),
+]
+UNMET_OF_TASKS: list[tuple[dict[str, Any], str]] = [
+    ({"tasks": {"at_most": 2}}, "expected tasks of steps: 0 to 2; there are 3; the calls were: step 1"),
+    ({"rounds": {"at_least": 2}}, "expected rounds: at least 2; there are 1"),
+    ({"children": {"at_least": 1}}, "expected runs started by it: at least 1; there are 0"),
+    (
+        {"must_call": [{"tool": "knowledge", "task": "^other$"}]},
+        "knowledge for task /^other$/: at least 1",
+    ),
+    (
+        {"never_call": [{"tool": "lamp", "task": "again"}]},
+        "step 1 again of round 2 attempt 1 (lamp",
+    ),
+    ({"must_happen": ["task_failed"]}, "what happened: continuation (entry 5), parallel_tasks (entry 5)"),
+]
+MET_BY_THE_SMALL_ONE: list[dict[str, Any]] = [
+    {"status": ["done"]},
+    {"class": ["budget_steps"]},  # a class is of runs that are not done
+    {"outcome": "on"},
+    {"steps": {"at_least": 1, "at_most": 1}},
+    {"must_call": ["lamp", {"tool": "lamp", "command": "switch", "when": "on", "at_most": 1}]},
+    {"never_call": [{"tool": "lamp", "command": "look"}, {"tool": "lump"}]},
+    {"never_happen": ["pause", "retry"]},
+]
 
 
-@pytest.mark.parametrize(
-    ("expected", "told"),
-    [
-        ({"tasks": {"at_most": 2}}, "expected tasks of steps: 0 to 2; there are 3; the calls were: step 1"),
-        ({"rounds": {"at_least": 2}}, "expected rounds: at least 2; there are 1"),
-        ({"children": {"at_least": 1}}, "expected runs started by it: at least 1; there are 0"),
-        (
-            {"must_call": [{"tool": "knowledge", "task": "^other$"}]},
-            "knowledge for task /^other$/: at least 1",
-        ),
-        (
-            {"never_call": [{"tool": "lamp", "task": "again"}]},
-            "step 1 again of round 2 attempt 1 (lamp",
-        ),
-        ({"must_happen": ["task_failed"]}, "what happened: continuation (entry 5), parallel_tasks (entry 5)"),
-    ],
-)
-async def test_what_is_not_met_of_tasks_is_told(tmp_path: Path, expected: dict[str, Any], told: str) -> None:
-    (line,) = unmet(Expected.model_validate(expected), await seen_of(asking_first(), tmp_path))
-    assert told in line
-
-
-@pytest.mark.parametrize(
-    "expected",
-    [
-        {"status": ["done"]},
-        {"class": ["budget_steps"]},  # a class is of runs that are not done
-        {"outcome": "on"},
-        {"steps": {"at_least": 1, "at_most": 1}},
-        {"must_call": ["lamp", {"tool": "lamp", "command": "switch", "when": "on", "at_most": 1}]},
-        {"never_call": [{"tool": "lamp", "command": "look"}, {"tool": "lump"}]},
-        {"never_happen": ["pause", "retry"]},
-    ],
-)
-async def test_what_is_met_is_not_told(tmp_path: Path, expected: dict[str, Any]) -> None:
-    assert unmet(Expected.model_validate(expected), await seen_of(small(), tmp_path)) == []
+async def test_what_is_not_met_is_told_and_what_is_met_is_not(tmp_path: Path) -> None:
+    for scenario, cases in ((small(), UNMET), (asking_first(), UNMET_OF_TASKS)):
+        (folder := tmp_path / str(len(cases))).mkdir()
+        seen = await seen_of(scenario, folder)
+        told = [(unmet(Expected.model_validate(expected), seen), text) for expected, text in cases]
+        assert [(lines, text) for lines, text in told if len(lines) != 1 or text not in lines[0]] == []
+    (folder := tmp_path / "met").mkdir()
+    seen = await seen_of(small(), folder)
+    assert [line for one in MET_BY_THE_SMALL_ONE for line in unmet(Expected.model_validate(one), seen)] == []
 
 
 async def test_the_class_of_a_run_that_is_not_done_is_judged() -> None:
@@ -99,22 +86,7 @@ async def test_the_expectations_of_a_script_hold_besides_those_of_the_scenario()
     assert len(result.unmet) == 2
 
 
-async def test_a_script_without_a_rule_for_a_question_says_so() -> None:
-    result = await result_of(small(script={"rules": SMALL["script"]["rules"][:2]}))
-    assert (result.status, result.passed) == ("failed", False)
-    assert "script:small has no rule for reflect after 1 steps" in result.unmet[0]
-
-
 async def test_a_wake_that_is_refused_is_told() -> None:
     result = await result_of(small(constraints={"max_steps": 1000}))
     assert result.unmet == ("constraints.max_steps: is 1000, and this service grants at most 20",)
     assert result.status == "none"
-
-
-async def test_done_without_evidence_does_not_pass() -> None:
-    """The tool fails, and the script claims success all the same: the program refuses it."""
-    failing = {"error": {"class": "broken", "message": "no lamp"}}
-    result = await result_of(answering(failing, expect={"status": ["done"]}))
-    assert result.ending_class == "done_refused"
-    assert not result.passed
-    assert MET[0]["evidence"] == "step:1"

@@ -1,6 +1,5 @@
 """A rule of the program that was broken is found: each case is a run that went well, with one thing changed."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,11 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel, Reserve
 from agent_service.workbench.evaluation import child_rules, task_rules
 from agent_service.workbench.evaluation.observed import Moment, Observed
-from agent_service.workbench.evaluation.played import Said
 from agent_service.workbench.evaluation.playing import judged
 from agent_service.workbench.evaluation.violations import RULES, broken_rules
 from schemas import subjects
 from schemas.catalog import ToolOffer
-from tests.evaluation.small import seen_of, small
-
-Change = Callable[[Observed], Observed]
+from tests.evaluation.small import Change, reworded, seen_of, small, unfound
 
 
 @pytest.fixture
@@ -36,14 +32,9 @@ def said(subject: str, **payload: Any) -> Change:
     """Every message on `subject` says this instead."""
 
     def change(seen: Observed) -> Observed:
-        return replace(seen, said=[_changed(one, payload) if one.subject == subject else one for one in seen.said])
+        return replace(seen, said=[reworded(one, payload) if one.subject == subject else one for one in seen.said])
 
     return change
-
-
-def _changed(one: Said, payload: dict[str, Any]) -> Said:
-    body = json.loads(one.body)
-    return replace(one, body=json.dumps({**body, "payload": {**body["payload"], **payload}}).encode())
 
 
 def again(subject: str, **payload: Any) -> Change:
@@ -51,7 +42,7 @@ def again(subject: str, **payload: Any) -> Change:
 
     def change(seen: Observed) -> Observed:
         first = next(one for one in seen.said if one.subject == subject)
-        return replace(seen, said=[*seen.said, _changed(first, payload)])
+        return replace(seen, said=[*seen.said, reworded(first, payload)])
 
     return change
 
@@ -140,11 +131,8 @@ def test_every_rule_has_a_case() -> None:
     assert CASES.keys() | apart == RULES.keys()
 
 
-@pytest.mark.parametrize(("rule", "change"), [(rule, change) for rule, changes in CASES.items() for change in changes])
-def test_a_broken_rule_is_found(seen: Observed, rule: str, change: Change) -> None:
-    changed = change(seen)
-    assert list(RULES[rule](changed)), "the rule finds nothing"
-    assert any(line.startswith(rule.replace("_", " ")) for line in broken_rules(changed))
+def test_every_broken_rule_is_found(seen: Observed) -> None:
+    assert unfound(CASES, seen) == []
 
 
 @pytest.mark.parametrize("reserved", [False, True])

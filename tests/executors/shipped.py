@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,24 +79,25 @@ Step = tuple[str, str, dict[str, Any]]
 
 def asking(*steps: Step) -> dict[str, Any]:
     """A script that makes these calls, one after the other."""
-    plans = [{"action": {"tool": tool, "command": command, "arguments": args}} for tool, command, args in steps]
-    on = [
-        {
-            "phase": "reflect",
-            "when": {"steps": n, "status": "ok"},
-            "reflect": {"verdict": "continue", "summary": "on"},
-            "plan": plan,
-        }
-        for n, plan in enumerate(plans[1:], start=1)
-    ]
-    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
-    done = {
-        "phase": "reflect",
-        "when": {"status": "ok"},
-        "reflect": {"verdict": "done", "summary": "all", "met": met},
-    }
+    return asking_by_goal({"": steps})
+
+
+def asking_by_goal(calls: Mapping[str, Sequence[Step]]) -> dict[str, Any]:
+    """A script that makes the calls that are written for a goal which begins like that."""
+    rules = [rule for goal, steps in calls.items() for rule in _rules(f"^{goal}", steps)]
     failed = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "a tool failed"}}
-    return {"name": "asking", "rules": [FRAME, {"phase": "plan", "plan": plans[0]}, *on, done, failed]}
+    return {"name": "asking", "rules": [FRAME, *rules, failed]}
+
+
+def _rules(goal: str, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
+    first, *more = [{"action": {"tool": tool, "command": command, "arguments": args}} for tool, command, args in steps]
+    yield {"phase": "plan", "when": {"goal": goal}, "plan": first}
+    for number, plan in enumerate(more, start=1):
+        when = {"goal": goal, "steps": number, "status": "ok"}
+        yield {"phase": "reflect", "when": when, "reflect": {"verdict": "continue", "summary": "on"}, "plan": plan}
+    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+    done = {"verdict": "done", "summary": "all", "met": met}
+    yield {"phase": "reflect", "when": {"goal": goal, "status": "ok"}, "reflect": done}
 
 
 @contextlib.asynccontextmanager

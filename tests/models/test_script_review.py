@@ -1,18 +1,14 @@
 """Scripts before they are used: what is wrong, what is left open, and the schema that an editor goes by."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from agent_service.models.script_schema import schema
 
 from agent_service.models.script_review import Review, review
-from agent_service.models.scripted_model import ANSWERS, Condition, Rule
 from ductile_gateway.authoring.making import Language, make
-from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from tests.cli.calling import agentic_here
 from tests.kit.pages import ROOT
 
@@ -103,30 +99,6 @@ def test_a_key_that_is_given_twice_is_told(tmp_path: Path) -> None:
     assert "given twice" in review(tmp_path / "script.yaml").flaws[0]
 
 
-def test_the_schema_can_be_used_and_knows_every_field() -> None:
-    made = schema()
-    assert schema_flaw(made) is None
-    rule = made["$defs"]["Rule"]["properties"]
-    assert rule.keys() == Rule.model_fields.keys() >= set(ANSWERS)
-    assert made["$defs"]["Condition"]["properties"].keys() == Condition.model_fields.keys()
-
-
-@pytest.mark.parametrize(
-    ("rule", "fits"),
-    [
-        (FRAME | {"plan": PLAN["plan"]}, True),
-        (DONE | {"ask": {"question": "which?"}}, True),
-        (FRAME | {"plan": PLAN["plan"], "ask": {"question": "which?"}}, False),
-        (PLAN | {"ask": {"question": "which?"}}, False),
-        ({"phase": "plan"}, False),
-        ({"phase": "compact", "digest": ["a"]}, True),
-    ],
-)
-def test_the_schema_takes_the_answers_together_that_a_rule_may_have(rule: dict[str, Any], fits: bool) -> None:
-    flaws = argument_flaws(validator_of(schema()), {"name": "a", "rules": [rule]}, most=3)
-    assert (flaws == ()) == fits, flaws
-
-
 def test_the_command_ends_with_78_where_a_script_is_wrong(tmp_path: Path) -> None:
     reviewed(tmp_path, FRAME, PLAN, DONE)
     good = agentic_here("script", "check", tmp_path / "script.yaml")
@@ -134,7 +106,3 @@ def test_the_command_ends_with_78_where_a_script_is_wrong(tmp_path: Path) -> Non
     reviewed(tmp_path, {"phase": "plan"})
     bad = agentic_here("script", "check", tmp_path / "script.yaml", "--json")
     assert (bad.code, "exactly one of" in bad.document[0]["flaws"][0]) == (78, True)
-
-
-def test_the_command_prints_the_schema() -> None:
-    assert json.loads(agentic_here("script", "schema").out) == schema()

@@ -85,7 +85,7 @@ async def _serve(settings: AgentSettings, *, take_over: bool) -> None:
             (ground.folder / MARK).touch()
         metrics = AgentMetrics(settings.model.provider)
         keys = KeyRing.open(settings.keys_path())
-        store = await ours.enter_async_context(open_store(settings, ground, keys, metrics.store.committed))
+        store = await ours.enter_async_context(open_store(settings, ground, metrics.store.committed))
         http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))

@@ -13,6 +13,7 @@ from agent_service.brake import Brake
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.beside_runs import NatsBesideRuns
+from agent_service.bus.ends import head_told
 from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
 from agent_service.bus.halts import NatsBoard
 from agent_service.bus.messages import NatsBus, NatsIntake
@@ -27,7 +28,6 @@ from agent_service.identity import SystemClock
 from agent_service.intake import Intake
 from agent_service.metrics.agent import AgentMetrics
 from agent_service.moments import Moment
-from agent_service.opening import told_head
 from agent_service.pace import Pace
 from agent_service.paper_trail import PaperTrail, kept_in_step, written_on_demand
 from agent_service.ports import Provider
@@ -108,7 +108,8 @@ def build(
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     folder, members = ground.folder, ground.members
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
-    saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(told_head, store, keys))
+
+    saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(head_told, keys, store.head))
     publisher = saying(NatsBus(link, signing, shared=settings.shared), clock, sampler(), brake=brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)

@@ -5,7 +5,6 @@ WakeConflict      the wake id names another request: choose another id
 Damaged           one run's stored rows cannot be read: leave that run alone, the others go on
 Newer             a newer version of the agent has moved the run on: that is for its like, and not for this one
 Changed           they can, and are not what the agent wrote: the same
-ReadOnly          the run was imported: it is read, and nothing is done for it
 OverQuota         its caller has to wait, or is granted more
 Stopped           everything stands still by a person's word: once it goes on, this is done by itself
 Replaced          an artifact is not what its tool made: nothing goes by it
@@ -49,16 +48,6 @@ class Changed(Damaged):
 
     def __str__(self) -> str:
         return f"{super().__str__()}. What was changed says `agentic verify {self.run_id}`"
-
-
-class ReadOnly(Damaged):
-    """Run `run_id` is of another store, and here to be read."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id, "it was imported")
-
-    def __str__(self) -> str:
-        return f"run {self.run_id} was imported: here it can only be read. Say it to the agent that made the run"
 
 
 class Newer(TryAgain):

@@ -110,7 +110,7 @@ class Forgetting(Protocol):
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         """Have these go, durably, each but for its tombstone; those that went. One that has moved on stays, and one
-        that is not as it was sealed."""
+        that cannot be read."""
 
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         """Note that their artifacts went, durably."""

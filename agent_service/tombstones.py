@@ -1,8 +1,6 @@
-"""What is left of a run that is kept no longer: that it was, what became of it, and when it went by which rule. Pure.
+"""What is left of a deleted run, and of deleted artifacts. Pure.
 
-A tombstone is sealed as the run's row was. It keeps the run's place in the journal of all runs, by which the store is
-held against its anchors, and the name that its caller gave it: a wake that is asked again names this run, and begins no
-other.
+A wake that repeats a deleted run's wake id names that run, and begins no other.
 """
 
 from dataclasses import dataclass
@@ -13,27 +11,17 @@ from agent_service.core.waiting import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """Of one run. It had `version` entries, of which the newest has the hash `head` (hex); they stood between the
-    positions `first` and `last` of the journal of all runs. `rule`: the setting by which it went."""
+    """`last`: the position that its newest entry had in the journal of all runs, which is never given again. `rule`:
+    the setting that deleted it."""
 
     run_id: str
     wake_id: str
     wake_digest: str
     status: Status
-    version: int
-    head: str
-    first: int
     last: int
     ended_at: datetime
     gone_at: datetime
     rule: str
-    seal: str | None = None
-
-    def parts(self) -> tuple[str, ...]:
-        """What its seal is over."""
-        numbers = (str(number) for number in (self.version, self.first, self.last))
-        instants = (at.isoformat() for at in (self.ended_at, self.gone_at))
-        return self.run_id, self.wake_id, self.wake_digest, self.status, self.head, *numbers, *instants, self.rule
 
     def __str__(self) -> str:
         return (
@@ -44,7 +32,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactsGone:
-    """Of a run that is here: when its artifacts went, and by which setting."""
+    """The artifacts of run `run_id`, which is here, were deleted by the setting `rule`."""
 
     run_id: str
     gone_at: datetime

@@ -114,7 +114,7 @@ def _agent(login: str) -> Permissions:
             subjects.CALLBACK,
             subjects.PRUNE,
             *ANSWERS,
-            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, "anchor.>", AGENTS),
+            *_leases(subjects.LEASE_AGENT, subjects.HALT_KEY, AGENTS),
             *_storing(subjects.STORE, subjects.STREAM_RUNS),
             *_artifacts(),
             *ADVISED_ON,

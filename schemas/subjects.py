@@ -91,8 +91,6 @@ LEASE_GATEWAY = "gateway"
 """Of several gateways likewise."""
 IN_FLIGHT = "in-flight"
 """With the name of a tool behind it, in the same bucket: whose calls of it are under way, over all gateways."""
-LEASE_ANCHOR = "anchor"
-"""With the id of a store behind it: how far that had come."""
 HALT_KEY = "halt"
 
 SERVICE_AGENT = "agentic-loop"

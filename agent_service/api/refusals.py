@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from agent_service.api.problems import TITLES, Code, ErrorDetail, FieldError, Gone, Problem, kind
 from agent_service.core.limits import LimitRefused
-from agent_service.errors import Damaged, OverQuota, ReadOnly, Stopped, WakeConflict
+from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.strict_json import NotStrictJson
 
@@ -95,19 +95,13 @@ def refusal_of(error: Exception) -> Refusal:
         case WakeConflict():
             return Refusal(409, "wake_id_taken", str(error), field="wake_id", run_id=error.run_id)
         case Damaged():
-            return _left_alone(error)
+            return Refusal(500, "damaged", str(error), run_id=error.run_id)
         case TryAgain():
             return _later(error)
         case Fatal():
             message = "the agent cannot work before a person mends it: ask again later, with the same wake_id"
             return Refusal(503, "broken", message, retry_after_s=BROKEN_RETRY_S)
     raise error
-
-
-def _left_alone(error: Damaged) -> Refusal:
-    if isinstance(error, ReadOnly):
-        return Refusal(409, "not_heard", str(error), run_id=error.run_id)
-    return Refusal(500, "damaged", str(error), run_id=error.run_id)
 
 
 def _later(error: TryAgain) -> Refusal:

@@ -1,14 +1,11 @@
-"""The commands by which what the agent and the gateway keep is backed up, and brought back.
-
-What they need is imported where they start, so that the commands on runs stay quick.
-"""
+"""The commands by which what the agent and the gateway keep is backed up, and brought back."""
 
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from agent_service.cli import output
+from agent_service.cli import artifacts_back, backing_up, output, restoring
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import AsJson, ConfigNearby
 from agent_service.cli.working import awaited, log_only_what_is_not_said
@@ -38,11 +35,8 @@ def backup(
     A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
     where something was left out.
     """
-    from agent_service.cli.backing_up import Order
-    from agent_service.cli.backing_up import backup as back_up
-
     log_only_what_is_not_said()
-    made = awaited(back_up(config, Order(place=place, with_keys=with_keys, most=keep)))
+    made = awaited(backing_up.backup(config, backing_up.Order(place=place, with_keys=with_keys, most=keep)))
     output.tell(made.for_programs(), str(made), as_json=as_json)
     raise typer.Exit(Exit.OK if made.ok else Exit.FAILED)
 
@@ -70,7 +64,7 @@ def restore(
         typer.Option("--moved", help="Nothing was done since the backup, as in a move: no write is in doubt for it."),
     ] = False,
     new_keys: Annotated[
-        bool, typer.Option("--new-keys", help="Take it as it is, sealed anew: the keys are lost.")
+        bool, typer.Option("--new-keys", help="Take it unproved, with new keys: the old ones are lost.")
     ] = False,
     artifacts: Annotated[
         bool,
@@ -86,22 +80,17 @@ def restore(
     Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted, it
     is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost.
     """
-    from agent_service.cli.restoring import Order
-    from agent_service.cli.restoring import restore as bring_back
-
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     log_only_what_is_not_said()
     if place is None:
         _artifacts_from_folders(config, as_json=as_json)
-    order = Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
-    made = awaited(bring_back(config, order))
+    order = restoring.Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
+    made = awaited(restoring.restore(config, order))
     output.tell(made.for_programs(), str(made), as_json=as_json)
 
 
 def _artifacts_from_folders(config: Path | None, *, as_json: bool) -> NoReturn:
-    from agent_service.cli.artifacts_back import bring_back
-
-    found = awaited(bring_back(config))
+    found = awaited(artifacts_back.bring_back(config))
     output.tell(found.for_programs(), str(found), as_json=as_json)
     raise typer.Exit(Exit.OK if found.ok else Exit.FAILED)

@@ -42,7 +42,6 @@ class Agentic(LazyGroup):
             },
             (FILES, "agent_service.cli.integrity"): {
                 "verify": "Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.",
-                "seal": "Take the store as it is, though its agent did not leave it so.",
                 "migrate": "Move all runs from the store of one agent into the stream of several, or back.",
                 "rebuild": "Write a run's folder anew from its journal, byte for byte, and tell what that changed.",
             },
@@ -52,16 +51,12 @@ class Agentic(LazyGroup):
             },
             (FILES, "agent_service.cli.exports"): {
                 "export": "Write a run, and those that it started, into one file that proves itself.",
-                "import": "Bring exported runs into another store, to be read.",
             },
             (FILES, "agent_service.cli.pruning"): {
                 "prune": "Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.",
             },
             (FILES, "agent_service.cli.doctor.report"): {
                 "doctor": "Check everything that the agent needs, one line each, with the remedy.",
-            },
-            (FILES, "agent_service.cli.local"): {
-                "du": "Say what everything takes on the disk. It changes nothing.",
             },
             (FILES, "agent_service.cli.beside_ductile"): {
                 "ductile": "Add agents to a Ductile that is there, and take them out again.",

@@ -64,7 +64,7 @@ class Exported:
         if not self.signed_with:
             lines.append("! it is not signed, for the file with the agent's keys is not there")
         if still := [run_id for run_id, status in self.runs.items() if status in ("queued", "running", "paused")]:
-            lines.append(f"! {', '.join(still)} had not ended: this is how it stood, and no store imports it")
+            lines.append(f"! {', '.join(still)} had not ended: this is how it stood")
         lines.append(f"Anybody can check it: `agentic verify {self.file}`")
         return "\n".join(lines)
 
@@ -142,7 +142,6 @@ async def _part(
     run = ExportedRun(
         run_id=run_id,
         wake_id=state.wake_id,
-        digest=await kept.store.imports.digest(run_id),
         accepted_at=state.accepted_at,
         status=state.status,
         version=len(entries),

@@ -1,7 +1,4 @@
-"""The commands by which single runs leave a store as a file, and come to another one.
-
-What they need is imported where they start, so that the commands on runs stay quick.
-"""
+"""The command by which single runs leave a store as a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +7,7 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
+from agent_service.cli.exporting import export as write
 from agent_service.cli.options import AsJson, ConfigNearby, Run
 from agent_service.cli.working import awaited, log_only_what_is_not_said
 from groundwork.service.commands import examples
@@ -32,30 +30,7 @@ def export(
     While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
     something was left out.
     """
-    from agent_service.cli.exporting import export as write
-
     log_only_what_is_not_said()
     made = awaited(write(run, file, config))
     output.tell(made.for_programs(), str(made), as_json=as_json)
     raise typer.Exit(Exit.OK if made.ok else Exit.FAILED)
-
-
-@commands.command("import", epilog=examples("agentic import RUN.zip"))
-def import_(
-    file: Annotated[Path, typer.Argument(help="A file that `agentic export` has made.", metavar="FILE")],
-    key: Annotated[
-        str | None,
-        typer.Option(help="The public key that it must be signed with (`agentic keys list`).", metavar="KEY"),
-    ] = None,
-    config: ConfigNearby = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring exported runs into another store, to be read.
-
-    The agent must not run. A run that is there already is refused.
-    """
-    from agent_service.cli.importing import import_file
-
-    log_only_what_is_not_said()
-    made = awaited(import_file(file, key, config))
-    output.tell(made.for_programs(), str(made), as_json=as_json)

@@ -1,7 +1,4 @@
-"""The commands by which the agent's records prove themselves, or are taken as they are.
-
-What they need is imported where they start, so that the commands on runs stay quick.
-"""
+"""The commands by which the agent's records prove themselves, are moved, and are written anew."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +8,12 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
+from agent_service.cli.exported_file import verify as verify_file
+from agent_service.cli.migrating import into_sqlite, into_stream
 from agent_service.cli.options import AsJson, ConfigNearby, Run, named
+from agent_service.cli.run_folder import rebuild as rebuilt
+from agent_service.cli.run_folder import verify as verify_one
+from agent_service.cli.whole_store import verify_all
 from agent_service.cli.working import awaited, log_only_what_is_not_said
 from groundwork.service.commands import examples
 
@@ -43,7 +45,7 @@ RunToVerify = Annotated[
 )
 def verify(
     run: RunToVerify = None,
-    every: Annotated[bool, typer.Option("--all", help="All runs, and whether any is missing or set back.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All runs of the store.")] = False,
     against_bus: Annotated[
         bool, typer.Option("--against-bus", help="Compare also with what the bus was told; for all runs.")
     ] = False,
@@ -61,10 +63,6 @@ def verify(
     It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked anywhere:
     it needs neither store nor bus.
     """
-    from agent_service.cli.exported_file import verify as verify_file
-    from agent_service.cli.run_folder import verify as verify_one
-    from agent_service.cli.whole_store import verify_all
-
     every = every or against_bus
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
@@ -80,23 +78,6 @@ def verify(
     verdict = awaited(verify_one(run, config))
     output.tell(verdict.for_programs(), str(verdict), as_json=as_json)
     raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
-
-
-@commands.command(epilog=examples("agentic seal", "agentic seal --yes"))
-def seal(
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what would be taken.")] = False,
-    config: ConfigNearby = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take the store as it is, though its agent did not leave it so.
-
-    The agent must not run, and the bus is told. Look first with `agentic verify --all`.
-    """
-    from agent_service.cli.sealing import seal as take
-
-    log_only_what_is_not_said()
-    taken = awaited(take(config, yes=yes))
-    output.tell(taken.for_programs(), str(taken), as_json=as_json)
 
 
 class Kind(StrEnum):
@@ -124,8 +105,6 @@ def migrate(
     No agent may run. Every entry is held against what it was. The old store is left as it is, and barred.
     Interrupted, it is finished by the same command.
     """
-    from agent_service.cli.migrating import into_sqlite, into_stream
-
     if source is target:
         raise typer.BadParameter(f"the runs are in {source} already: name another kind of store with --to")
     log_only_what_is_not_said()
@@ -140,8 +119,6 @@ def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> N
 
     While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
     """
-    from agent_service.cli.run_folder import rebuild as rebuilt
-
     log_only_what_is_not_said()
     made = awaited(rebuilt(run, config))
     output.tell(made.for_programs(), str(made), as_json=as_json)

@@ -15,28 +15,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agent_service import settings
-from agent_service.anchoring import Witnesses, contradictions
-from agent_service.anchors import Anchor
-from agent_service.bus.anchors import NatsAnchors
 from agent_service.bus.topology import check
 from agent_service.cli import configuration
 from agent_service.cli.at_work import nobody_at_work
 from agent_service.cli.records import RESTORED, bus_at_hand
-from agent_service.settings import AgentSettings
-from agent_service.store.anchor_file import AnchorFile
-from agent_service.store.copying import Copied, copied, log_of_runs
+from agent_service.store.copying import Copied, copied, left_out, log_of_runs
 from agent_service.store.moving import marks
-from agent_service.store.moving.into_file import AgainstLog
 from agent_service.store.moving.into_log import IntoLog
 from agent_service.store.moving.marks import Mark, put_mark
-from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
-from agent_service.store.standing import SqliteStanding
+from groundwork.backup.files import set_aside
 from groundwork.backup.told import backup_in
 from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.service.store_id import ID_FILE, store_id
 from groundwork.sqlite.file import SqliteFile
@@ -45,7 +37,6 @@ from schemas import subjects
 LOOK = "look with `agentic verify --all`"
 USUAL = Path(".agentic/agent")
 """The folder of the SQLite store, where the configuration names a shared one."""
-BEFORE = "before-{at:%Y%m%dT%H%M%S}"
 NAMED = 3
 """Flaws that are told."""
 
@@ -75,16 +66,9 @@ class Migrated:
 class Move:
     """What both directions work with. `folder` is that of the SQLite store, `store` its id."""
 
-    loaded: AgentSettings
     folder: Path
     link: NatsLink
-    ring: KeyRing
     store: str
-
-    @property
-    def witnesses(self) -> Witnesses:
-        beside = AnchorFile(self.loaded.keys_path())
-        return Witnesses(store=self.store, ring=self.ring, beside=beside, bus=NatsAnchors(self.link))
 
 
 async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
@@ -100,7 +84,6 @@ async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
             marks.mark_moved_away(move.folder)
             return Migrated(source=str(move.folder), target=subjects.STREAM_RUNS, runs=0, entries=0)
         async with open_database(move.folder) as source:
-            await _refuse_unsound(source, move)
             runs = await _runs(source)
         async with said_to_come(move, mark) as written:
             marks.mark_moved_away(move.folder)
@@ -118,7 +101,7 @@ async def said_to_come(move: Move, mark: Mark) -> AsyncIterator[int]:
             if not mark.store:
                 mark = await put_mark(log, Mark(state="coming", store=move.store), mark)
                 await nobody_at_work(move.link, but=move.store)
-            written = await IntoLog(log, there, there.database).move(source, Seals(move.ring))
+            written = await IntoLog(log, there, there.database).move(source)
     yield written
     await put_mark(log, Mark(state="here", store=move.store), mark)
 
@@ -155,8 +138,7 @@ async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[Mov
         except AlreadyRunning as error:
             raise Misconfigured(f"{error}. Nothing was moved") from error
         link = await opened.enter_async_context(bus_at_hand(loaded))
-        ring = KeyRing.open(loaded.keys_path())
-        move = Move(loaded=loaded, folder=folder, link=link, ring=ring, store=store_id(folder))
+        move = Move(folder=folder, link=link, store=store_id(folder))
         await check(link, shared=True)
         await nobody_at_work(move.link, but=move.store)
         yield move
@@ -168,20 +150,6 @@ async def _refuse_strangers(mark: Mark, there: Copied, move: Move) -> None:
         raise Misconfigured(
             f"the stream {subjects.STREAM_RUNS} holds {runs} runs of its own: {move.folder} can be moved only into an "
             "empty one"
-        )
-
-
-async def _refuse_unsound(source: SqliteFile, move: Move) -> None:
-    """Raises Misconfigured where the store is not as its agent left it."""
-    standing, witnesses = SqliteStanding(source, Seals(move.ring)), move.witnesses
-    strange = await standing.unfitting()
-    found = [f"{run_id}: {why}" for run_id, why in strange.items()]
-    found += contradictions(standing, await standing.counted(), await witnesses.anchors())
-    if found:
-        told = "; ".join(found[:NAMED])
-        raise Misconfigured(
-            f"{move.folder} is not as its agent left it: {told}. {LOOK}, start its agent once if it was of an earlier "
-            "version, or take it as it is with `agentic seal`"
         )
 
 
@@ -211,34 +179,16 @@ async def _fetch(move: Move) -> int:
     shutil.rmtree(beside, ignore_errors=True)
     marks.mark_moved_away(move.folder)
     async with copied(move.link, beside) as there:
-        if flaws := await AgainstLog(there).flaws(Seals(move.ring)):
+        if flaws := await left_out(there.database):
             told = "; ".join(f"{about}: {why}" for about, why in list(flaws.items())[:NAMED])
             raise Misconfigured(f"the copy of the stream is not fit to be a store: {told}. {LOOK}")
         ((entries,),) = await there.database.read("SELECT count(*) FROM journal")
     private_file.write(move.folder / RESTORED, datetime.now(UTC).isoformat())
-    _put_in_place(beside, move.folder)
-    async with open_database(move.folder) as database:
-        anchor = await _anchored(database, move)
-    move.witnesses.beside.keep(anchor)
-    await NatsAnchors(move.link).put(anchor)
-    return int(entries)
-
-
-async def _anchored(database: SqliteFile, move: Move) -> Anchor:
-    standing = await SqliteStanding(database, Seals(move.ring)).counted()
-    return Anchor.made(move.store, standing, datetime.now(UTC), move.ring)
-
-
-def _put_in_place(beside: Path, folder: Path) -> None:
-    """It is closed, so that the one file holds all of it."""
-    if (folder / FILE).exists():
-        kept = folder / BEFORE.format(at=datetime.now(UTC))
-        kept.mkdir(mode=0o700)
-        for part in sorted(folder.glob(f"{FILE}*")):
-            part.rename(kept / part.name)
+    set_aside(move.folder, FILE)
     for part in sorted(beside.glob(f"{FILE}*"), reverse=True):
-        part.rename(folder / part.name)
+        part.rename(move.folder / part.name)
     shutil.rmtree(beside)
+    return int(entries)
 
 
 def _not_ours(mark: Mark) -> Misconfigured:

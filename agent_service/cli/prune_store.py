@@ -1,8 +1,7 @@
 """`agentic prune` without an agent: on the store itself, whose lock is held meanwhile."""
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from agent_service import settings
@@ -16,19 +15,14 @@ from agent_service.identity import SystemClock
 from agent_service.pruning import Pruning
 from agent_service.retention import Beside
 from agent_service.settings import AgentSettings
-from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
-from groundwork.sqlite import file
 
 
-async def prune(config: Path | None, *, dry_run: bool, compact: bool = False) -> PruneView:
-    """With `compact` the file is written anew, so that it has no free room and can give back what comes free later.
-
-    Raises Misconfigured for a store that is not there or in use, or whose keys are not; TryAgain on a full disk."""
+async def prune(config: Path | None, *, dry_run: bool) -> PruneView:
+    """Raises Misconfigured for a store that is not there or in use; TryAgain on a full disk."""
     loaded = settings.load(configuration.nearby(config))
     if loaded.shared:
         raise Misconfigured("the runs are on the bus, and their agents see to them: start one, and ask it with --url")
@@ -37,8 +31,6 @@ async def prune(config: Path | None, *, dry_run: bool, compact: bool = False) ->
     async with AsyncExitStack() as opened:
         pruning = await _opened(loaded, opened, dry_run=dry_run)
         pruned = await (pruning.preview() if dry_run else pruning.prune(rest=0))
-    if compact:
-        await asyncio.to_thread(_compact, loaded.store)
     return view(pruned, await _beside(loaded, dry_run=dry_run), rules=pruning.has_rules, dry_run=dry_run)
 
 
@@ -55,32 +47,13 @@ async def _opened(loaded: AgentSettings, opened: AsyncExitStack, *, dry_run: boo
     if dry_run:
         store = SqliteStore(await opened.enter_async_context(open_for_reading(loaded.store)))
     else:
-        _lock(loaded.store, opened)
-        seals = _seals(loaded.keys_path())
-        store = await opened.enter_async_context(SqliteStore.open(loaded.store, seals=seals, reserve=True))
+        try:
+            opened.enter_context(ProcessLock(loaded.store))
+        except AlreadyRunning as error:
+            raise Misconfigured(f"its agent runs: ask it with --url. Nothing was done: {error}") from error
+        store = await opened.enter_async_context(SqliteStore.open(loaded.store, reserve=True))
     belongings = RunBelongings(loaded.workspaces, _BusWhenNeeded(loaded, opened))
     return Pruning(store.forgetting, belongings, loaded.retention(), SystemClock())
-
-
-def _lock(folder: Path, opened: AsyncExitStack | ExitStack) -> None:
-    try:
-        opened.enter_context(ProcessLock(folder))
-    except AlreadyRunning as error:
-        raise Misconfigured(
-            f"its agent runs: without --compact it does it itself, asked with --url. Nothing was done: {error}"
-        ) from error
-
-
-def _compact(folder: Path) -> None:
-    with ExitStack() as opened:
-        _lock(folder, opened)
-        file.compact(folder / FILE)
-
-
-def _seals(keys: Path) -> Seals:
-    if not keys.exists():
-        raise Misconfigured(f"there is no file {keys}: without its keys nothing of the store can be told from forged")
-    return Seals(KeyRing.open(keys))
 
 
 class _BusWhenNeeded:

@@ -23,9 +23,6 @@ commands = typer.Typer()
 @commands.command(epilog=examples("agentic prune --dry-run", "agentic prune"))
 def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    compact: Annotated[
-        bool, typer.Option("--compact", help="Also write the database anew without free room; the agent is stopped.")
-    ] = False,
     config: ConfigNearby = None,
     as_json: AsJson = False,
     url: Url = URL,
@@ -37,24 +34,19 @@ def prune(
     run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays taken.
     """
     log_only_what_is_not_said()
-    if compact and dry_run:
-        raise NotDone("--compact does something, and --dry-run nothing: leave one out", Exit.MISCONFIGURED)
     try:
-        if compact:
-            pruned = _on_the_store(config, dry_run=False, compact=True)
-        else:
-            pruned = _by_the_agent(url, token, config, dry_run=dry_run)
+        pruned = _by_the_agent(url, token, config, dry_run=dry_run)
     except NotDone as error:
-        if compact or error.exit_code is not Exit.UNREACHABLE:
+        if error.exit_code is not Exit.UNREACHABLE:
             raise
         pruned = _on_the_store(config, dry_run=dry_run)
     output.tell(pruned, _in_words(pruned), as_json=as_json)
 
 
-def _on_the_store(config: Path | None, *, dry_run: bool, compact: bool = False) -> Json:
+def _on_the_store(config: Path | None, *, dry_run: bool) -> Json:
     from agent_service.cli.prune_store import prune as on_the_store
 
-    pruned: Json = awaited(on_the_store(config, dry_run=dry_run, compact=compact)).model_dump(mode="json")
+    pruned: Json = awaited(on_the_store(config, dry_run=dry_run)).model_dump(mode="json")
     return pruned
 
 

@@ -46,7 +46,7 @@ LOOKING = "looking"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """`config` is the file that was used, if any; `ring` the keys by which the agent sealed it, if they are there;
+    """`config` is the file that was used, if any; `ring` the agent's keys, if they are there;
     `shared` the copy of a store that several share."""
 
     config: Path | None

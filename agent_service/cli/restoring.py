@@ -1,6 +1,6 @@
 """`agentic restore`: the runs of a backup become those of this machine, which has none, with ledger and artifacts.
 
-    nobody is at work ─▶ the ledger ─▶ the artifacts ─▶ the runs, proved beside their place ─▶ anchors ─▶ in their place
+    nobody is at work ─▶ the ledger ─▶ the artifacts ─▶ the runs, beside their place ─▶ in their place
 
 The runs come last: killed before that, it has restored nothing that an agent begins with, and the same command goes on.
 Into a store that several share they come as with `agentic migrate`: killed then, no agent begins until the same command
@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.anchors import Anchor
-from agent_service.bus.anchors import NatsAnchors
 from agent_service.bus.artifacts import content_type_of
 from agent_service.bus.ends import told_ends
 from agent_service.cli import configuration
@@ -28,10 +26,8 @@ from agent_service.cli.records import RESTORED
 from agent_service.core.waiting import FINAL, Status
 from agent_service.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
-from agent_service.store.anchor_file import AnchorFile
 from agent_service.store.copying import log_of_runs
 from agent_service.store.moving.marks import mark_in
-from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.plain import one_line
@@ -44,7 +40,6 @@ from groundwork.nats.link import NatsLink
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from groundwork.service.key_ring import KeyRing
-from groundwork.service.store_id import store_id
 from schemas import subjects
 from schemas.halt import Halt
 
@@ -73,8 +68,7 @@ class Order:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
     """`under_way`: runs that had not ended, by id with what each waits for. `ended_since`: runs of which the bus knows
-    that they went on after the backup; `begun_since`: that they began after it. `flawed`: runs that are left alone, and
-    why."""
+    that they went on after the backup; `begun_since`: that they began after it."""
 
     file: str
     backup: str
@@ -88,17 +82,15 @@ class Restored:
     under_way: Mapping[str, str]
     ended_since: Mapping[str, str]
     begun_since: Mapping[str, str]
-    flawed: Mapping[str, str]
     left_out: Mapping[str, str]
 
     def for_programs(self) -> dict[str, Any]:
-        return {"ok": not self.flawed, **asdict(self)}
+        return {"ok": True, **asdict(self)}
 
     def __str__(self) -> str:
         calls = "" if self.calls is None else f"{self.calls} calls, "
         lines = [f"✓ {self.store} is as it was at {self.taken}: {self.runs} runs, {calls}{self.artifacts} artifacts"]
         lines += [f"! without {part}: {why}" for part, why in self.left_out.items()]
-        lines += [f"! {run_id} is left alone: {why}" for run_id, why in self.flawed.items()]
         lines += [
             f"! {run_id} went on after the backup: {what}. Once the agent runs, `agentic cancel {run_id}` keeps it "
             "from going on from where it was then"
@@ -226,43 +218,29 @@ async def _restore_runs(
         for name in (FILE, *BESIDE):
             if kept := part.file(name):
                 write_out(archive, kept, beside / name)
-        async with SqliteStore.open(beside, seals=Seals(ring)) as store:
-            found = await _found(store, ring, link, new_keys=order.new_keys)
+        async with SqliteStore.open(beside) as store:
+            found = await _found(store, ring, link)
             found["stopped"] = order.stopped or (unknown and bool(found["under_way"]))
             if found["stopped"]:
                 await _stop(store, part)
-            standing = await store.standing(Seals(ring)).counted()
         if loaded.shared:
-            move = Move(loaded=loaded, folder=beside, link=link, ring=ring, store=of_backup(order.backup or ""))
+            move = Move(folder=beside, link=link, store=of_backup(order.backup or ""))
             async with said_to_come(move, await mark_in(log_of_runs(link))):
                 return found
         set_aside(loaded.store, FILE)
         for name in BESIDE:
             if (beside / name).exists():
                 put_in_place(beside / name, loaded.store / name)
-        anchor = Anchor.made(store_id(loaded.store), standing, datetime.now(UTC), ring)
-        await NatsAnchors(link).put(anchor)
-        AnchorFile(loaded.keys_path()).keep(anchor)
         private_file.write(loaded.store / RESTORED, datetime.now(UTC).isoformat())
         put_in_place(beside / FILE, loaded.store / FILE)
     return found
 
 
-async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink, *, new_keys: bool) -> dict[str, Any]:
-    standing = store.standing(Seals(ring))
-    flawed = await standing.unfitting()
-    if new_keys:
-        await standing.seal(tuple(flawed))
-        flawed = {}
+async def _found(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, Any]:
     runs = sum((await store.counts()).values())
     lines = await store.runs(Wanted(statuses=OPEN), limit=MANY)
     under_way = {line.run_id: _said_of(line) for line in lines}
-    return {
-        "runs": runs,
-        "under_way": under_way,
-        "flawed": flawed,
-        **await _heard_since(store, ring, link),
-    }
+    return {"runs": runs, "under_way": under_way, **await _heard_since(store, ring, link)}
 
 
 def _said_of(line: RunLine) -> str:

@@ -1,13 +1,11 @@
-"""What is wrong with the row of a run, and with what is beside it: by its seal, by its journal, and by itself."""
+"""Flaws in the row of a run and in what is beside it, by its journal and by itself."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from agent_service.errors import Changed
 from agent_service.journal import Entry, Run, rehearse
 from agent_service.store.rows import Loaded
-from agent_service.store.seals import Seals
 from agent_service.telling.folder.verify import Flaw
 from groundwork.sqlite.file import microseconds
 
@@ -16,13 +14,9 @@ DEPTH = 3
 """Of a state, its brief, and the limits in that, the parts are named."""
 
 
-def flaws_of_row(loaded: Loaded, run: Run, goal: str, entries: Sequence[Entry], seals: Seals | None) -> list[Flaw]:
-    """The flaws, each with what differs. A state whose seal fits is the agent's own, whatever rules made it; any other
-    has to be what its journal gives."""
-    seal_flaw = _of_seal(loaded, seals)
-    wrong = [*([seal_flaw] if seal_flaw else []), *_of_columns(loaded, run, goal)]
-    if seal_flaw or seals is None:
-        wrong += _of_fold(run, entries)
+def flaws_of_row(loaded: Loaded, run: Run, goal: str, entries: Sequence[Entry]) -> list[Flaw]:
+    """Where the state is not what its journal gives, and the columns not what the state says."""
+    wrong = (*_of_columns(loaded, run, goal), *_of_fold(run, entries))
     return [Flaw(kind="changed", place=ROW, text=text) for text in wrong]
 
 
@@ -34,18 +28,9 @@ def flaws_of_version(run: Run, entries: Sequence[Entry]) -> list[Flaw]:
     return [Flaw(kind="behind", place=ROW, text=text)]
 
 
-def _of_seal(loaded: Loaded, seals: Seals | None) -> str:
-    try:
-        if seals:
-            seals.check(loaded.seal, loaded.row, loaded.apart())
-    except Changed as error:
-        return error.what
-    return ""
-
-
 def _of_columns(loaded: Loaded, run: Run, goal: str) -> Iterator[str]:
     """What stands beside the state says the same as the state."""
-    row, state = loaded.row, run.state
+    row, state = loaded, run.state
     due_at = microseconds(state.due_at) if state.due_at else None
     said = {
         "run_id": (row.run_id, state.run_id),

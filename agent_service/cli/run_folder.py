@@ -29,7 +29,6 @@ from agent_service.cli.records import (
 from agent_service.cli.row_flaws import ROW, flaws_of_row, flaws_of_version
 from agent_service.journal import Entry, Run, flaw_in_chain
 from agent_service.ports import Artifacts
-from agent_service.store.seals import Seals
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.folder.writer import rewrite
@@ -48,8 +47,7 @@ PASSING = frozenset({"behind", "missing"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """`unchecked` names artifacts whose content nothing here can prove, `keys` the file that its seal needs, if that is
-    not there."""
+    """`unchecked` names artifacts whose content nothing here can prove."""
 
     run_id: str
     config: str
@@ -57,7 +55,6 @@ class Verified:
     pages: int = 0
     artifacts: int = 0
     unchecked: tuple[str, ...] = ()
-    keys: str = ""
     flaws: tuple[Flaw, ...]
 
     @property
@@ -72,8 +69,7 @@ class Verified:
             unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
             pages = f"{self.pages} pages" if self.pages else "no pages (they are written when asked for)"
             counts = f"{self.entries} entries, {pages}, {self.artifacts} artifacts{unchecked}"
-            seal = f"; its seal was not checked, for there is no file {self.keys}" if self.keys else ""
-            return f"✓ {self.run_id} is as it was written: {counts}{seal}"
+            return f"✓ {self.run_id} is as it was written: {counts}"
         lines = [f"✗ {one_line(str(flaw), 500)}" for flaw in self.flaws]
         if not any(flaw.place in OF_THE_DATABASE for flaw in self.flaws):
             command = f"agentic rebuild {self._option()}{self.run_id}"
@@ -111,7 +107,6 @@ async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
         run_id=run_id,
         config=told(kept.config),
         entries=len(entries),
-        keys="" if kept.ring else str(kept.settings.keys_path()),
         flaws=tuple(flaws),
     )
     if any(flaw.place in OF_THE_DATABASE for flaw in flaws):
@@ -156,10 +151,9 @@ async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry
         return [_in(JOURNAL, f"the state of the run cannot be read: {str(error).splitlines()[0]}")], entries
     if lost := _lost(run, entries):
         return [_in(JOURNAL, lost)], entries
-    seals = Seals(kept.ring) if kept.ring else None
     if not loaded or not run:
         return [], entries
-    flaws = flaws_of_row(loaded, run, goal, entries[: run.state.version], seals)
+    flaws = flaws_of_row(loaded, run, goal, entries[: run.state.version])
     return flaws or flaws_of_version(run, entries), entries
 
 

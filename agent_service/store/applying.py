@@ -102,8 +102,6 @@ class Applying:
             told, apart = merged(0, entry.seq, entry.told)
             if not self._writing.add(entry.rows(told), mark, entry.asked, connection):
                 raise Poisoned("its run is there already")
-            if entry.imported is not None:
-                connection.execute(self._sql["import"], (entry.run_id, entry.imported))
         else:
             version, head, before = self._standing(connection, entry.run_id) or (0, b"", 0)
             if version == 0 or (version, head.hex()) != (entry.seq - 1, entry.previous):

@@ -1,7 +1,7 @@
 """What the texts of many runs have in common, the tools on offer above all, is cut out of them and stored once.
 
-What is left is valid JSON by itself, and the views of the database put it together again, to the letter: hashes and
-seals are over whole texts, so that a cut in the wrong place, or a changed common text, is found as any other change.
+What is left is valid JSON by itself, and the views of the database put it together again, to the letter: hashes
+are over whole texts, so that a cut in the wrong place, or a changed common text, is found as any other change.
 """
 
 import contextlib

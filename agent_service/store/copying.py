@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agent_service.store.applying import Applying
 from agent_service.store.sql.database import open_database
+from agent_service.store.sql.queries import load_queries
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
 from groundwork.sqlite.file import SqliteFile
@@ -29,6 +30,12 @@ class Copied:
 
 def log_of_runs(link: NatsLink) -> SharedLog:
     return SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
+
+
+async def left_out(database: SqliteFile) -> dict[str, str]:
+    """Facts of the log that a copy could not take in: by run, or by position, and why."""
+    rows = await database.read(load_queries()["skipped"])
+    return {run_id or f"fact {position}": f"what is at {position}: {why}" for run_id, _, why, position in rows}
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 Rules: a fact is never changed. A field may be added that earlier versions may do without; where they may not, VERSION
 is raised, or that of such facts alone, and they leave such a fact, and the run that it is of, to those who know it.
-Texts are those that rows hold, byte for byte, for hashes and seals are over them. Instants are µs since 1970 UTC;
+Texts are those that rows hold, byte for byte, for hashes are over them. Instants are µs since 1970 UTC;
 hashes are hex digits.
 """
 
@@ -23,8 +23,6 @@ from schemas.flaws import flaws_of
 from schemas.halt import Halt
 
 VERSION = 1
-IMPORTED = 2
-"""The version of entries of imported runs: one that does not know of these would let people go on with them."""
 RULES_BELOW = 1000
 
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
@@ -80,7 +78,6 @@ class EntryFact(_Said):
     summary: str
     due_at: Instant | None = None
     state: str
-    seal: str | None = None
     at: Instant
     kind: str
     event: str
@@ -95,8 +92,6 @@ class EntryFact(_Said):
     opened: tuple[str, int] | None = None
     told: tuple[Span, ...] = ()
     asking: Asking | None = None
-    imported: Instant | None = None
-    """When the run was brought here to be read; in each of its entries."""
 
     @classmethod
     def of(
@@ -104,7 +99,6 @@ class EntryFact(_Said):
         rows: Rows,
         *,
         by: str,
-        seal: str | None,
         caller: str = "",
         told: tuple[Span, ...] = (),
         asked: Asked | None = None,
@@ -124,7 +118,6 @@ class EntryFact(_Said):
             summary=summary,
             due_at=due_at,
             state=state,
-            seal=seal,
             at=at,
             kind=kind,
             event=event,
@@ -155,7 +148,7 @@ class EntryFact(_Said):
     @property
     def level(self) -> int:
         """How new its writer is: grows with the version of facts, and with that of the rules it was decided by."""
-        return max(self.v, IMPORTED) * RULES_BELOW + min(self.entry().rules, RULES_BELOW - 1)
+        return self.v * RULES_BELOW + min(self.entry().rules, RULES_BELOW - 1)
 
     def entry(self) -> Entry:
         return Entry(
@@ -170,7 +163,7 @@ class EntryFact(_Said):
         )
 
     def mark(self, position: int) -> Mark:
-        return Mark(seal=self.seal, by=self.by, position=position)
+        return Mark(by=self.by, position=position)
 
     def rows(self, told: int) -> Rows:
         """The rows that it is written as, where the run is told up to entry `told`."""
@@ -222,26 +215,20 @@ class Buried(BaseModel):
     wake_id: str
     wake_digest: str
     status: Status
-    version: Whole
-    head: Hash
-    first: Whole
     last: Whole
     ended_at: Instant
     at: Instant
     rule: str
-    seal: str | None = None
     artifacts: str = "[]"
 
     @classmethod
     def of(cls, tombstone: Tombstone, artifacts: str) -> Self:
-        row = row_of(tombstone)
-        told = dict(zip(cls.model_fields, row, strict=False))
-        return cls(**{**told, "status": tombstone.status, "head": tombstone.head, "artifacts": artifacts})
+        told = dict(zip(cls.model_fields, row_of(tombstone), strict=False))
+        return cls(**{**told, "status": tombstone.status, "artifacts": artifacts})
 
     def row(self) -> tuple[object, ...]:
         """As it is stored."""
-        told = self.model_dump() | {"status": self.status.value, "head": bytes.fromhex(self.head)}
-        return tuple(told[name] for name in Buried.model_fields)
+        return tuple((self.model_dump() | {"status": self.status.value}).values())
 
 
 class GoneFact(_Said):
@@ -250,7 +237,6 @@ class GoneFact(_Said):
 
     runs: dict[str, tuple[Whole, str]]
     tombstones: tuple[Buried, ...] = ()
-    """What is left of them."""
     artifacts: dict[str, Whole] = {}
     """Runs that stay and of which the artifacts go, with their newest entry; by `rule`, `at` that instant."""
     rule: str = ""
@@ -259,7 +245,7 @@ class GoneFact(_Said):
 
 AnyFact = EntryFact | ToldFact | HaltFact | SeenFact | GoneFact
 
-KNOWN_LEVEL = IMPORTED * RULES_BELOW + RULES
+KNOWN_LEVEL = VERSION * RULES_BELOW + RULES
 _ENTRIES = tuple(f"{subjects.STORE}.{of}." for of in ("run", "wake"))
 _SHAPES: dict[str, type[AnyFact]] = {
     subjects.STORED_TOLD: ToldFact,
@@ -315,6 +301,6 @@ def _unreadable(subject: str, body: bytes, error: ValidationError) -> Newer | Po
         envelope = _Envelope.model_validate_json(body)
     except ValidationError:
         envelope = _Envelope(v=0)
-    if envelope.v > IMPORTED:
+    if envelope.v > VERSION:
         return Newer(envelope.v * RULES_BELOW, envelope.run_id)
     return Poisoned(f"it cannot be read: {flaws_of(error, whole=subject, most=1)}")

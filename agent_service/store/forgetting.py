@@ -4,7 +4,7 @@
     removed ─▶ that is noted
 
 A crash leaves a run that is there whole, or one that is gone and of which files are there still: those are removed by
-the next pass. What is not as its agent sealed it stays: nobody gets rid of evidence by waiting.
+the next pass. A run that cannot be read stays.
 """
 
 import json
@@ -19,13 +19,11 @@ from typing import TypeVar
 
 from agent_service.core.waiting import Status
 from agent_service.retention import Behind, Ended, Over, Place
-from agent_service.store.graves import row_of, tombstone_of
-from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
-OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "imported", "journal", "runs")
+OF_A_RUN = ("told_apart", "items", "briefs", "dismissals", "artifacts_gone", "journal", "runs")
 """The tables that hold something of a run, each before those that it refers to."""
 
 T = TypeVar("T")
@@ -33,24 +31,20 @@ Intact = Callable[[str], Awaitable[bool]]
 
 
 class SqliteForgetting:
-    """Fills the port Forgetting. `intact`: whether a run is as it was sealed. A full or locked disk raises TryAgain."""
+    """Fills the port Forgetting. `intact`: whether a run can be read. A full or locked disk raises TryAgain."""
 
-    def __init__(self, database: SqliteFile, seals: Seals | None, intact: Intact) -> None:
+    def __init__(self, database: SqliteFile, intact: Intact) -> None:
         self._database = database
-        self._seals = seals
         self._intact = intact
         self._sql = load_queries()
 
     def is_ours(self) -> bool:
-        """As the port says: there is no other."""
         return True
 
     def making_room(self) -> AbstractContextManager[None]:
-        """As the port says."""
         return self._database.making_room()
 
     async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
-        """As the port says."""
         statuses = json.dumps([status.value for status in over.statuses])
         since, run_id = (microseconds(after[0]), after[1]) if after else (0, "")
         before, escalated_before = microseconds(over.before), microseconds(over.escalated_before)
@@ -62,7 +56,6 @@ class SqliteForgetting:
         ]
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """As the port says."""
         intact = [run for run in runs if await self._intact(run.run_id)]
         if not intact:
             return []
@@ -74,29 +67,23 @@ class SqliteForgetting:
             return [one for run in intact for one in await self._write(partial(self._forget, [run], rule, now))]
 
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """As the port says."""
         return await self._write(partial(self._forget_artifacts, runs, rule, now))
 
     async def behind(self, limit: int) -> Sequence[Behind]:
-        """As the port says."""
         runs = await self._database.read(self._sql["behind"], (limit,))
         artifacts = await self._database.read(self._sql["artifacts_behind"], (limit,))
         return [*starmap(behind_of, runs), *(replace(behind_of(*row), folder=False) for row in artifacts)]
 
     async def cleared(self, removed: Sequence[Behind]) -> None:
-        """As the port says."""
         await self._write(partial(self._cleared, removed))
 
     async def total(self) -> int:
-        """As the port says."""
         return await self._database.used()
 
     async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
-        """As the port says."""
         return dict(await self._database.read(self._sql["sizes"], (json.dumps(run_ids),)))
 
     async def give_back(self) -> bool:
-        """As the port says."""
         return await self._database.shrink()
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -108,9 +95,7 @@ class SqliteForgetting:
         gone = []
         for run in runs:
             for *told, artifacts in connection.execute(self._sql["going"], (run.run_id, run.version)).fetchall():
-                tombstone = tombstone_of((*told, microseconds(now), rule, None))
-                seal = self._seals.bury(tombstone) if self._seals else None
-                connection.execute(self._sql["bury"], (*row_of(replace(tombstone, seal=seal)), artifacts))
+                connection.execute(self._sql["bury"], (*told, microseconds(now), rule, artifacts))
                 for table in OF_A_RUN:
                     connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))  # noqa: S608 - ours
                 gone.append(behind_of(run.run_id, artifacts))

@@ -8,14 +8,12 @@ moved on in the meantime stays, and nothing of a run goes of which not all is do
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from agent_service.retention import Behind, Ended
 from agent_service.store.facts import VERSION, Buried, GoneFact
 from agent_service.store.forgetting import Intact, SqliteForgetting, behind_of
 from agent_service.store.graves import tombstone_of
-from agent_service.store.seals import Seals
 from agent_service.store.standing_on import Copy, Log, Members
 from groundwork.nats.shared_log import Moved
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -27,10 +25,8 @@ KEEPER = "keeper of ended runs"
 class SharedForgetting(SqliteForgetting):
     """Fills the port Forgetting for one member; `database` is its copy."""
 
-    def __init__(
-        self, database: SqliteFile, seals: Seals | None, intact: Intact, standing_on: tuple[Log, Copy, Members]
-    ) -> None:
-        super().__init__(database, seals, intact)
+    def __init__(self, database: SqliteFile, intact: Intact, standing_on: tuple[Log, Copy, Members]) -> None:
+        super().__init__(database, intact)
         self._log, self._copy, self._members = standing_on
         self._removed = 0
         """The position of the fact of which all is removed from the log."""
@@ -40,16 +36,15 @@ class SharedForgetting(SqliteForgetting):
         return self._members.mine("", KEEPER)
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """As the port says."""
         buried = [one for run in runs if await self._intact(run.run_id) for one in self._going(run, rule, now)]
-        gone = {one.run_id: (one.version, one.wake_id) for one in buried}
+        versions = {run.run_id: run.version for run in runs}
+        gone = {one.run_id: (versions[one.run_id], one.wake_id) for one in buried}
         fact = GoneFact(v=VERSION, by=self._members.me, runs=gone, tombstones=tuple(buried))
         if not await self._say(fact):
             return []
         return [behind_of(one.run_id, one.artifacts) for one in buried if not self._is_there(one.run_id)]
 
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """As the port says."""
         of = {run.run_id: run.version for run in runs}
         if not await self._say(
             GoneFact(v=VERSION, by=self._members.me, runs={}, artifacts=of, rule=rule, at=microseconds(now))
@@ -64,9 +59,7 @@ class SharedForgetting(SqliteForgetting):
 
     def _going(self, run: Ended, rule: str, now: datetime) -> Iterable[Buried]:
         for *told, artifacts in self._database.look_up(self._sql["going"], (run.run_id, run.version)):
-            tombstone = tombstone_of((*told, microseconds(now), rule, None))
-            seal = self._seals.bury(tombstone) if self._seals else None
-            yield Buried.of(replace(tombstone, seal=seal), artifacts)
+            yield Buried.of(tombstone_of((*told, microseconds(now), rule)), artifacts)
 
     async def _say(self, fact: GoneFact) -> bool:
         """Whether it is said, and done here; not where another member sees to it. Raises TryAgain."""

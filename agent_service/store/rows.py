@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
-from agent_service.store.seals import Apart, Row, apart_of
 from groundwork.sqlite.file import instant, microseconds
 
 
@@ -21,46 +20,41 @@ class Rows:
     spent: tuple[str, str, float, int] | None = None
     opened: tuple[str, int] | None = None
 
-    def sealed(self) -> Row:
-        """What of the run's row a seal is over."""
-        status, seq, head, summary, _, due_at, state, run_id, *_ = self.run
-        return Row(
-            run_id=run_id, seq=seq, status=status, due_at=due_at, summary=summary, head=head, state=state.encode()
-        )
 
-    def apart(self, before: Apart) -> Apart:
-        """What is beside the row once this is stored."""
-        after = before.with_brief(self.brief[2]) if self.brief else before
-        dropped = {field: count for _, field, count in self.dropped}
-        for field in dict.fromkeys((*dropped, *(field for _, field, _ in self.added))):
-            added = (item.encode() for _, of, item in self.added if of == field)
-            after = after.with_items(field, dropped.get(field, 0), added)
-        return after
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A run as it is stored: its row, and what is beside it. Texts are bytes, for what is no text is damage."""
+    """A run's row, its brief and its items, as they are stored: texts as bytes, for what is no text is damage."""
 
-    row: Row
-    seal: str | None
+    run_id: str
+    seq: int
+    status: str
+    due_at: int | None
+    summary: str
+    head: bytes
+    state: bytes
     brief: bytes
     items: tuple[tuple[bytes, bytes], ...]
 
     @classmethod
     def of(cls, run_id: str, rows: Iterable[tuple[Any, ...]]) -> Self:
         """The rows that the statement `load` gives, at least one."""
-        (_, state, brief, head, version, status, summary, due_at, seal), *grown = sorted(rows)
-        row = Row(run_id=run_id, seq=version, status=status, due_at=due_at, summary=summary, head=head, state=state)
-        return cls(row, seal, brief, tuple((field, item) for _, item, field, *_ in grown))
-
-    def apart(self) -> Apart:
-        return apart_of(self.brief, ((field.decode(errors="replace"), item) for field, item in self.items))
+        (_, state, brief, head, version, status, summary, due_at), *grown = sorted(rows)
+        return cls(
+            run_id=run_id,
+            seq=version,
+            status=status,
+            due_at=due_at,
+            summary=summary,
+            head=head,
+            state=state,
+            brief=brief,
+            items=tuple((field, item) for _, item, field, *_ in grown),
+        )
 
     def run(self) -> Run:
-        """The run. Raises ValueError."""
+        """Raises ValueError."""
         items = ((field.decode(), item.decode()) for field, item in self.items)
-        return Run(state=decode_state(self.row.state.decode(), self.brief.decode(), items), head=self.row.head.hex())
+        return Run(state=decode_state(self.state.decode(), self.brief.decode(), items), head=self.head.hex())
 
 
 def rows_of(commit: Commit, told: int = 0) -> Rows:

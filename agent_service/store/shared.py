@@ -23,7 +23,6 @@ from agent_service.store.facts import EntryFact, HaltFact, ToldFact
 from agent_service.store.keeping import SharedForgetting
 from agent_service.store.own_entries import OwnEntries
 from agent_service.store.rows import rows_of
-from agent_service.store.seals import Apart, Sealed, Seals
 from agent_service.store.share import Share
 from agent_service.store.shared_words import SharedHalts, SharedInbox
 from agent_service.store.sqlite import Held, SqliteStore, moved
@@ -58,14 +57,13 @@ class SharedStore(SqliteStore):
         applying: Applying,
         *,
         held: Held,
-        seals: Seals | None = None,
     ) -> None:
-        super().__init__(database, held, seals)
+        super().__init__(database, held)
         self._log, self._copy, self._members = standing_on
         self._applying = applying
         self._share = Share(database, self._members)
         self._own = OwnEntries()
-        self.forgetting = SharedForgetting(database, seals, self._intact, standing_on)
+        self.forgetting = SharedForgetting(database, self._intact, standing_on)
         self._appending = Appending(self._log, self._copy)
         self._newer: set[str] = set()
         self._began_at = float("inf")
@@ -79,7 +77,7 @@ class SharedStore(SqliteStore):
     async def begin(self) -> None:
         """From what the copy has. To be awaited before anything else, once that has caught up."""
         self._began_at = self._copy.reached
-        for run_id, level, why in await self._database.read(self._sql["skipped"]):
+        for run_id, level, why, _ in await self._database.read(self._sql["skipped"]):
             self._leave_alone(Skipped(run_id=run_id, level=level, why=why))
 
     async def caught_up(self) -> None:
@@ -92,13 +90,10 @@ class SharedStore(SqliteStore):
         await self._permitted()
         if self.version(commit.entry.run_id):
             raise moved(commit.entry)
-        rows = rows_of(commit)
-        sealed = self._seal(rows, Apart())
         asked = wake.wake_id, wake.digest, microseconds(commit.state.accepted_at)
-        caller = commit.state.brief.caller
-        fact = EntryFact.of(rows, by=self._members.me, seal=sealed.seal, caller=caller, asked=asked)
+        fact = EntryFact.of(rows_of(commit), by=self._members.me, caller=commit.state.brief.caller, asked=asked)
         try:
-            await self._append(fact, 0, sealed)
+            await self._append(fact, 0)
         except VersionMoved:
             return self._named(wake) or self._refused(wake, commit)
         return commit.entry.run_id
@@ -112,15 +107,13 @@ class SharedStore(SqliteStore):
     async def commit(self, commit: Commit) -> None:
         entry = commit.entry
         self._quarantine.check(entry.run_id)
-        self.imports.check(entry.run_id)
         await self._permitted()
         after = self._position_of(commit)
-        rows, told = rows_of(commit), self._own.to_tell(entry.run_id)
+        told = self._own.to_tell(entry.run_id)
         try:
-            sealed = self._seal(rows, await self._apart(entry.run_id, entry.seq - 1))
             caller = commit.state.brief.caller
-            fact = EntryFact.of(rows, by=self._members.me, seal=sealed.seal, caller=caller, told=told)
-            await self._append(fact, after, sealed)
+            fact = EntryFact.of(rows_of(commit), by=self._members.me, caller=caller, told=told)
+            await self._append(fact, after)
         except BaseException:
             self._own.not_told(entry.run_id, told)
             raise
@@ -195,10 +188,9 @@ class SharedStore(SqliteStore):
         except Failure as error:
             raise TryAgain(f"nothing is stored: {error}") from error
 
-    async def _append(self, fact: EntryFact, after: int, sealed: Sealed) -> None:
+    async def _append(self, fact: EntryFact, after: int) -> None:
         with self._own.coming(fact.run_id, fact.seq):
             await self._appending.append(fact, after)
-        self._remember(sealed)
 
     def _named(self, wake: Wake) -> str:
         """The run that the wake names in the copy; empty for none. Raises WakeConflict."""
@@ -259,10 +251,6 @@ class SharedStore(SqliteStore):
                 return
             if position > self._began_at:
                 self._own.add(entry.run_id, (entry.seq,))
-        if self._seals:
-            self._seals.forget(entry.run_id)
-        if entry.imported is not None:
-            self.imports.heard(entry.run_id)
         told = Elsewhere(
             entry=entry.entry(),
             position=position,

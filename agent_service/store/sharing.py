@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from agent_service.store.applying import Applying
-from agent_service.store.seals import Seals
 from agent_service.store.shared import SharedStore
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import Held
@@ -32,7 +31,6 @@ async def open_shared(
     *,
     held: Held,
     on_commit: OnCommit = nobody,
-    seals: Seals | None = None,
 ) -> AsyncIterator[SharedStore]:
     """The store whose log is `facts`, with this process's copy of it in `folder`, once that has all there is.
 
@@ -42,7 +40,7 @@ async def open_shared(
     async with _copy_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
         await database.write(applying.outgrow)
         replica = Replica(facts, database, applying.apply, forget=applying.forget)
-        store = SharedStore(database, (facts, replica, members), applying, held=held, seals=seals)
+        store = SharedStore(database, (facts, replica, members), applying, held=held)
         replica.applied = store.applied
         following = group.create_task(replica.run())
         await replica.caught_up()

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from agent_service.core.waiting import FINAL, Status
-from agent_service.errors import Changed, Damaged, VersionMoved, WakeConflict
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged, VersionMoved, WakeConflict
 from agent_service.journal import Commit, Entry, Run
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.ports import Place, Untold, Wake
@@ -24,16 +24,13 @@ from agent_service.store.alone import Alone
 from agent_service.store.forgetting import SqliteForgetting
 from agent_service.store.graves import SqliteGraves
 from agent_service.store.halts import SqliteHalts
-from agent_service.store.imports import SqliteImports
 from agent_service.store.inbox import SqliteInbox
 from agent_service.store.listing import read_list
 from agent_service.store.members import SqliteMembers
 from agent_service.store.quarantine import Quarantine
 from agent_service.store.rows import Loaded, Rows, entry_of, rows_of
-from agent_service.store.seals import Apart, Sealed, Seals, flaw_in_journal
 from agent_service.store.sql.database import open_database
 from agent_service.store.sql.queries import load_queries
-from agent_service.store.standing import SqliteStanding
 from agent_service.store.taken import SqliteTaken
 from agent_service.store.writing import Mark, Writing
 from agent_service.tombstones import ArtifactsGone, Tombstone
@@ -58,13 +55,12 @@ class SqliteStore(Alone):
     `held` says whether its agent has the bus: it raises TryAgain while nobody can say, another Failure once another
     agent has it. New work is taken only while that is sure. What is decided for a run that is here already is written
     also while the bus is away, for nothing of it leaves before the lease is held again; nothing at all is written once
-    another agent has the bus. `seals` makes and checks them; who only looks at runs may do without.
+    another agent has the bus.
     """
 
-    def __init__(self, database: SqliteFile, held: Held = _ours, seals: Seals | None = None) -> None:
+    def __init__(self, database: SqliteFile, held: Held = _ours) -> None:
         self._database = database
         self._held = held
-        self._seals = seals
         self._sql = load_queries()
         self._writing = Writing(self._sql)
         self.inbox = SqliteInbox(database)
@@ -73,8 +69,7 @@ class SqliteStore(Alone):
         self.members = SqliteMembers(database)
         self._quarantine = Quarantine()
         self.graves = SqliteGraves(database)
-        self.imports = SqliteImports(database)
-        self.forgetting = SqliteForgetting(database, seals, self._intact)
+        self.forgetting = SqliteForgetting(database, self._intact)
         self._told: dict[str, int] = {}
         self._told_later: asyncio.TimerHandle | None = None
         self._searching = asyncio.Lock()
@@ -87,7 +82,6 @@ class SqliteStore(Alone):
         folder: Path,
         held: Held = _ours,
         on_commit: OnCommit = nobody,
-        seals: Seals | None = None,
         *,
         reserve: bool = False,
     ) -> AsyncIterator[Self]:
@@ -96,7 +90,7 @@ class SqliteStore(Alone):
         The caller sees to it that no other process has it open. With a `reserve` runs can go on a full disk.
         """
         async with open_database(folder, on_commit, reserve=reserve) as database:
-            store = cls(database, held, seals)
+            store = cls(database, held)
             try:
                 yield store
             finally:
@@ -109,18 +103,14 @@ class SqliteStore(Alone):
         except Failure as error:
             raise TryAgain(f"nothing new is taken: {error}") from error
         rows = rows_of(commit)
-        sealed = self._seal(rows, Apart())
-        run_id = await self._database.write(partial(self._accept, wake, commit, rows, sealed.seal))
-        if run_id == commit.entry.run_id:
-            self._remember(sealed)
-        return run_id
+        return await self._database.write(partial(self._accept, wake, commit, rows))
 
     async def load(self, run_id: str) -> Run | None:
         self._quarantine.check(run_id)
         return await self._loaded(run_id)
 
     async def _loaded(self, run_id: str) -> Run | None:
-        loaded = await self._unchanged(run_id)
+        loaded = await self.stored(run_id)
         if loaded is None:
             return None
         try:
@@ -147,31 +137,20 @@ class SqliteStore(Alone):
         """As it is shown in lists; empty where there is no such run."""
         return "".join(goal for (goal,) in await self._database.read(self._sql["goal"], (run_id,)))
 
-    async def bytes_of(self, run_id: str) -> int:
-        """What a run takes in the database, about; 0 for none."""
-        return sum(size for (size,) in await self._database.read(self._sql["bytes_of"], (run_id,)))
-
     async def artifacts(self) -> dict[str, list[str]]:
         """The paths of those that are kept, of each run that has any."""
         rows = await self._database.read(self._sql["artifacts"])
         return {run_id: list(map(str, json.loads(paths))) for run_id, paths in rows}
 
-    def standing(self, seals: Seals) -> SqliteStanding:
-        """How far it has come."""
-        return SqliteStanding(self._database, seals)
-
     async def commit(self, commit: Commit) -> None:
         self._quarantine.check(commit.entry.run_id)
-        self.imports.check(commit.entry.run_id)
         try:
             with contextlib.suppress(TryAgain):
                 await self._held()
         except Failure as error:
             raise TryAgain(str(error)) from error
         entry, rows = commit.entry, rows_of(commit, self._told.pop(commit.entry.run_id, 0))
-        sealed = self._seal(rows, await self._apart(entry.run_id, entry.seq - 1))
-        await self._database.write(partial(self._commit, entry, rows, sealed.seal))
-        self._remember(sealed)
+        await self._database.write(partial(self._commit, entry, rows))
 
     def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
         del since  # one process tells of all entries, in their order
@@ -188,13 +167,8 @@ class SqliteStore(Alone):
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        head = await self._head(run_id) if self._seals else None
         rows = await self._database.read(self._sql["entries"], (run_id, after, NO_LIMIT if limit is None else limit))
-        entries = [entry_of(run_id, row) for row in rows]
-        if head and (flaw := flaw_in_journal(entries, after, limit, head)):
-            self.quarantine(Changed(run_id, flaw))
-            raise Changed(run_id, flaw)
-        return entries
+        return [entry_of(run_id, row) for row in rows]
 
     async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
         return [entry_of(run_id, row) for row in await self._database.read(self._sql["signals"], (run_id, signal_id))]
@@ -238,65 +212,23 @@ class SqliteStore(Alone):
         """As the port says; a status that no run has counts 0."""
         return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
 
-    async def _unchanged(self, run_id: str) -> Loaded | None:
-        """The run as its rows are. Raises Changed where they are not as they were sealed, and sets the run aside."""
-        loaded = await self.stored(run_id)
-        if loaded is None or self._seals is None:
-            return loaded
-        apart = loaded.apart()
-        try:
-            self._seals.check(loaded.seal, loaded.row, apart)
-        except Changed as error:
-            self.quarantine(error)
-            raise
-        self._remember(Sealed(loaded.row, apart, loaded.seal))
-        return loaded
-
     async def _intact(self, run_id: str) -> bool:
         with contextlib.suppress(Damaged):
-            self._quarantine.check(run_id)
-            return await self._unchanged(run_id) is not None
+            return await self.load(run_id) is not None
         return False
 
-    async def _apart(self, run_id: str, seq: int) -> Apart:
-        """What is stored beside the row of entry `seq`: as it is known, or else as it is read and found unchanged."""
-        known = self._seals.take(run_id, seq) if self._seals else Apart()
-        if known is not None:
-            return known
-        loaded = await self._unchanged(run_id)
-        return loaded.apart() if loaded else Apart()
-
-    def _seal(self, rows: Rows, before: Apart) -> Sealed:
-        row = rows.sealed()
-        if not self._seals:
-            return Sealed(row, before)
-        apart = rows.apart(before)
-        return Sealed(row, apart, self._seals.seal(row, apart))
-
-    def _remember(self, sealed: Sealed) -> None:
-        if self._seals and sealed.row.status not in FINAL:
-            self._seals.remember(sealed.row, sealed.apart)
-
-    async def _head(self, run_id: str) -> tuple[int, str]:
-        """The newest entry of a run, and its hash: of a live run as the agent knows them, else by its sealed row."""
-        if known := self._seals and self._seals.head(run_id):
-            return known[0], known[1].hex()
-        self._quarantine.check(run_id)
-        run = await self._loaded(run_id)
-        return (run.state.version, run.head) if run else (0, "")
-
-    def _accept(self, wake: Wake, commit: Commit, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> str:
+    def _accept(self, wake: Wake, commit: Commit, rows: Rows, connection: sqlite3.Connection) -> str:
         for run_id, digest in connection.execute(self._sql["wake"], (wake.wake_id,)).fetchall():
             if digest != wake.digest:
                 raise WakeConflict(wake.wake_id, run_id)
             return str(run_id)
         asked = (wake.wake_id, wake.digest, microseconds(commit.state.accepted_at))
-        if not self._writing.add(rows, Mark(seal=seal), asked, connection):
+        if not self._writing.add(rows, Mark(), asked, connection):
             raise moved(commit.entry)
         return commit.entry.run_id
 
-    def _commit(self, entry: Entry, rows: Rows, seal: str | None, connection: sqlite3.Connection) -> None:
-        if not self._writing.advance(rows, Mark(seal=seal), connection):
+    def _commit(self, entry: Entry, rows: Rows, connection: sqlite3.Connection) -> None:
+        if not self._writing.advance(rows, Mark(), connection):
             raise moved(entry)
 
     def _write_told(self) -> None:

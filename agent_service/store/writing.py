@@ -13,10 +13,9 @@ Asked = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What is written beside a commit: the seal of the run's row, the member that wrote it (empty: this agent alone),
-    and its place in the journal of all runs; None for the next one."""
+    """The member that wrote a commit (empty: this agent alone), and its place in the journal of all runs; None for the
+    next one."""
 
-    seal: str | None
     by: str = ""
     position: int | None = None
 
@@ -30,14 +29,14 @@ class Writing:
 
     def add(self, rows: Rows, mark: Mark, asked: Asked, connection: sqlite3.Connection) -> bool:
         """A new run; False where its id is taken, and nothing is written."""
-        if connection.execute(self._sql["add_run"], (*rows.run, mark.seal, mark.by, *asked)).rowcount == 0:
+        if connection.execute(self._sql["add_run"], (*rows.run, mark.by, *asked)).rowcount == 0:
             return False
         self._append(rows, mark, connection)
         return True
 
     def advance(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> bool:
         """A run's next entry; False where the run is not at the entry before, and nothing is written."""
-        if connection.execute(self._sql["advance_run"], (*rows.run, mark.seal, mark.by)).rowcount == 0:
+        if connection.execute(self._sql["advance_run"], (*rows.run, mark.by)).rowcount == 0:
             return False
         self._append(rows, mark, connection)
         return True

@@ -17,7 +17,7 @@ PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache
 FILES = ("_FILE", "TLS_KEY")
 """How settings end that name a file with a secret in it, as variables have them."""
 VARIABLES = ("AGENT_", "GATEWAY_")
-OF_A_STORE = (".keys", ".keys.anchors")
+OF_A_STORE = (".keys",)
 """Beside it, also where they are made only after this is asked."""
 DEFAULTS = Path(".agentic")
 OF_NATS = re.compile(r"^\s*[\"']?store_?dir[\"']?\s*[:=]?\s*[\"']?([^\"'\s#]+)", re.MULTILINE | re.IGNORECASE)

@@ -326,7 +326,7 @@ async def test_what_comes_late_for_a_run_that_is_kept_no_longer_is_dropped_with_
     caplog.set_level(logging.INFO)
     at = NOON
     gone = Tombstone(
-        run_id=run_id(1), wake_id="w", wake_digest="d", status=Status.DONE, version=9, head="", first=1, last=9,
+        run_id=run_id(1), wake_id="w", wake_digest="d", status=Status.DONE, last=9,
         ended_at=at, gone_at=at, rule="agent.keep_runs.done_days: 1",
     )  # fmt: skip
     async with an_agent(bus) as world:

@@ -11,7 +11,6 @@ from agent_service.settings import load
 from agent_service.store.copying import log_of_runs
 from agent_service.store.moving.comparing import differences
 from agent_service.store.moving.marks import Mark, put_mark, refuse_unless_here
-from agent_service.store.seals import Seals
 from agent_service.store.sql.database import open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.embedded import EmbeddedNats
@@ -27,7 +26,7 @@ from schemas import subjects
 from tests.cli.calling import Called, agentic
 from tests.cli.examined import configured
 from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
-from tests.ports.stores import imported, stored
+from tests.ports.stores import stored
 
 MANY = 30
 
@@ -49,10 +48,9 @@ async def link(nats_server: EmbeddedNats) -> AsyncIterator[NatsLink]:
 async def filled(config: Path) -> Path:
     """The folder of its store, with runs at every point of their way."""
     loaded = load(config, {})
-    ring = KeyRing.open(loaded.keys_path())
-    async with SqliteStore.open(loaded.store, seals=Seals(ring)) as store:
-        await imported(store, 1, ring)
-        for number in range(2, MANY):
+    KeyRing.open(loaded.keys_path())
+    async with SqliteStore.open(loaded.store) as store:
+        for number in range(1, MANY):
             await stored(store, whole_run(number, steps=number % 4 + 1)[: -(number % 3) or None])
         await store.accept(wake_of(accepted(MANY)), accepted(MANY))
     return loaded.store
@@ -76,9 +74,7 @@ async def test_a_store_that_was_brought_back_is_one_that_its_agent_goes_on_with(
     folder = await filled(config)
     assert moved(config, "sqlite", "jetstream").code == 0
     assert moved(config, "jetstream", "sqlite").code == 0
-    loaded = load(config, {})
-    ring = KeyRing.open(loaded.keys_path())
-    async with open_store(loaded, await _ground(link, folder), ring, lambda _: None) as store:
+    async with open_store(load(config, {}), await _ground(link, folder), lambda _: None) as store:
         waiting = await store.load(run_id(MANY))
         assert waiting is not None
         await store.commit(started(accepted(MANY)))
@@ -95,9 +91,9 @@ async def test_neither_store_is_begun_with_while_its_runs_are_elsewhere(config: 
     log = log_of_runs(link)
     assert moved(config, "sqlite", "jetstream").code == 0
     await refuse_unless_here(log)
-    ground, ring = await _ground(link, folder), KeyRing.open(load(config, {}).keys_path())
+    ground = await _ground(link, folder)
     with pytest.raises(Misconfigured, match=r"set agent\.store: jetstream"):
-        async with open_store(load(config, {}), ground, ring, lambda _: None):
+        async with open_store(load(config, {}), ground, lambda _: None):
             pass
     await ground.lease.release()
     assert moved(config, "jetstream", "sqlite").code == 0
@@ -150,12 +146,3 @@ async def test_nothing_is_moved_while_an_agent_lives(config: Path, link: NatsLin
         refused = await asyncio.to_thread(moved, config, "sqlite", "jetstream")
     assert (refused.code, "agents are at work" in refused.error["message"]) == (78, True)
     assert moved(config, "sqlite", "jetstream").code == 0
-
-
-async def test_a_store_that_was_changed_by_other_hands_is_not_moved(config: Path) -> None:
-    folder = await filled(config)
-    async with open_database(folder) as database:
-        changed = "UPDATE runs SET summary = 'x' WHERE run_id = ?"
-        await database.write(lambda connection: connection.execute(changed, (run_id(5),)).rowcount)
-    refused = moved(config, "sqlite", "jetstream")
-    assert (refused.code, "not as its agent left it" in refused.error["message"]) == (78, True)

@@ -17,7 +17,6 @@ from agent_service.cli.complaints import NotDone, complaint_of
 from agent_service.cli.exits import Exit
 from agent_service.cli.run_folder import rebuild, verify
 from agent_service.journal import Commit
-from agent_service.store.seals import Seals
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite
@@ -56,7 +55,7 @@ SHELF = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
 async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path:
     """The store and the workspace of one run in `folder`; the configuration to find them by. No bus answers it."""
     commits = commits_of(story)
-    async with sealed(folder / "agent") as store:
+    async with opened(folder / "agent") as store:
         await stored(store, commits)
         await rewrite(commits[0].entry.run_id, store, Workspace(folder / "workspaces"), Shelf(shelf))
     config = folder / "agentic.yaml"
@@ -65,9 +64,10 @@ async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path
     return config
 
 
-def sealed(folder: Path) -> AbstractAsyncContextManager[SqliteStore]:
-    """The store as an agent opens it."""
-    return SqliteStore.open(folder, seals=Seals(KeyRing.open(folder.with_name("agent.keys"))), reserve=True)
+def opened(folder: Path) -> AbstractAsyncContextManager[SqliteStore]:
+    """The store as an agent opens it, which has made its keys."""
+    KeyRing.open(folder.with_name("agent.keys"))
+    return SqliteStore.open(folder, reserve=True)
 
 
 async def stored(store: SqliteStore, commits: list[Commit]) -> None:
@@ -108,7 +108,7 @@ async def test_an_untouched_run_is_as_it_was_written(config: Path) -> None:
 
 
 async def test_verify_and_rebuild_work_while_the_agent_has_the_store_open(config: Path) -> None:
-    async with sealed(config.parent / "agent") as store:
+    async with opened(config.parent / "agent") as store:
         await stored(store, commits_of(five_steps(run_id(2))))
         assert (await verify(RUN_ID, config)).ok
         assert (await rebuild(run_id(2), config)).added
@@ -224,8 +224,7 @@ async def test_a_changed_journal_is_the_one_flaw_told(config: Path, statement: s
         ("UPDATE runs SET status = 'failed'", "its status is 'failed', and its state says 'done'"),
         ("UPDATE runs SET due_at = 5", "its due_at is 5, and its state says None"),
         ("UPDATE runs SET state = json_set(state, '$.step', 1)", r"step is 1, and its journal gives \d"),
-        ("UPDATE runs SET seal = NULL", "has no seal"),
-        ("DELETE FROM items WHERE field = 'completed'", "the seal does not fit"),
+        ("DELETE FROM items WHERE field = 'completed'", "completed is"),
     ],
 )
 async def test_a_changed_row_is_told_with_what_was_changed_in_it(config: Path, statement: str, says: str) -> None:
@@ -234,30 +233,6 @@ async def test_a_changed_row_is_told_with_what_was_changed_in_it(config: Path, s
     assert {flaw.place for flaw in verdict.flaws} == {"row"}
     assert re.search(says, str(verdict))
     assert "rebuild" not in str(verdict)
-
-
-@pytest.mark.attack
-async def test_without_the_keys_a_changed_row_is_found_by_its_journal_and_the_seal_is_said_to_be_unchecked(
-    config: Path,
-) -> None:
-    (config.parent / "agent.keys").unlink()
-    assert "its seal was not checked, for there is no file" in str(await verify(RUN_ID, config))
-    tampered(config, "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)")
-    assert "brief.limits.max_steps is 100000" in str(await verify(RUN_ID, config))
-
-
-@pytest.mark.attack
-async def test_a_row_that_was_set_back_alone_is_told_by_the_entries_that_follow(config: Path) -> None:
-    async with sealed(config.parent / "agent") as store:
-        commits = commits_of(five_steps(run_id(2)))
-        await stored(store, commits[:-1])
-        older = await store.stored(run_id(2))
-        await store.commit(commits[-1])
-    assert older is not None
-    with contextlib.closing(sqlite3.connect(config.parent / "agent" / "runs.db")) as connection, connection:
-        values = older.row.state.decode(), older.row.seq, older.row.head, older.seal, older.row.summary, run_id(2)
-        connection.execute("UPDATE runs SET state=?, version=?, head=?, seal=?, summary=? WHERE run_id=?", values)
-    assert not (await verify(run_id(2), config)).ok
 
 
 async def test_nothing_is_rebuilt_from_a_changed_journal(config: Path, folder: Path) -> None:

@@ -16,7 +16,7 @@ from tests.kit.waiting import until
 WITHIN_S = 90.0
 NEWER = """
 from agent_service.store import facts
-facts.VERSION = facts.IMPORTED + 1
+facts.VERSION = facts.VERSION + 1
 facts.KNOWN_LEVEL += facts.RULES_BELOW
 from agent_service.cli.main import main
 main()

@@ -18,7 +18,6 @@ from typing import Literal
 
 from agent_service.moments import Elsewhere
 from agent_service.store.applying import Applying
-from agent_service.store.seals import Seals
 from agent_service.store.shared import SharedStore
 from agent_service.store.sql.database import open_database
 from groundwork.nats.shared_log import Fact, Moved
@@ -190,15 +189,13 @@ class Member:
 
 
 @asynccontextmanager
-async def joined(
-    log: MemoryLog, folder: Path, me: str, *, live: Iterable[str] = (), seals: Seals | None = None
-) -> AsyncIterator[Member]:
+async def joined(log: MemoryLog, folder: Path, me: str, *, live: Iterable[str] = ()) -> AsyncIterator[Member]:
     """A member with a copy of its own in `folder`, which begins anew each time."""
     applying, wire, members, lease = Applying(), Wire(log), MemoryMembers(me, live), Lease()
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
             copy = MemoryCopy(log, database, applying)
-            store = copy.store = SharedStore(database, (wire, copy, members), applying, held=lease.held, seals=seals)
+            store = copy.store = SharedStore(database, (wire, copy, members), applying, held=lease.held)
             tasks = [group.create_task(copy.run())]
             await copy.caught_up()
             await store.begin()

@@ -312,7 +312,7 @@ class Process:
         return [entry_of(of_run, row) for row in self._database.look_up(load_queries()["entries"], (of_run, 0, -1))]
 
     def skipped(self) -> list[str]:
-        return [why for _, _, why in self._database.look_up(load_queries()["skipped"])]
+        return [why for _, _, why, _ in self._database.look_up(load_queries()["skipped"])]
 
     # the log, as its store sees it
 

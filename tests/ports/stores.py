@@ -9,20 +9,17 @@ from pathlib import Path
 from agent_service.bus.streams import shared_streams
 from agent_service.journal import Commit, Run
 from agent_service.ports import Archive, RunStore
-from agent_service.store.imports import Foreign
-from agent_service.store.seals import Seals
 from agent_service.store.sharing import open_shared
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import Topology, create_missing
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.fakes import MemoryStore
 from tests.kit.memory_log import Lease, MemoryLog, MemoryMembers, joined
-from tests.kit.runs import NOON, wake_of, whole_run
+from tests.kit.runs import wake_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +84,6 @@ async def anew(link: NatsLink, replicas: int) -> None:
     await delete(link, subjects.STREAM_RUNS)
     runs = (stream for stream in shared_streams(replicas, 1.0) if stream.name == subjects.STREAM_RUNS)
     await create_missing(link, Topology(streams=tuple(runs)))
-
-
-async def imported(store: SqliteStore, number: int, ring: KeyRing) -> None:
-    """A run of another store, which has ended, brought here to be read."""
-    commits = whole_run(number)
-    foreign = Foreign(state=commits[-1].state, digest="digest", entries=[commit.entry for commit in commits])
-    await store.imports.take([foreign], Seals(ring), NOON)
 
 
 async def stored(store: RunStore, commits: Sequence[Commit]) -> Commit:

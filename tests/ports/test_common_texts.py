@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from agent_service.core.events import RunStarted
-from agent_service.errors import Changed
 from agent_service.journal import Commit
 from agent_service.store.common_texts import BEGINS, SHORTEST, CommonTexts
-from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
-from groundwork.service.key_ring import KeyRing
 from schemas.catalog import ToolOffer
-from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started, wake_of
+from tests.kit.runs import SEARCH, SECOND, accepted, after, started, wake_of
 
 TOOLS: Sequence[ToolOffer] = tuple(
     SEARCH.model_copy(update={"name": f"search-{number}", "description": "Söker på nätet. " * 20})
@@ -59,30 +56,15 @@ async def test_the_tools_of_a_thousand_runs_take_the_room_of_one(tmp_path: Path)
 
 
 async def test_entries_and_states_are_read_to_the_letter(tmp_path: Path) -> None:
-    ring = KeyRing.open(tmp_path / "keys")
     runs = [begun(1), begun(2), begun(3, TOOLS[:4]), [accepted(4), started(accepted(4))]]
-    async with SqliteStore.open(tmp_path / "store", seals=Seals(ring)) as store:
+    async with SqliteStore.open(tmp_path / "store") as store:
         await stored(store, *runs)
-    async with SqliteStore.open(tmp_path / "store", seals=Seals(ring)) as store:
+    async with SqliteStore.open(tmp_path / "store") as store:
         for commits in runs:
             assert await store.entries(commits[0].entry.run_id) == [commit.entry for commit in commits]
             run = await store.load(commits[0].entry.run_id)
             assert run is not None
             assert run.state == commits[-1].state
-
-
-@pytest.mark.attack
-@pytest.mark.parametrize("change", ["UPDATE common_texts SET text = replace(text, 'read', 'write')", "DELETE"])
-async def test_a_common_text_that_other_hands_changed_is_missed_by_every_run_of_it(tmp_path: Path, change: str) -> None:
-    ring = KeyRing.open(tmp_path / "keys")
-    async with SqliteStore.open(tmp_path / "store", seals=Seals(ring)) as store:
-        await stored(store, begun(1), [accepted(2)])
-    with contextlib.closing(sqlite3.connect(tmp_path / "store" / FILE)) as connection, connection:
-        connection.execute("DELETE FROM common_texts" if change == "DELETE" else change)
-    async with SqliteStore.open(tmp_path / "store", seals=Seals(ring)) as store:
-        with pytest.raises(Changed):
-            await store.load(run_id(1))
-        assert await store.load(run_id(2)) is not None
 
 
 @given(

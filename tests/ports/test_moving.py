@@ -11,27 +11,23 @@ from pathlib import Path
 import pytest
 
 from agent_service.core.waiting import Status
-from agent_service.errors import ReadOnly
 from agent_service.ports import Dismissal
 from agent_service.retention import Ended
 from agent_service.store.applying import Applying
 from agent_service.store.graves import SqliteGraves
 from agent_service.store.moving.comparing import differences
 from agent_service.store.moving.into_log import IntoLog
-from agent_service.store.seals import Seals
 from agent_service.store.shared import SharedStore
 from agent_service.store.sql.database import open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from schemas.halt import Halt
 from tests.kit.memory_log import MemoryCopy, MemoryLog, MemoryMembers
 from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
-from tests.ports.stores import as_loaded, imported, stored, untold
+from tests.ports.stores import as_loaded, stored, untold
 
 MANY = 40
-IMPORTED = MANY + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +48,12 @@ async def target(folder: Path, log: MemoryLog) -> AsyncIterator[Target]:
         copying.cancel()
 
 
-@pytest.fixture
-def ring(tmp_path: Path) -> KeyRing:
-    return KeyRing.open(tmp_path / "keys")
-
-
 @asynccontextmanager
-async def source(folder: Path, ring: KeyRing) -> AsyncIterator[SqliteFile]:
+async def source(folder: Path) -> AsyncIterator[SqliteFile]:
     """With runs that ended, that go on, and that nobody has begun; one was dismissed, and all was stopped once."""
-    async with SqliteStore.open(folder, seals=Seals(ring)) as store:
+    async with SqliteStore.open(folder) as store:
         if not await store.runs(limit=1):
             await _filled(store)
-            await imported(store, IMPORTED, ring)
     async with open_database(folder) as database:
         yield database
 
@@ -79,17 +69,15 @@ async def _filled(store: SqliteStore) -> None:
     await store.halts.keep(Halt(number=1, since=NOON, by="bob", reason="lunch", until=NOON, until_by="bob", over=True))
 
 
-async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tmp_path: Path, ring: KeyRing) -> None:
+async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        assert await new.into.move(old, Seals(ring)) == len(await old.read("SELECT 1 FROM journal"))
+    async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
+        assert await new.into.move(old) == len(await old.read("SELECT 1 FROM journal"))
         assert await differences(old, new.copied) == []
     applying = Applying()
     async with open_database(tmp_path / "agent") as database, asyncio.TaskGroup() as group:
         copy = MemoryCopy(log, database, applying)
-        store = copy.store = SharedStore(
-            database, (log, copy, MemoryMembers("me")), applying, held=_held, seals=Seals(ring)
-        )
+        store = copy.store = SharedStore(database, (log, copy, MemoryMembers("me")), applying, held=_held)
         copying = group.create_task(copy.run())
         await copy.caught_up()
         await store.begin()
@@ -99,8 +87,6 @@ async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tm
         assert store.version(run_id(MANY)) == 2
         assert (run_id(1), 3) in [(run, told) for run, told, _ in await untold(store)]
         assert len(await store.entries(run_id(5))) == store.version(run_id(5))
-        with pytest.raises(ReadOnly):
-            await store.commit(whole_run(IMPORTED)[-1])
         copying.cancel()
 
 
@@ -109,80 +95,74 @@ async def _held() -> None:
 
 
 @pytest.mark.parametrize("after", [1, 7, 64, 90])
-async def test_a_move_that_was_interrupted_is_finished_by_the_next(tmp_path: Path, ring: KeyRing, after: int) -> None:
+async def test_a_move_that_was_interrupted_is_finished_by_the_next(tmp_path: Path, after: int) -> None:
     log = MemoryLog()
-    async with source(tmp_path / "old", ring) as old:
+    async with source(tmp_path / "old") as old:
         async with target(tmp_path / "whole", MemoryLog()) as whole:
-            await whole.into.move(old, Seals(ring))
+            await whole.into.move(old)
             facts = whole.log.facts
         for fact in facts[:after]:
             log.store(fact.subject, fact.body, after=None)
         async with target(tmp_path / "copy", log) as new:
-            written = await new.into.move(old, Seals(ring))
+            written = await new.into.move(old)
             assert await differences(old, new.copied) == []
         assert written == len(await old.read("SELECT 1 FROM journal")) - min(after, len(facts))
 
 
-async def test_what_is_moved_already_is_not_moved_twice(tmp_path: Path, ring: KeyRing) -> None:
+async def test_what_is_moved_already_is_not_moved_twice(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with source(tmp_path / "old", ring) as old:
+    async with source(tmp_path / "old") as old:
         async with target(tmp_path / "copy", log) as new:
-            await new.into.move(old, Seals(ring))
+            await new.into.move(old)
             facts = len(log.facts)
         async with target(tmp_path / "another", log) as new:
-            assert (await new.into.move(old, Seals(ring)), len(log.facts)) == (0, facts)
+            assert (await new.into.move(old), len(log.facts)) == (0, facts)
 
 
-async def test_runs_that_went_on_after_an_interrupted_move_are_moved_as_they_are_now(
-    tmp_path: Path, ring: KeyRing
-) -> None:
+async def test_runs_that_went_on_after_an_interrupted_move_are_moved_as_they_are_now(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old, Seals(ring))
-    async with SqliteStore.open(tmp_path / "old", seals=Seals(ring)) as store:
+    async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
+        await new.into.move(old)
+    async with SqliteStore.open(tmp_path / "old") as store:
         await store.commit(started(accepted(MANY)))
         await store.commit(whole_run(1, steps=2)[-1])
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "again", log) as new:
-        assert await new.into.move(old, Seals(ring)) == 2
+    async with source(tmp_path / "old") as old, target(tmp_path / "again", log) as new:
+        assert await new.into.move(old) == 2
         assert await differences(old, new.copied) == []
 
 
-async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path, ring: KeyRing) -> None:
+async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old, Seals(ring))
+    async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
+        await new.into.move(old)
     async with SqliteStore.open(tmp_path / "other") as store:
         await stored(store, [accepted(5, goal="another")])
     async with open_database(tmp_path / "other") as other, target(tmp_path / "again", log) as new:
         with pytest.raises(Misconfigured, match="another entry 1"):
-            await new.into.move(other, Seals(ring))
+            await new.into.move(other)
 
 
-async def test_a_row_that_is_not_what_it_was_is_found(tmp_path: Path, ring: KeyRing) -> None:
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", MemoryLog()) as new:
-        await new.into.move(old, Seals(ring))
+async def test_a_row_that_is_not_what_it_was_is_found(tmp_path: Path) -> None:
+    async with source(tmp_path / "old") as old, target(tmp_path / "copy", MemoryLog()) as new:
+        await new.into.move(old)
         with closing(sqlite3.connect(new.copied.path)) as database, database:
             database.execute("UPDATE journal SET event = '{}' WHERE run_id = ? AND seq = 2", (run_id(4),))
         assert await differences(old, new.copied) == [f"journal: {run_id(4)} 2 is another"]
 
 
-async def test_what_is_left_of_runs_that_are_kept_no_longer_goes_along_and_is_sealed(
-    tmp_path: Path, ring: KeyRing
-) -> None:
+async def test_what_is_left_of_runs_that_are_kept_no_longer_goes_along(tmp_path: Path) -> None:
     rule, later = "agent.keep_runs.done_days: 1", NOON + timedelta(days=9)
     log = MemoryLog()
-    async with SqliteStore.open(tmp_path / "old", seals=Seals(ring)) as store:
+    async with SqliteStore.open(tmp_path / "old") as store:
         await _filled(store)
         run = Ended(run_id=run_id(6), status=Status.DONE, version=store.version(run_id(6)), at=NOON)
         store.told(run.run_id, run.version)
         store._write_told()
         assert await store.forgetting.forget([run], rule, later)
         before = await store.tombstone(run.run_id)
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old, Seals(ring))
+    async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
+        await new.into.move(old)
         assert before is not None
-        assert SqliteGraves(new.copied).of(run.run_id) == replace(
-            before, first=0, last=0, seal=Seals(ring).bury(replace(before, first=0, last=0))
-        )
-    async with source(tmp_path / "old", ring) as old, target(tmp_path / "again", log) as new:
-        assert (await new.into.move(old, Seals(ring)), await differences(old, new.copied)) == (0, [])
+        assert SqliteGraves(new.copied).of(run.run_id) == replace(before, last=0)
+    async with source(tmp_path / "old") as old, target(tmp_path / "again", log) as new:
+        assert (await new.into.move(old), await differences(old, new.copied)) == (0, [])

@@ -9,15 +9,13 @@ import pytest
 
 from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
 from agent_service.core.waiting import Reserve
-from agent_service.errors import Changed, Damaged, Newer, VersionMoved, WakeConflict
+from agent_service.errors import Damaged, Newer, VersionMoved, WakeConflict
 from agent_service.journal import Commit
 from agent_service.ports import Dismissal
-from agent_service.store.facts import IMPORTED, EntryFact
+from agent_service.store.facts import VERSION, EntryFact
 from agent_service.store.rows import rows_of
-from agent_service.store.seals import Seals
 from groundwork.nats.lease import Taken
 from groundwork.service.errors import NoRoom, TryAgain
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.events import Signal
 from schemas.halt import Halt
@@ -123,7 +121,7 @@ async def test_a_commit_that_others_have_followed_on_has_won_though_its_place_is
 ) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
     ours = noted(begun, "a")
-    fact = EntryFact.of(rows_of(ours), by="a", seal=None)
+    fact = EntryFact.of(rows_of(ours), by="a")
     log.store(fact.subject, fact.encoded(), after=log.position_of(fact.subject))  # its answer never came
     await b.store.load(RUN)
     await b.store.commit(noted(ours, "b"))
@@ -275,38 +273,10 @@ async def test_a_fact_that_no_agent_wrote_sets_its_run_aside_and_no_other(
 async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, log: MemoryLog) -> None:
     commits = whole_run(1)
     await stored(a.store, commits[:2])
-    fact = EntryFact.of(rows_of(commits[3]), by="a", seal=None)
+    fact = EntryFact.of(rows_of(commits[3]), by="a")
     log.store(fact.subject, fact.encoded(), after=None)
     with pytest.raises(Damaged, match="does not continue entry 2"):
         await a.store.load(RUN)
-
-
-async def test_an_entry_that_was_written_without_the_key_sets_its_run_aside(log: MemoryLog, tmp_path: Path) -> None:
-    commits = whole_run(1)
-    ring = KeyRing.open(tmp_path / "keys")
-    async with joined(log, tmp_path, "a", seals=Seals(ring)) as a:
-        await stored(a.store, commits[:2])
-        assert await a.store.load(RUN) == as_loaded(commits[1])
-        forged = EntryFact.of(rows_of(commits[2]), by="a", seal=None)
-        log.store(forged.subject, forged.encoded(), after=log.position_of(forged.subject))
-        with pytest.raises(Changed):
-            await a.store.load(RUN)
-
-
-async def test_members_with_one_keys_file_go_on_with_each_others_runs(log: MemoryLog, tmp_path: Path) -> None:
-    commits = whole_run(1, steps=3)
-    ring = KeyRing.open(tmp_path / "keys")
-    async with (
-        joined(log, tmp_path, "a", live=LIVE, seals=Seals(ring)) as a,
-        joined(log, tmp_path, "b", live=LIVE, seals=Seals(ring)) as b,
-    ):
-        await a.store.accept(wake_of(commits[0]), commits[0])
-        for number, commit in enumerate(commits[1:]):
-            member = (a, b)[number % 2]
-            await member.store.load(RUN)
-            await member.store.commit(commit)
-        assert [await member.store.load(RUN) for member in (a, b)] == [as_loaded(commits[-1])] * 2
-        assert [len(await member.store.entries(RUN)) for member in (a, b)] == [len(commits)] * 2
 
 
 @pytest.mark.parametrize("of", ["shape", "rules"])
@@ -315,8 +285,8 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
 ) -> None:
     commits = whole_run(1)
     await stored(a.store, commits[:2])
-    fact = EntryFact.of(rows_of(commits[2]), by="newer", seal=None)
-    changed = {"v": IMPORTED + 1} if of == "shape" else {"effects_digest": f"{'0' * 16}ff"}
+    fact = EntryFact.of(rows_of(commits[2]), by="newer")
+    changed = {"v": VERSION + 1} if of == "shape" else {"effects_digest": f"{'0' * 16}ff"}
     newer = fact.model_copy(update=changed)
     log.store(newer.subject, newer.encoded(), after=log.position_of(newer.subject))
     a.members.live = frozenset({"a"})
@@ -335,7 +305,7 @@ async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
 async def test_a_wake_that_a_newer_version_took_is_not_taken_again(a: Member, log: MemoryLog) -> None:
     wake = accepted(1)
     asked = wake.state.wake_id, "digest", 0
-    fact = EntryFact.of(rows_of(wake), by="newer", seal=None, asked=asked).model_copy(update={"v": IMPORTED + 1})
+    fact = EntryFact.of(rows_of(wake), by="newer", asked=asked).model_copy(update={"v": VERSION + 1})
     log.store(fact.subject, fact.encoded(), after=0)
     with pytest.raises(TryAgain, match="newer version"):
         await a.store.accept(wake_of(wake), wake)

@@ -12,14 +12,12 @@ from urllib.parse import quote
 
 from agent_service.errors import Damaged
 from agent_service.settings import AgentSettings
-from agent_service.store.seals import Seals
 from agent_service.store.sql.database import FILE, ahead, open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok, warning, wrong
 from agent_service.telling.plain import duration
 from groundwork.service.errors import Fatal, TryAgain
-from groundwork.service.key_ring import KeyRing
-from groundwork.sqlite.file import SqliteFile, can_shrink
+from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.reserve import FOR_OPENING, reserved
 from schemas.gateway_status import Finding
 
@@ -28,7 +26,6 @@ OLDEST_SQLITE = (3, 37, 0)
 LITTLE_ROOM = 1 << 30
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
-MUCH_FREE, FREE = 64 << 20, 0.2
 """Room in a file that nothing needs: in bytes, and as its share."""
 SKEW = timedelta(seconds=5)
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +56,7 @@ def folder(name: str, path: Path) -> Finding:
         return wrong(name, text, remedy="free space: without it nothing can be stored")
     if free < LITTLE_ROOM or (free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM):
         text += f" of {_size(size)}"
-        return warning(name, text, remedy="free space soon: without it nothing can be stored; see `agentic du`")
+        return warning(name, text, remedy="free space soon: without it nothing can be stored")
     return ok(name, text)
 
 
@@ -74,16 +71,11 @@ async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Find
             return
         async with open_for_reading(settings.store) as opened:
             yield await _contents(opened)
-            yield await damage(SqliteStore(opened, seals=_seals(settings)), all_runs=deep)
+            yield await damage(SqliteStore(opened), all_runs=deep)
             if deep:
                 yield await asyncio.to_thread(_integrity, opened.path)
     except (Fatal, TryAgain) as error:
         yield wrong("database", str(error), remedy="see above, then run doctor again")
-
-
-def _seals(settings: AgentSettings) -> Seals | None:
-    """By which changes are found, where the keys are there to check them with."""
-    return Seals(KeyRing.open(settings.keys_path())) if settings.keys_path().exists() else None
 
 
 async def _contents(opened: SqliteFile) -> Finding:
@@ -91,16 +83,12 @@ async def _contents(opened: SqliteFile) -> Finding:
     counts = await store.counts()
     newest = await store.runs(limit=1)
     ahead = newest[0].updated_at - datetime.now(UTC) if newest else timedelta()
-    size, free = opened.path.stat().st_size, opened.path.stat().st_size - await opened.used()
-    text = f"{opened.path}, {sum(counts.values())} runs, {_size(size)}"
+    text = f"{opened.path}, {sum(counts.values())} runs, {_size(opened.path.stat().st_size)}"
     if kept := reserved(opened.path):
         text += f", {_size(kept)} kept beside it for a full disk"
     if ahead > SKEW:
         remedy = "set the clock right: deadlines and timers follow it"
         return warning("database", f"{text}; its newest entry is {duration(ahead)} in the future", remedy=remedy)
-    if free > max(MUCH_FREE, size * FREE) and not can_shrink(opened.path):
-        text += f", {_size(free)} of it free and kept, as an earlier version made it"
-        return warning("database", text, remedy="stop the agent, run `agentic prune --compact`, and start it again")
     return ok("database", text)
 
 

@@ -16,7 +16,7 @@ from schemas.gateway_status import Finding
 FULL = 0.8
 ANSWER_WITHIN_S = 2.0
 NOTHING: Mapping[str, float] = MappingProxyType({})
-REMEDY = "`agentic setup --max-gib N --change` with a larger N, or keep less: `agentic du` says what takes how much"
+REMEDY = "`agentic setup --max-gib N --change` with a larger N, or keep less"
 
 
 async def room(link: NatsLink, *, shared: bool) -> Finding:

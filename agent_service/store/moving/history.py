@@ -1,7 +1,7 @@
 """The store of one agent, told as the facts that an agent of a shared store would have written.
 
 What an earlier entry left of its run nobody needs any more, and it is not known: such a fact has its entry, and a row
-that the next one replaces. The newest entry of a run brings the row as it is, with its seal, and all that is beside it.
+that the next one replaces. The newest entry of a run brings the row as it is, and all that is beside it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from agent_service.core.waiting import Status
-from agent_service.store.facts import IMPORTED, VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact, Span, ToldFact
+from agent_service.store.facts import VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact, Span, ToldFact
 from agent_service.store.graves import SqliteGraves
-from agent_service.store.seals import Seals
 from agent_service.store.sql.queries import load_queries
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, instant
@@ -31,14 +30,10 @@ class History:
         self._source = source
         self._copy = copy
         self._sql = load_queries("moving.sql")
-        self._imported: dict[str, tuple[str, int]] = {}
-        """Runs that were imported: the status of each, and when."""
 
     async def entries(self) -> AsyncIterator[EntryFact]:
         """In the order in which they were stored. Raises Misconfigured where the copy has another entry in a place."""
         spent, opened = iter(await self._spent()), iter(await self._opened())
-        imported = await self._source.read(self._sql["all_imported"])
-        self._imported = {run_id: (status, at) for run_id, status, at in imported}
         position = 0
         while rows := await self._source.read(self._sql["stretch"], (position, AT_ONCE)):
             for row in rows:
@@ -56,14 +51,13 @@ class History:
     async def halts(self) -> list[HaltFact]:
         return [HaltFact(v=VERSION, by="", halt=_halt(row)) for row in await self._news("all_halts")]
 
-    async def gone(self, seals: Seals) -> AsyncIterator[GoneFact]:
-        """Tombstones, which have no place in the order of the log. They are sealed anew: places are sealed too."""
+    async def gone(self) -> AsyncIterator[GoneFact]:
+        """Tombstones, which have no place in the order of the log."""
         there = {run_id for (run_id,) in await self._copy.read(self._sql["all_gone"])}
         found = [one async for one in SqliteGraves(self._source).every() if one.run_id not in there]
-        moved = [replace(one, first=0, last=0) for one in found if seals.fits(one)]
-        for at in range(0, len(moved), AT_ONCE):
-            buried = tuple(Buried.of(replace(one, seal=seals.bury(one)), "[]") for one in moved[at : at + AT_ONCE])
-            runs = {one.run_id: (one.version, one.wake_id) for one in buried}
+        for at in range(0, len(found), AT_ONCE):
+            buried = tuple(Buried.of(replace(one, last=0), "[]") for one in found[at : at + AT_ONCE])
+            runs = {one.run_id: (0, one.wake_id) for one in buried}
             yield GoneFact(v=VERSION, by="", runs=runs, tombstones=buried)
 
     async def told(self) -> ToldFact | None:
@@ -96,12 +90,8 @@ class History:
         entry |= {"effects_digest": effects_digest.hex(), "previous": previous.hex(), "hash": own_hash.hex()}
         asked = self._asked(run_id) if seq == 1 else {}
         left = self._newest(run_id) if seq == version else REPLACED
-        mark: dict[str, Any] = {"v": VERSION}
-        if run_id in self._imported:  # it has ended, also while it is on its way
-            status, since = self._imported[run_id]
-            mark = {"v": IMPORTED, "imported": since, "status": Status(status)}
         spans = ((1, min(seq, told)),) if told else ()
-        return EntryFact(by="", told=spans, **{**entry, **asked, **left, **mark})
+        return EntryFact(v=VERSION, by="", told=spans, **{**entry, **asked, **left})
 
     def _asked(self, run_id: str) -> dict[str, Any]:
         ((wake_id, digest, accepted_at, goal, brief),) = self._source.look_up(self._sql["asked"], (run_id,))
@@ -110,12 +100,10 @@ class History:
 
     def _newest(self, run_id: str) -> dict[str, Any]:
         """Items that an earlier attempt has brought are replaced."""
-        ((status, summary, due_at, state, seal, goal, brief),) = self._source.look_up(
-            self._sql["newest_row"], (run_id,)
-        )
+        ((status, summary, due_at, state, goal, brief),) = self._source.look_up(self._sql["newest_row"], (run_id,))
         items = self._source.look_up(self._sql["items"], (run_id,))
         there = self._copy.look_up(self._sql["items_there"], (run_id,))
-        row = {"status": Status(status), "summary": summary, "due_at": due_at, "state": state, "seal": seal}
+        row = {"status": Status(status), "summary": summary, "due_at": due_at, "state": state}
         return {**row, "goal": goal, "brief": brief, "added": tuple(items), "dropped": tuple(there)}
 
     async def _spent(self) -> list[tuple[str, str, float, int]]:

@@ -11,7 +11,6 @@ from agent_service.store.facts import EntryFact
 from agent_service.store.moving.comparing import differences
 from agent_service.store.moving.history import History
 from agent_service.store.moving.marks import Log
-from agent_service.store.seals import Seals
 from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
@@ -37,34 +36,29 @@ class IntoLog:
         self._copied = copied
         self._places: dict[str, int] = {}
 
-    async def move(self, source: SqliteFile, seals: Seals) -> int:
+    async def move(self, source: SqliteFile) -> int:
         """How many entries were written. Raises Misconfigured where another writes there too, or where it has become
         anything else than it was, and TryAgain."""
-        written = await self.write(source, seals)
-        if found := await differences(source, self._copied):
-            raise Misconfigured(f"the runs are in the log, but not as they were: {'; '.join(found)}. Nothing was lost")
-        return written
-
-    async def write(self, source: SqliteFile, seals: Seals) -> int:
-        """The same beside runs that are there. Raises as `move`, but says nothing of how they are there then."""
         await self._copy.caught_up()
         history = History(source, self._copied)
         written = 0
         async for some in _bunches(history.entries()):
             await asyncio.gather(*(self._follow_each_other(chain, history) for chain in _by_run(some)))
             written += len(some)
-        await self._write_the_rest(history, seals)
+        await self._write_the_rest(history)
         await self._copy.caught_up()
+        if found := await differences(source, self._copied):
+            raise Misconfigured(f"the runs are in the log, but not as they were: {'; '.join(found)}. Nothing was lost")
         return written
 
-    async def _write_the_rest(self, history: History, seals: Seals) -> None:
+    async def _write_the_rest(self, history: History) -> None:
         """After the runs that it is about are there."""
         await self._copy.caught_up()
         for seen in await history.dismissals():
             await self._append(subjects.stored_seen(seen.run_id), seen.encoded(), None)
         for halt in await history.halts():
             await self._append(subjects.STORED_HALT, halt.encoded(), None)
-        async for gone in history.gone(seals):
+        async for gone in history.gone():
             await self._append(subjects.STORED_GONE, gone.encoded(), None)
         if told := await history.told():
             await self._append(subjects.STORED_TOLD, told.encoded(), None)

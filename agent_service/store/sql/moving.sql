@@ -9,10 +9,7 @@ FROM entries JOIN runs USING (run_id) WHERE position > ? ORDER BY position LIMIT
 SELECT wake_id, wake_digest, accepted_at, goal, brief FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?;
 
 -- name: newest_row
-SELECT status, summary, due_at, state, seal, goal, brief FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?;
-
--- name: all_imported
-SELECT run_id, status, at FROM imported JOIN runs USING (run_id);
+SELECT status, summary, due_at, state, goal, brief FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?;
 
 -- name: items
 SELECT field, item FROM items WHERE run_id = ? ORDER BY rowid;
@@ -45,19 +42,8 @@ SELECT number, since, by, reason, until, until_by, over FROM halts ORDER BY numb
 -- name: all_gone
 SELECT run_id FROM gone ORDER BY run_id;
 
--- name: all_skipped
-SELECT position, run_id, why FROM skipped ORDER BY position;
-
--- name: how_much
-SELECT count(*), coalesce(sum(version), 0) FROM runs;
-
--- name: held
--- An entry's hash, whether it is its run's newest, and the run's row.
-SELECT hash, version = seq, status, summary, due_at, state, seal FROM journal JOIN runs USING (run_id)
-WHERE run_id = ? AND seq = ?;
-
 -- name: compared_runs
-SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, touched_at, due_at, state, told, seal
+SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, summary, touched_at, due_at, state, told
 FROM runs ORDER BY run_id;
 
 -- name: compared_journal
@@ -72,12 +58,9 @@ SELECT run_id, field, item FROM items ORDER BY run_id, field, rowid;
 -- name: compared_dismissals
 SELECT run_id, version, by, at FROM dismissals ORDER BY run_id;
 
--- name: compared_imported
-SELECT run_id, at FROM imported ORDER BY run_id;
-
 -- name: compared_gone
--- Without their places in the order of all entries, and the seals that are over them.
-SELECT run_id, wake_id, wake_digest, status, version, head, ended_at, at, rule FROM gone ORDER BY run_id;
+-- Without their places in the order of all entries.
+SELECT run_id, wake_id, wake_digest, status, ended_at, at, rule FROM gone ORDER BY run_id;
 
 -- name: compared_spending
 SELECT day, caller, usd, bytes FROM spending ORDER BY day, caller;

@@ -7,19 +7,19 @@ UNION ALL
 SELECT run_id, wake_digest FROM gone WHERE wake_id = ?1;
 
 -- name: add_run
--- The first eleven parameters are those of advance_run.
+-- The first ten parameters are those of advance_run.
 INSERT INTO runs (
-    status, version, head, summary, touched_at, due_at, state, run_id, told, seal, owner,
+    status, version, head, summary, touched_at, due_at, state, run_id, told, owner,
     wake_id, wake_digest, accepted_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: advance_run
 -- Compare and swap: no row is changed when the run is not at the version before.
 UPDATE runs
 SET status = ?1, version = ?2, head = ?3, summary = ?4, touched_at = max(touched_at, ?5), due_at = ?6, state = ?7,
-    told = max(told, ?9), seal = ?10, owner = ?11
+    told = max(told, ?9), owner = ?10
 WHERE run_id = ?8 AND version = ?2 - 1;
 
 -- name: put_brief
@@ -54,53 +54,10 @@ UPDATE runs SET told = ?2 WHERE run_id = ?1 AND told < ?2 AND ?2 <= version;
 -- name: load
 -- The run and the items of its growing fields, as of one instant: the run first, its items by number. As bytes, so that
 -- what is no text is the fault of this run alone.
-SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head, version, status, summary, due_at, seal
+SELECT 0 AS number, CAST(state AS BLOB), CAST(brief AS BLOB), head, version, status, summary, due_at
 FROM runs JOIN whole_briefs USING (run_id) WHERE run_id = ?1
 UNION ALL
-SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, NULL, NULL FROM items WHERE run_id = ?1;
-
--- name: unsealed
-SELECT run_id FROM runs INDEXED BY runs_unsealed WHERE seal IS NULL ORDER BY run_id;
-
--- name: sealed_otherwise
--- Than with the newest key, which takes reading all rows: at a start with several keys, and when there is a newer one.
-SELECT run_id FROM runs WHERE seal NOT LIKE ? || '.%';
-
--- name: every_run
-SELECT run_id FROM runs ORDER BY run_id;
-
--- name: seal
-UPDATE runs SET seal = ?2 WHERE run_id = ?1;
-
--- name: number_of_runs
-SELECT sum(runs) FROM tallies;
-
--- name: count_runs
--- With those that are gone, and their entries, and the newest position, as of one instant. That takes reading all rows:
--- once, at the start.
-SELECT count(*), coalesce(sum(version), 0), max(
-    (SELECT coalesce(max(position), 0) FROM journal), (SELECT coalesce(max(last), 0) FROM gone)
-) FROM (SELECT version FROM runs UNION ALL SELECT version FROM gone);
-
--- name: newest_entry
--- Of those that are there, and of those that are gone.
-SELECT position, hash FROM journal WHERE position = (SELECT max(position) FROM journal)
-UNION ALL
-SELECT last, head FROM gone WHERE last = (SELECT max(last) FROM gone);
-
--- name: head_at
-SELECT hash FROM journal WHERE position = ?;
-
--- name: spanning
--- Tombstones of runs that may have had the entry at a position.
-SELECT run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal
-FROM gone WHERE first <= ?1 AND last >= ?1;
-
--- name: newest_seal
--- Of those that are there, else of those that are gone.
-SELECT seal FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)
-UNION ALL
-SELECT seal FROM gone WHERE run_id = (SELECT max(run_id) FROM gone);
+SELECT rowid, CAST(item AS BLOB), CAST(field AS BLOB), NULL, NULL, NULL, NULL, NULL FROM items WHERE run_id = ?1;
 
 -- name: untold
 SELECT run_id, told, version FROM runs WHERE told < version ORDER BY run_id LIMIT ?;
@@ -185,7 +142,7 @@ SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
 
 -- name: counts
-SELECT status, runs FROM tallies WHERE status <> 'gone';
+SELECT status, runs FROM tallies;
 
 -- name: for_people
 -- Newest first: paused runs, and escalated ones that nobody has dismissed since their newest entry. Of the end of a
@@ -265,7 +222,7 @@ INSERT INTO told_apart (run_id, since, upto) VALUES (?, ?, ?);
 INSERT INTO skipped (position, run_id, version, why) VALUES (?, ?, ?, ?) ON CONFLICT (position) DO NOTHING;
 
 -- name: skipped
-SELECT run_id, version, why FROM skipped ORDER BY position;
+SELECT run_id, version, why, position FROM skipped ORDER BY position;
 
 -- name: outgrown
 -- Whether any was skipped that a version ?1 can take in.
@@ -315,38 +272,25 @@ ORDER BY runs.run_id;
 SELECT by FROM journal
 WHERE run_id = ?1 AND seq > ?2 AND kind = 'CallReserved' AND CASE WHEN json_valid(event) THEN json_extract(event, '$.call') END = ?3;
 
--- name: ended_before
--- Of one status, of which all is done. The statuses are word for word those of the index.
-SELECT run_id, version, wake_id FROM runs INDEXED BY runs_ended
-WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at < ?2 AND status = ?1 AND told = version
-ORDER BY touched_at LIMIT ?3;
-
 -- name: oldest
 SELECT coalesce(min(position), 0) FROM journal;
 
 -- name: tombstone
-SELECT run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal
+SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
 FROM gone WHERE run_id = ?;
 
 -- name: tombstones
-SELECT run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal
+SELECT run_id, wake_id, wake_digest, status, last, ended_at, at, rule
 FROM gone WHERE run_id > ? ORDER BY run_id LIMIT ?;
-
--- name: tombstones_sealed_otherwise
-SELECT run_id FROM gone WHERE seal NOT LIKE ? || '.%';
-
--- name: seal_tombstone
-UPDATE gone SET seal = ?2 WHERE run_id = ?1;
 
 -- name: ended
 -- Of the statuses ?1, with a newest entry before ?2 (and before ?7 where it escalated), from after (?3, ?4) on, the oldest
 -- first; with ?5 those that have artifacts. All is done that they ask for, and no run needs them that is open or can be opened again: a step may still
--- read what its child has brought. Of one that was imported the time begins then. The statuses are word for word those of the index.
+-- read what its child has brought. The statuses are word for word those of the index.
 SELECT run_id, status, version, touched_at FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?3 AND touched_at < ?2
 AND (touched_at > ?3 OR run_id > ?4) AND status IN (SELECT value FROM json_each(?1)) AND told = version
 AND (status <> 'escalated' OR touched_at < ?7)
-AND NOT EXISTS (SELECT 1 FROM imported WHERE imported.run_id = runs.run_id AND imported.at >= ?2)
 AND (?5 = 0 OR EXISTS (
     SELECT 1 FROM items WHERE items.run_id = runs.run_id AND field = 'artifacts'
     AND NOT EXISTS (SELECT 1 FROM artifacts_gone WHERE artifacts_gone.run_id = runs.run_id)
@@ -365,8 +309,7 @@ ORDER BY touched_at, run_id LIMIT ?6;
 
 -- name: going
 -- What is said on the tombstone of a run, unless it has moved on since entry ?2; and the names of its artifacts.
-SELECT run_id, wake_id, wake_digest, status, version, head,
-    coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = 1), 0),
+SELECT run_id, wake_id, wake_digest, status,
     coalesce((SELECT position FROM journal WHERE journal.run_id = runs.run_id AND seq = version), 0),
     touched_at,
     (SELECT json_group_array(json(item)) FROM items
@@ -375,8 +318,8 @@ FROM runs
 WHERE run_id = ?1 AND version = ?2 AND told = version AND status IN ('done', 'escalated', 'failed', 'cancelled');
 
 -- name: bury
-INSERT INTO gone (run_id, wake_id, wake_digest, status, version, head, first, last, ended_at, at, rule, seal, behind)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO gone (run_id, wake_id, wake_digest, status, last, ended_at, at, rule, behind)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_id) DO NOTHING;
 
 -- name: behind
@@ -413,28 +356,6 @@ SELECT run_id, (
     + (SELECT sum(length(CAST(event AS BLOB)) + 240) FROM journal WHERE journal.run_id = runs.run_id) + 500
 ) * 6 / 5
 FROM runs WHERE run_id IN (SELECT value FROM json_each(?));
-
--- name: bytes_of
--- The texts of a run in all tables, and what rows and indexes take beside them, some 150 bytes each.
-SELECT 1000 + length(CAST(state AS BLOB))
-    + (SELECT length(CAST(brief AS BLOB)) FROM briefs WHERE briefs.run_id = runs.run_id)
-    + (SELECT sum(150 + length(CAST(event AS BLOB))) FROM journal WHERE journal.run_id = runs.run_id)
-    + (SELECT coalesce(sum(150 + length(CAST(item AS BLOB))), 0) FROM items WHERE items.run_id = runs.run_id)
-FROM runs WHERE run_id = ?;
-
--- name: import
-INSERT INTO imported (run_id, at) VALUES (?, ?);
-
--- name: imported
-SELECT run_id FROM imported;
-
--- name: imported_head
--- With whether all is here that comes behind the entries.
-SELECT head, EXISTS (SELECT 1 FROM dismissals WHERE dismissals.run_id = runs.run_id)
-FROM runs JOIN imported USING (run_id) WHERE run_id = ?;
-
--- name: wake_digest
-SELECT wake_digest FROM runs WHERE run_id = ?;
 
 -- name: artifacts
 -- Of the runs that have any that are kept.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_service.core.waiting import FINAL, Status
+from agent_service.core.waiting import Status
 from schemas.fields import Instant
 from schemas.signing import KeyId, PublicKey
 
@@ -25,23 +25,18 @@ class _Said(BaseModel):
 
 
 class ExportedRun(_Said):
-    """A run as it was then. `digest` is of what its wake asked for; `head` is the hash of its newest entry, in hex.
+    """A run as it was then. `head` is the hash of its newest entry, in hex.
 
     `left_out`: artifacts and children of it that are not in the file, and why.
     """
 
     run_id: str
     wake_id: str
-    digest: str
     accepted_at: Instant
     status: Status
     version: Annotated[int, Field(ge=1)]
     head: Hash
     left_out: dict[str, str] = {}
-
-    @property
-    def ended(self) -> bool:
-        return self.status in FINAL
 
 
 class Manifest(_Said):

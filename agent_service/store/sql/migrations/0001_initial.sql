@@ -16,7 +16,6 @@ CREATE TABLE runs (
     due_at      INTEGER,                      -- the run's only timer
     state       TEXT    NOT NULL,             -- JSON without the brief and without `items`
     told        INTEGER NOT NULL DEFAULT 0,   -- all is done that entries up to this one ask for
-    seal        TEXT,                         -- by a key that is not in this file: `<id of the key>.<hex>`
     owner       TEXT    NOT NULL DEFAULT ''   -- the member that wrote the newest entry; '': this agent alone
 ) STRICT;
 
@@ -25,7 +24,6 @@ CREATE INDEX runs_by_due_at ON runs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_ended ON runs (touched_at) WHERE status IN ('done', 'escalated', 'failed', 'cancelled');
 CREATE INDEX runs_untold ON runs (run_id) WHERE told < version;
 CREATE INDEX runs_for_people ON runs (touched_at) WHERE status IN ('paused', 'escalated');
-CREATE INDEX runs_unsealed ON runs (run_id) WHERE seal IS NULL;
 
 -- How many runs there are of each status. Kept, because counting them would take longer with every run there ever was.
 CREATE TABLE tallies (
@@ -34,7 +32,7 @@ CREATE TABLE tallies (
 ) STRICT, WITHOUT ROWID;
 
 INSERT INTO tallies (status)
-VALUES ('queued'), ('running'), ('paused'), ('done'), ('escalated'), ('failed'), ('cancelled'), ('gone');
+VALUES ('queued'), ('running'), ('paused'), ('done'), ('escalated'), ('failed'), ('cancelled');
 
 CREATE TRIGGER tally_new_run AFTER INSERT ON runs BEGIN
     UPDATE tallies SET runs = runs + 1 WHERE status = new.status;
@@ -177,24 +175,16 @@ CREATE TABLE gone (
     wake_id     TEXT    NOT NULL,
     wake_digest TEXT    NOT NULL,
     status      TEXT    NOT NULL,
-    version     INTEGER NOT NULL,
-    head        BLOB    NOT NULL,
-    first       INTEGER NOT NULL, -- position of its first entry in the journal of all runs
-    last        INTEGER NOT NULL, -- and of its newest one
+    last        INTEGER NOT NULL, -- position that its newest entry had in the journal of all runs
     ended_at    INTEGER NOT NULL,
     at          INTEGER NOT NULL, -- when it went
     rule        TEXT    NOT NULL,
-    seal        TEXT,
     behind      TEXT              -- JSON: its artifacts, whose contents are to be removed with its folder; NULL once that is done
 ) STRICT;
 
 CREATE INDEX gone_by_wake ON gone (wake_id);
 CREATE INDEX gone_last ON gone (last);
 CREATE INDEX gone_behind ON gone (run_id) WHERE behind IS NOT NULL;
-
-CREATE TRIGGER tally_tombstone AFTER INSERT ON gone BEGIN
-    UPDATE tallies SET runs = runs + 1 WHERE status = 'gone';
-END;
 
 -- Artifacts that went before their run did: of which run, when, and by which rule.
 CREATE TABLE artifacts_gone (
@@ -205,10 +195,3 @@ CREATE TABLE artifacts_gone (
 ) STRICT;
 
 CREATE INDEX artifacts_gone_behind ON artifacts_gone (run_id) WHERE behind IS NOT NULL;
-
--- Runs of another store, which were brought here to be read: nothing is done for them. `at`: when, for what is kept is
--- kept from then on.
-CREATE TABLE imported (
-    run_id TEXT    NOT NULL PRIMARY KEY REFERENCES runs,
-    at     INTEGER NOT NULL
-) STRICT;

@@ -40,7 +40,6 @@ REAL = (
     "executors/test_shipped.py",
     "gateway/test_several_gateways.py",
     "gateway/test_several_outside.py",
-    "groundwork/test_cluster_kit.py",
     "peers",
     "telemetry/test_whole_traces.py",
     "test_documented_commands.py",

@@ -196,15 +196,6 @@ class AgentClient:
 
 
 @contextmanager
-def agent_and_run(
-    url: str, token: str | None, name: str, config: Path | None = None
-) -> Iterator[tuple[AgentClient, str]]:
-    """The agent at `url`, and the id of its run that `name` means. Raises NotDone where that is none, or not sure."""
-    with AgentClient(url, token, config) as agent:
-        yield agent, agent.named(name)
-
-
-@contextmanager
 def unless_away() -> Iterator[None]:
     """What is asked in here is left out while the agent is away."""
     try:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from agent_service.cli.client import Json
+from agent_service.cli.drawing import day_and_time
 from agent_service.cli.marks import MARKS, UNKNOWN
 from agent_service.core.unseen import visible
 from agent_service.telling.plain import duration
@@ -65,9 +66,9 @@ def _attempt(attempt: Json) -> str:
     asked, done = attempt["requested_at"], attempt["completed_at"]
     told = [
         f"{mark} {attempt['status']}",
-        f"asked {_at(asked)}" if asked else "not asked yet",
-        f"answered {_at(done)}{_after(asked, done)}" if done else "",
-        f"to be answered by {_at(attempt['deadline_at'])}" if asked and attempt["status"] == "open" else "",
+        f"asked {day_and_time(asked)}" if asked else "not asked yet",
+        f"answered {day_and_time(done)}{_after(asked, done)}" if done else "",
+        f"to be answered by {day_and_time(attempt['deadline_at'])}" if asked and attempt["status"] == "open" else "",
         attempt["execution"] or "",
     ]
     return ", ".join(filter(None, told))
@@ -78,8 +79,8 @@ def _call(view: Json) -> Iterator[str]:
     yield f"call {view['call']} of {view['run_id']}: {view['phase']}{along}"
     yield f"  model      {view['model'] or 'not known'}"
     replied = view["replied_at"]
-    answered = f", replied {_at(replied)}{_after(view['asked_at'], replied)}" if replied else ", no reply"
-    yield f"  asked      {_at(view['asked_at'])}{answered}"
+    answered = f", replied {day_and_time(replied)}{_after(view['asked_at'], replied)}" if replied else ", no reply"
+    yield f"  asked      {day_and_time(view['asked_at'])}{answered}"
     if view["usage"]:
         yield f"  spent      {_usage(view['usage'])}"
     if view["prompt_note"]:
@@ -105,10 +106,6 @@ def _values(values: dict[str, Any]) -> Iterator[str]:
             yield from (f"    {line}" for line in value.splitlines())
         else:
             yield f"{name}: {value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)}"
-
-
-def _at(instant: str) -> str:
-    return f"{instant[:10]} {instant[11:19]} UTC"
 
 
 def _after(began: str | None, ended: str) -> str:

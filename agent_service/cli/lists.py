@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
-from agent_service.cli.show import LONGEST_RESULT, LONGEST_TEXT, WIDEST, fit, on_one_row, since, status
+from agent_service.cli.drawing import LONGEST_TEXT, fit, grid, status
+from agent_service.cli.show import LONGEST_RESULT, WIDEST, on_one_row, since
 from agent_service.telling.plain import duration, one_line
 
 LONGEST_STATE = 13
@@ -104,9 +105,8 @@ def entry(line: Json) -> Text:
 
 def files(listing: Json) -> RenderableType:
     """The files of a run's folder, with their sizes in bytes."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(overflow="fold")
-    grid.add_column(style="dim", justify="right")
+    made = grid("", "dim")
+    made.columns[1].justify = "right"
     for file in fit(listing["files"]):
-        grid.add_row(file["path"], f"{file['size']:,}")
-    return grid if listing["files"] else "its folder has no file yet"
+        made.add_row(file["path"], f"{file['size']:,}")
+    return made if listing["files"] else "its folder has no file yet"

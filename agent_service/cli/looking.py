@@ -1,17 +1,18 @@
 """The commands that look at runs: clients of a running agent's HTTP API, wherever it is."""
 
 import time
+from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from agent_service.cli import help_wanted, in_full, lists, output, show
-from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import URL, AsJson, Cursor, Run, RunOrAll, Since, Token, Until, Url, Watch
+from agent_service.cli.options import Asking, Cursor, RunOrAll, Since, Until, Watch, of_agent, of_run
 from agent_service.cli.watching import ToldOnce, leaving, leaving_all, show_to_the_end, tell_to_the_end
 from groundwork.service.commands import examples
 
@@ -31,10 +32,10 @@ Status = StrEnum("Status", ["QUEUED", "RUNNING", "PAUSED", "DONE", "ESCALATED", 
         "agentic runs --json | jq",
     ),
 )
+@of_agent
 def runs(
-    status: Annotated[
-        list[Status] | None, typer.Option("--status", "--state", help="Only runs that stand so; may be repeated.")
-    ] = None,
+    asking: Asking,
+    status: Annotated[list[Status] | None, typer.Option(help="Only runs that stand so; may be repeated.")] = None,
     text: Annotated[
         str | None, typer.Option(help="Only runs with this in goal, summary or id.", metavar="TEXT")
     ] = None,
@@ -49,15 +50,11 @@ def runs(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
     cursor: Cursor = None,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """List runs, newest first."""
-    with AgentClient(url, token) as agent:
-        asked = {"status": status, "text": text, "tool": tool, "since": since, "until": until, "wake_id": wake_id}
-        page = agent.get("/v1/runs", **asked, caller=caller, limit=limit, cursor=cursor)
-    output.show(page, lambda p: lists.runs(p, width=output.console().width), as_json=as_json)
+    asked = {"status": status, "text": text, "tool": tool, "since": since, "until": until, "wake_id": wake_id}
+    page = asking.agent.get("/v1/runs", **asked, caller=caller, limit=limit, cursor=cursor)
+    asking.show(page, lambda p: lists.runs(p, width=output.console().width))
 
 
 @commands.command(
@@ -66,43 +63,37 @@ def runs(
         "agentic show RUN", "agentic show --watch last", "agentic show RUN --step 2", "agentic show --json RUN"
     ),
 )
+@of_run
 def show_run(
-    run: Run,
+    asking: Asking,
     watch: Watch = False,
     step: Annotated[int | None, typer.Option(min=1, help="Show this step in full instead.", metavar="N")] = None,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Show where one run stands.
 
     With --watch the exit code says how it ended, as of `agentic run`.
     """
-    with agent_and_run(url, token, run) as (agent, run_id):
-        if step is not None:
-            detail = agent.get(run_path(run_id, "steps", str(step)))
-            output.tell(detail, in_full.step(detail), as_json=as_json)
-            return
-        view = agent.run(run_id)
-        if watch:
-            raise typer.Exit(show_to_the_end(agent, run_id, watch=True, as_json=as_json))
-        output.show(view, lambda view: show.run(view, agent.timeline(run_id)), as_json=as_json)
+    if step is not None:
+        detail = asking.agent.get(asking.path("steps", str(step)))
+        asking.tell(detail, in_full.step(detail))
+        return
+    view = asking.agent.run(asking.run_id)
+    if watch:
+        raise typer.Exit(show_to_the_end(asking.agent, asking.run_id, watch=True, as_json=asking.as_json))
+    asking.show(view, lambda view: show.run(view, asking.agent.timeline(asking.run_id)))
 
 
 @commands.command(epilog=examples("agentic prompt last", "agentic prompt RUN --call 3 | less"))
+@of_run
 def prompt(
-    run: Run,
+    asking: Asking,
     call: Annotated[
         int | None, typer.Option(min=1, help="Which model call; without it the newest.", metavar="N")
     ] = None,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Print one model call of a run in full: prompt, reply, and what came of it."""
-    with agent_and_run(url, token, run) as (agent, run_id):
-        view = agent.get(run_path(run_id, "calls", str(call or _newest_call(agent, run_id))))
-    output.tell(view, in_full.call(view), as_json=as_json)
+    view = asking.agent.get(asking.path("calls", str(call or _newest_call(asking.agent, asking.run_id))))
+    asking.tell(view, in_full.call(view))
 
 
 def _newest_call(agent: AgentClient, run_id: str) -> int:
@@ -113,38 +104,33 @@ def _newest_call(agent: AgentClient, run_id: str) -> int:
 
 
 @commands.command(epilog=examples("agentic inbox", "agentic inbox --json | jq"))
+@of_agent
 def inbox(
+    asking: Asking,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many, the newest.")] = 20,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """List what waits for a person: paused and escalated runs, and dead letters."""
-    with AgentClient(url, token) as agent:
-        output.show(agent.get("/v1/inbox", limit=limit), help_wanted.inbox, as_json=as_json)
+    asking.show(asking.agent.get("/v1/inbox", limit=limit), help_wanted.inbox)
 
 
 @commands.command(epilog=examples("agentic why RUN", "agentic why last"))
-def why(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
-    """Say what a run waits for, since and until when, and what to do."""
-    tell_why(run, as_json=as_json, url=url, token=token)
+@of_run
+def why(asking: Asking) -> None:
+    """Say what a run waits for, since and until when, and what to do.
 
-
-def tell_why(run: str, *, as_json: bool, url: str, token: str | None, config: Path | None = None) -> None:
-    """Print why a run waits, or stopped."""
-    with agent_and_run(url, token, run, config) as (agent, run_id):
-        output.show(agent.get(run_path(run_id, "why")), help_wanted.why, as_json=as_json)
+    Also what is on the bus for it, and who holds it.
+    """
+    asking.show(asking.agent.get(asking.path("why")), help_wanted.why)
 
 
 @commands.command(
     epilog=examples("agentic tail last", "agentic tail", "agentic tail --json --after 12 RUN | jq .kind"),
 )
+@of_agent
 def tail(
+    asking: Asking,
     run: RunOrAll = None,
     after: Annotated[int, typer.Option(min=0, help="Begin after this entry of the run.")] = 0,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Tell what a run does as it goes by, until it ends, and what to do then.
 
@@ -154,79 +140,71 @@ def tail(
     if run is None and after:
         raise typer.BadParameter("--after is the number of an entry of one run: name the run")
     if run is None:
-        _tail_all(url, token, as_json=as_json)
+        _tail_all(asking)
         return
-    with agent_and_run(url, token, run) as (agent, run_id), leaving(run_id):
-        agent.run(run_id)  # an agent that was not there to begin with is not waited for
-        if as_json:
-            for entry in agent.follow(run_id, after, away=ToldOnce().away):
+    run_id = asking.agent.named(run)
+    with leaving(run_id):
+        asking.agent.run(run_id)  # an agent that was not there to begin with is not waited for
+        if asking.as_json:
+            for entry in asking.agent.follow(run_id, after, away=ToldOnce().away):
                 output.document(entry)
         else:
-            tell_to_the_end(agent, run_id, after)
+            tell_to_the_end(asking.agent, run_id, after)
 
 
-def _tail_all(url: str, token: str | None, *, as_json: bool) -> None:
-    with AgentClient(url, token) as agent, leaving_all():
-        agent.get("/v1/runs", limit=1)  # nor here
+def _tail_all(asking: Asking) -> None:
+    with leaving_all():
+        asking.agent.get("/v1/runs", limit=1)  # nor here
         output.complain("following all runs; Ctrl-C leaves")
-        for event in agent.follow_all(away=ToldOnce().away):
-            if as_json:
-                output.document(event)
-            else:
-                output.draw(lists.event(event), wrap=False)
+        for event in asking.agent.follow_all(away=ToldOnce().away):
+            _print_line(event, lists.event, asking)
 
 
 @commands.command(epilog=examples("agentic entries RUN", "agentic entries --json RUN > journal.jsonl"))
+@of_run
 def entries(
-    run: Run,
+    asking: Asking,
     after: Annotated[int, typer.Option(min=0, help="Begin after this entry.")] = 0,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Print the journal of a run as it is now, one entry a line."""
     next_after: int | None = after
-    with agent_and_run(url, token, run) as (agent, run_id):
-        while next_after is not None:
-            page = agent.get(run_path(run_id, "entries"), after=next_after, limit=PAGE)
-            for entry in page["entries"]:
-                _print_entry(entry, as_json)
-            next_after = page["next_after"]
+    while next_after is not None:
+        page = asking.agent.get(asking.path("entries"), after=next_after, limit=PAGE)
+        for entry in page["entries"]:
+            _print_line(entry, lists.entry, asking)
+        next_after = page["next_after"]
 
 
 @commands.command(
     epilog=examples("agentic cat last", "agentic cat RUN memory.md", "agentic cat RUN artifacts/page.png > page.png"),
 )
+@of_run
 def cat(
-    run: Run,
+    asking: Asking,
     path: Annotated[str | None, typer.Argument(help="Which file; without it they are listed.", metavar="PATH")] = None,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Print a file of a run in full: a page of its paper trail, or an artifact."""
-    with agent_and_run(url, token, run) as (agent, run_id):
-        if path is None:
-            output.draw(lists.files(agent.get(run_path(run_id, "workspace"))))
-            return
-        content = _content(agent, run_id, path)
-    output.content(content, path)
+    if path is None:
+        asking.show(asking.agent.get(asking.path("workspace")), lists.files)
+    else:
+        output.content(_content(asking, path), path)
 
 
-def _content(agent: AgentClient, run_id: str, path: str) -> bytes:
+def _content(asking: Asking, path: str) -> bytes:
     """The file; a page of the paper trail is waited for, which is written a moment after its journal."""
     is_page = "/" not in path and path.endswith((".md", ".jsonl"))
     for _ in range(LOOKS if is_page else 0):
         try:
-            return agent.content(run_path(run_id, "workspace", path))
+            return asking.agent.content(asking.path("workspace", path))
         except NotDone as error:
             if error.facts.get("code") != "no_such_file":
                 raise
             time.sleep(LOOK_AGAIN_S)
-    return agent.content(run_path(run_id, "workspace", path))
+    return asking.agent.content(asking.path("workspace", path))
 
 
-def _print_entry(entry: Json, as_json: bool) -> None:
-    if as_json:
-        output.document(entry)
+def _print_line(told: Json, drawn: Callable[[Json], Text], asking: Asking) -> None:
+    if asking.as_json:
+        output.document(told)
     else:
-        output.draw(lists.entry(entry), wrap=False)
+        output.draw(drawn(told), wrap=False)

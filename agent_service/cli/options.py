@@ -3,19 +3,27 @@
 import math
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.console import RenderableType
 
+from agent_service.cli import output
+from agent_service.cli.client import AgentClient, run_path
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.naming import is_whole
 from agent_service.telling.plain import one_line, rfc3339
 from groundwork.service import installed
 
 NAME = "agentic"
+T = TypeVar("T")
 URL = ""
 """Not said: it is that of the configuration (whereabouts.py)."""
 AN_ID = "run_01M808MS3MJ9K8CQKG3J135SFS"
@@ -65,8 +73,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; e
 
 def _runs_there_are(beginning: str) -> list[tuple[str, str]]:
     """Of the newest runs those that can be meant, with their goals, for a shell; none where no agent answers."""
-    from agent_service.cli.client import AgentClient
-
     with suppress(NotDone), AgentClient(os.environ.get("AGENTIC_URL", URL), os.environ.get("AGENTIC_TOKEN")) as agent:
         found = [(run["run_id"], one_line(run["goal"], 60)) for run in agent.get("/v1/runs", limit=50)["runs"]]
         return [run for run in (*found, ("last", "the newest")) if run[0].startswith(beginning)]
@@ -131,11 +137,6 @@ ConfigNearby = Annotated[
     ),
 ]
 
-MaxSteps = Annotated[int | None, typer.Option(min=1, help="The most tool steps.", rich_help_panel=_LIMITS)]
-MaxTokens = Annotated[
-    int | None, typer.Option(min=1, help="The most tokens of its model calls.", rich_help_panel=_LIMITS)
-]
-
 
 def _finite(value: float | None) -> float | None:
     """`nan` and `inf` are numbers to Python, and none in JSON."""
@@ -144,22 +145,20 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
-MaxCost = Annotated[
-    float | None,
-    typer.Option(
-        "--max-cost-usd",
-        help="The most that its model calls may cost, in USD.",
-        rich_help_panel=_LIMITS,
-        callback=_finite,
-    ),
-]
-MaxReframes = Annotated[
-    int | None, typer.Option(min=0, help="How often it may frame its goal anew.", rich_help_panel=_LIMITS)
-]
-Deadline = Annotated[
-    str | None,
-    typer.Option(help="When it must have ended, such as 2026-12-24T18:00:00Z.", rich_help_panel=_LIMITS, metavar="AT"),
-]
+def _limit(kind: Any, help_: str, *names: str, **more: Any) -> Any:
+    return Annotated[kind | None, typer.Option(*names, help=help_, rich_help_panel=_LIMITS, **more)]
+
+
+LIMITS = {
+    "max_steps": _limit(int, "The most tool steps.", min=1),
+    "max_tokens": _limit(int, "The most tokens of its model calls.", min=1),
+    "max_cost_usd": _limit(float, "The most that its model calls may cost, in USD.", callback=_finite),
+    "max_reframes": _limit(int, "How often it may frame its goal anew.", min=0),
+    "deadline_at": _limit(str, "When it must have ended, such as 2026-12-24T18:00:00Z.", "--deadline", metavar="AT"),
+}
+"""What a run may spend, by the names of requests."""
+Limits = dict[str, Any] | None
+"""Stands in a command for all of LIMITS; None where nothing was said of it."""
 
 
 _WHAT = "What is decided"
@@ -181,19 +180,63 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def limits_of(
-    max_steps: int | None,
-    max_tokens: int | None,
-    max_cost_usd: float | None,
-    max_reframes: int | None,
-    deadline_at: str | None,
-) -> dict[str, Any] | None:
-    """What a run may spend, as requests have it; None where nothing was said of it."""
-    limits = given(
-        max_steps=max_steps,
-        max_tokens=max_tokens,
-        max_cost_usd=max_cost_usd,
-        max_reframes=max_reframes,
-        deadline_at=deadline_at,
-    )
-    return limits or None
+@dataclass(frozen=True)
+class Asking:
+    """A command that asks a running agent; `name` is that of the run it is about, empty for none."""
+
+    agent: AgentClient
+    name: str
+    as_json: bool
+
+    @cached_property
+    def run_id(self) -> str:
+        """Asked for once the command line is known to be right. Raises NotDone for no run, and for several."""
+        return self.agent.named(self.name)
+
+    def path(self, *parts: str) -> str:
+        """That of the run in the API, or of something of it."""
+        return run_path(self.run_id, *parts)
+
+    def tell(self, answer: Any, text: str) -> None:
+        """Print one answer."""
+        output.tell(answer, text, as_json=self.as_json)
+
+    def show(self, answer: T, drawn: Callable[[T], RenderableType]) -> None:
+        """Print one answer, as it is `drawn` for people."""
+        output.show(answer, drawn, as_json=self.as_json)
+
+
+def of_agent(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first argument is Asking, and which has the options that say which agent, and --json."""
+    return _asking(command, [])
+
+
+def of_run(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for one run, which is named first."""
+    return _asking(command, [_option("run", Run, Parameter.empty)])
+
+
+def _asking(command: Callable[..., None], first: list[Parameter]) -> Callable[..., None]:
+    own = list(signature(command).parameters.values())[1:]
+    listed = [*first]
+    for one in own:
+        is_limits = one.annotation == Limits
+        listed += (
+            [_option(*limit) for limit in LIMITS.items()] if is_limits else [one.replace(kind=Parameter.KEYWORD_ONLY)]
+        )
+    listed += [_option("as_json", AsJson, False), _option("url", Url, URL), _option("token", Token)]
+
+    @wraps(command)
+    def called(*, url: str, token: str | None, as_json: bool, **values: Any) -> None:
+        limits = given(**{name: values.pop(name, None) for name in LIMITS})
+        if any(one.annotation == Limits for one in own):
+            values["limits"] = limits or None
+        with AgentClient(url, token) as agent:
+            command(Asking(agent, values.pop("run") if first else "", as_json), **values)
+
+    vars(called).update(__signature__=Signature(listed), __annotations__={one.name: one.annotation for one in listed})
+    return called
+
+
+def _option(name: str, annotation: Any, default: Any = None) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

@@ -13,7 +13,7 @@ from agent_service.cli import configuration, output
 from agent_service.cli.exits import Exit
 from agent_service.telling.plain import one_line
 from groundwork.nats import link as nats_link
-from groundwork.nats.changing import MODE, change
+from groundwork.nats.completing import MODE, change
 from groundwork.nats.completing import set_up as create_all
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import CORRECTED, RESTART, Deviation, Topology, check_topology

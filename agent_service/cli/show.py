@@ -5,7 +5,6 @@ Everything is drawn from the API's JSON, so that a run looks the same wherever t
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
@@ -14,28 +13,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agent_service.cli import asked, story
+from agent_service.cli import story
 from agent_service.cli.client import Json
+from agent_service.cli.drawing import LONGEST_TEXT, ago, asked, at, fit, grid, named_rows, remedy, status
 from agent_service.cli.marks import MARKS, UNKNOWN
 from agent_service.cli.story import Row
-from agent_service.core.unseen import visible
 from agent_service.telling.plain import duration, one_line
 
 WIDEST = 110
-LONGEST_TEXT = 600
 LONGEST_RESULT = 160
 MOST_ROWS = 40
 """Of what a run did; `agentic tail` tells all."""
 WAITS = {"queued": "waits for its turn", "paused": "waits for a person"}
-
-
-def fit(value: Any) -> Any:
-    """A copy in which every text is safe to be shown: what could steer a terminal is visible in it."""
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, dict):
-        return {visible(str(key)): fit(item) for key, item in value.items()}
-    return [fit(item) for item in value] if isinstance(value, list) else value
 
 
 def run(view: Json, timeline: Json) -> RenderableType:
@@ -46,26 +35,13 @@ def run(view: Json, timeline: Json) -> RenderableType:
 
 def since(waits: Json) -> str:
     """How long it is waited for, and until when at most."""
-    since = f"for {duration(datetime.now(UTC) - datetime.fromisoformat(waits['since']))}"
-    return f"{since}, until {at(waits['until'])}" if waits["until"] else since
-
-
-def at(instant: str) -> str:
-    """An instant as a clock shows it, with its day where that is another than today."""
-    day, clock = instant[:10], f"{instant[11:19]} UTC"
-    return clock if day == f"{datetime.now(UTC):%Y-%m-%d}" else f"{day} {clock}"
+    return f"for {ago(waits['since'])}" + (f", until {at(waits['until'])}" if waits["until"] else "")
 
 
 def on_one_row(text: Text) -> Text:
     """The text, cut off where its row ends."""
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
-
-
-def status(name: str, *, said: str = "") -> Text:
-    """A status with its mark, or what is `said` in its place."""
-    mark, colour = MARKS.get(name, UNKNOWN)
-    return Text(f"{mark} {said or name}", style=colour)
 
 
 def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
@@ -79,50 +55,41 @@ def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
 
 
 def head(view: Json, now: RenderableType | None) -> Table:
-    """Goal, what happens `now`, and what came of it."""
-    grid = _grid("bold", "")
-    grid.add_row("goal", Text(one_line(view["goal"], LONGEST_TEXT)))
+    """Goal, what happens `now`, what came of it, what is asked, and what to do."""
+    grid = named_rows([("goal", one_line(view["goal"], LONGEST_TEXT))], names="bold")
     if now is not None:
         grid.add_row("now", now)
-    for name, text in _came_of_it(view):
-        grid.add_row(name, Text(one_line(text, LONGEST_TEXT)))
-    for name, text in asked.rows(view["asks"]):
-        grid.add_row(name, Text(text))
-    for name, text in _what_now(view):
-        grid.add_row(name, Text(text, style="" if name else "cyan"))
+    for name, text in (*_came_of_it(view), *asked(view["asks"]), *remedy(view["remedy"])):
+        grid.add_row(name, Text(text) if isinstance(text, str) else text)
     return grid
 
 
 def stopped(view: Json) -> list[Text]:
     """What comes after the story of a run that ended or pauses: what to do now, and what it spent."""
     view = fit(view)
-    told = [*asked.rows(view["asks"]), *_what_now(view), ("spent", _totals(view))]
-    return [Text(f"{'':12}{name:<21}{text}", style="dim" if name == "spent" else "") for name, text in told]
-
-
-def _what_now(view: Json) -> Iterator[tuple[str, str]]:
-    if view["remedy"]:
-        yield "next", f"{view['remedy']['text']}:"
-        yield "", one_line(view["remedy"]["command"], LONGEST_TEXT)
+    told = [*asked(view["asks"]), *remedy(view["remedy"])]
+    return [Text(f"{'':12}{name:<21}{text}") for name, text in told] + [
+        Text(f"{'':12}{'spent':<21}{_totals(view)}", style="dim")
+    ]
 
 
 def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
     """What the run has come to, and why it stopped. What is done `now` says more of a step that is under way."""
     if view["outcome"]:
-        yield "outcome", view["outcome"]
+        yield "outcome", one_line(view["outcome"], LONGEST_TEXT)
     if view["status"] == "running" and not view["pending"]:
-        yield "so far", view["summary"]
-    is_asked = any(asked.rows(view["asks"]))
+        yield "so far", one_line(view["summary"], LONGEST_TEXT)
+    is_asked = any(asked(view["asks"]))
     if view["status"] != "done" and (view["reason"] or view["status"] == "paused") and not is_asked:
         name = "" if view["class"] in (view["status"], "") else f"{view['class']}: "
-        yield "why", f"{name}{view['reason'] or view['summary']}"
+        yield "why", one_line(f"{name}{view['reason'] or view['summary']}", LONGEST_TEXT)
 
 
 def waits_for(view: Json) -> Text | None:
     """What a run that goes on waits for, and for how long; None for one that ended."""
     asking, waits = view["asking"], view["waiting_for"]
     how_long = f", {since(waits)}" if waits else ""
-    if view.get("stopped"):  # an earlier agent says nothing of it
+    if view["stopped"]:
         return Text(f"{one_line(view['stopped'], LONGEST_TEXT)}; `agentic go-on` lets it go on", style="yellow")
     if view["status"] in WAITS:
         return Text(f"{WAITS[view['status']]}{how_long}")
@@ -154,26 +121,26 @@ def done_items(view: Json) -> Table | None:
     """The definition of done, as a checklist with its evidence."""
     if not view["definition_of_done"]:
         return None
-    grid = _grid("", "", "dim")
+    made = grid("", "", "dim")
     for item in view["definition_of_done"]:
         mark = Text("✓", style="green") if item["done"] else Text("·", style="dim")
-        grid.add_row(mark, Text(item["text"], style="" if item["done"] else "dim"), Text(", ".join(item["evidence"])))
-    return grid
+        made.add_row(mark, Text(item["text"], style="" if item["done"] else "dim"), Text(", ".join(item["evidence"])))
+    return made
 
 
 def history(view: Json, rows: Sequence[Row], *, most: int = MOST_ROWS, whole: bool = True) -> Table:
     """The newest of what a run did, each item when it began; where not `whole`, on one row each."""
-    grid = _grid("dim", "dim", "", "")
-    grid.columns[1].justify = "right"
-    for column in grid.columns[:3]:
+    made = grid("dim", "dim", "", "")
+    made.columns[1].justify = "right"
+    for column in made.columns[:3]:
         column.no_wrap = True
     if len(rows) > most:
-        grid.add_row("", "", "", Text(f"{len(rows) - most} earlier ones: agentic tail {view['run_id']}", style="dim"))
+        made.add_row("", "", "", Text(f"{len(rows) - most} earlier ones: agentic tail {view['run_id']}", style="dim"))
     steps = {f"step {step['step']}": step for step in view["steps"]}
     for row in rows[-most:]:
         told = _with_stderr(row, steps.get(row.name)) if whole else on_one_row(row.told)
-        grid.add_row(row.time, row.took_words, row.title, told)
-    return grid
+        made.add_row(row.time, row.took_words, row.title, told)
+    return made
 
 
 def _with_stderr(row: Row, step: Json | None) -> Text:
@@ -185,10 +152,10 @@ def _with_stderr(row: Row, step: Json | None) -> Text:
 
 def spent(view: Json, now: datetime | None = None) -> Group:
     """What the run used of each budget that has a limit, and what it cost; with `now` the time too, while it lasts."""
-    grid = _grid("", "", "")
+    made = grid("", "", "")
     for name, used, limit, words in _budgets(view, now):
-        grid.add_row(name, _bar(used, limit), words)
-    return Group(grid, Text(_totals(view), style="dim"))
+        made.add_row(name, _bar(used, limit), words)
+    return Group(made, Text(_totals(view), style="dim"))
 
 
 def _totals(view: Json) -> str:
@@ -210,17 +177,7 @@ def left(view: Json) -> Table | None:
     rows += [("trace", view["trace_url"])] if view["trace_url"] else []
     if not rows:
         return None
-    grid = _grid("bold", "")
-    for name, value in rows:
-        grid.add_row(name, Text(value, overflow="fold"))
-    return grid
-
-
-def _grid(*styles: str) -> Table:
-    grid = Table.grid(padding=(0, 1))
-    for style in styles:
-        grid.add_column(style=style, overflow="fold")
-    return grid
+    return named_rows(rows, names="bold")
 
 
 def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, float, str]]:

@@ -6,27 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent_service.cli import output, show
-from agent_service.cli.client import AgentClient, Json, agent_and_run, run_path
+from agent_service.cli import output
+from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
+from agent_service.cli.drawing import fit
 from agent_service.cli.exits import Exit
-from agent_service.cli.options import (
-    URL,
-    ArgumentsHash,
-    AsJson,
-    Deadline,
-    MaxCost,
-    MaxReframes,
-    MaxSteps,
-    MaxTokens,
-    Run,
-    Step,
-    Token,
-    Url,
-    Watch,
-    given,
-    limits_of,
-)
+from agent_service.cli.options import ArgumentsHash, Asking, Limits, Step, Watch, given, of_agent, of_run
 from agent_service.cli.watching import show_to_the_end
 from groundwork.service.commands import examples
 
@@ -44,72 +29,58 @@ Kind = Literal["message", "answer", "resume", "raise_budget", "approve", "reject
 
 
 @commands.command(epilog=examples("agentic run --watch 'show me how this works'"))
+@of_agent
 def run(
+    asking: Asking,
     goal: Goal,
     watch: Watch = False,
-    max_steps: MaxSteps = None,
-    max_tokens: MaxTokens = None,
-    max_cost_usd: MaxCost = None,
-    max_reframes: MaxReframes = None,
-    deadline: Deadline = None,
+    limits: Limits = None,
     context: Context = None,
     wake_id: WakeId = None,
     untrusted: Untrusted = False,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Ask for a run and wait for its end. The exit code says how it ended.
 
     0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on.
     """
-    limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
-    with AgentClient(url, token) as agent:
-        accepted = _wake(agent, goal, limits, context, wake_id, untrusted=untrusted)
-        if not as_json:
-            output.complain(f"accepted: {show.fit(accepted['run_id'])}")
-        raise typer.Exit(show_to_the_end(agent, accepted["run_id"], watch=watch, as_json=as_json))
+    accepted = _wake(asking.agent, goal, limits, context, wake_id, untrusted=untrusted)
+    if not asking.as_json:
+        output.complain(f"accepted: {fit(accepted['run_id'])}")
+    raise typer.Exit(show_to_the_end(asking.agent, accepted["run_id"], watch=watch, as_json=asking.as_json))
 
 
 @commands.command(
     epilog=examples(
         "agentic wake 'fetch web https://example.com and produce a 2 para critique'",
         "agentic wake --wake-id ticket-4711 --max-steps 5 --context '{\"tone\": \"warm\"}' 'answer the ticket'",
-    ),
+    )
 )
+@of_agent
 def wake(
+    asking: Asking,
     goal: Goal,
-    max_steps: MaxSteps = None,
-    max_tokens: MaxTokens = None,
-    max_cost_usd: MaxCost = None,
-    max_reframes: MaxReframes = None,
-    deadline: Deadline = None,
+    limits: Limits = None,
     context: Context = None,
     wake_id: WakeId = None,
     untrusted: Untrusted = False,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
-    """Ask for a run and print its id. Accepted is not completed."""
-    limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
-    with AgentClient(url, token) as agent:
-        answer = _wake(agent, goal, limits, context, wake_id, untrusted=untrusted)
-    output.tell(answer, answer["run_id"], as_json=as_json)
+    """Ask for a run and print its id. Accepted is not completed.
+
+    `agentic tail` and `agentic show` tell more.
+    """
+    answer = _wake(asking.agent, goal, limits, context, wake_id, untrusted=untrusted)
+    asking.tell(answer, answer["run_id"])
 
 
 @commands.command(epilog=examples("agentic cancel --reason 'no longer needed' RUN"))
+@of_run
 def cancel(
-    run: Run,
+    asking: Asking,
     reason: Annotated[str | None, typer.Option(help="Why; it is kept with the run.", metavar="TEXT")] = None,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
 ) -> None:
     """Cancel a run. What is under way is recorded when it comes, and changes nothing."""
-    with agent_and_run(url, token, run) as (agent, run_id):
-        answer = agent.post(run_path(run_id, "cancel"), given(reason=reason))
-    output.tell(answer, f"{run_id} is cancelled", as_json=as_json)
+    answer = asking.agent.post(asking.path("cancel"), given(reason=reason))
+    asking.tell(answer, f"{asking.run_id} is cancelled")
 
 
 @commands.command(
@@ -117,45 +88,39 @@ def cancel(
         "agentic signal --message 'the second source is wrong' RUN message",
         "agentic signal --max-steps 15 RUN raise_budget",
         "agentic signal RUN resume",
-    ),
+    )
 )
+@of_run
 def signal(
-    run: Run,
+    asking: Asking,
     kind: Annotated[Kind, typer.Argument(help="What kind of signal.")],
     message: Annotated[str | None, typer.Option(help="What the run is told.", metavar="TEXT")] = None,
     step: Step = None,
     arguments_hash: ArgumentsHash = None,
-    max_steps: MaxSteps = None,
-    max_tokens: MaxTokens = None,
-    max_cost_usd: MaxCost = None,
-    max_reframes: MaxReframes = None,
-    deadline: Deadline = None,
-    as_json: AsJson = False,
-    url: Url = URL,
-    token: Token = None,
+    limits: Limits = None,
 ) -> None:
     """Tell a run something, resume it, raise its budget.
 
     `agentic approve`, `reject` and `answer` are shorter ways.
     """
-    limits = limits_of(max_steps, max_tokens, max_cost_usd, max_reframes, deadline)
-    about = given(step=step, arguments_hash=arguments_hash)
-    body = given(kind=kind, message=message, constraints=limits) | about
-    with agent_and_run(url, token, run) as (agent, run_id):
-        answer = agent.post(run_path(run_id, "signals"), body)
-    output.tell(answer, f"{run_id} has heard it; it is {answer['status']}", as_json=as_json)
+    body = given(kind=kind, message=message, constraints=limits, step=step, arguments_hash=arguments_hash)
+    answer = asking.agent.post(asking.path("signals"), body)
+    asking.tell(answer, f"{asking.run_id} has heard it; it is {answer['status']}")
 
 
 @commands.command(epilog=examples("agentic dismiss RUN"))
-def dismiss(run: Run, as_json: AsJson = False, url: Url = URL, token: Token = None) -> None:
-    """Take an escalated run out of the inbox. It stays as it ended."""
-    with agent_and_run(url, token, run) as (agent, run_id):
-        answer = agent.post(run_path(run_id, "dismiss"), {})
-    output.tell(answer, f"{run_id} is dismissed by {answer['by']}", as_json=as_json)
+@of_run
+def dismiss(asking: Asking) -> None:
+    """Take an escalated run out of the inbox. It stays as it ended.
+
+    What comes for it later brings it back.
+    """
+    answer = asking.agent.post(asking.path("dismiss"), {})
+    asking.tell(answer, f"{asking.run_id} is dismissed by {answer['by']}")
 
 
 def _wake(
-    agent: AgentClient, goal: str, limits: Json | None, context: str | None, wake_id: str | None, *, untrusted: bool
+    agent: AgentClient, goal: str, limits: Limits, context: str | None, wake_id: str | None, *, untrusted: bool
 ) -> Json:
     wake_id = wake_id or f"cli-{os.urandom(8).hex()}"
     body = given(goal=goal, wake_id=wake_id, constraints=limits, context=_context(context), untrusted=untrusted or None)
@@ -178,7 +143,6 @@ def _context(text: str | None) -> Json | None:
     try:
         json.dumps(found, allow_nan=False)
     except ValueError:
-        raise NotDone(
-            "--context: what stands as a number in it must be a number, not NaN or Infinity", Exit.USAGE
-        ) from None
+        text = "--context: what stands as a number in it must be a number, not NaN or Infinity"
+        raise NotDone(text, Exit.USAGE) from None
     return found

@@ -20,6 +20,7 @@ from rich.text import Text
 from agent_service.cli import output, show
 from agent_service.cli.client import AgentClient, Json, unless_away
 from agent_service.cli.complaints import NotDone
+from agent_service.cli.drawing import fit
 from agent_service.cli.exits import OF_STATUS, Exit
 from agent_service.cli.story import Look, Row, Story, hanging, rows
 from agent_service.core.unseen import visible
@@ -167,7 +168,7 @@ class Board:
 
     def _look(self) -> tuple[Json, Json]:
         view, timeline = (look() for look in self._looks)
-        return show.fit(view), timeline
+        return fit(view), timeline
 
     def _drawn(self, room: int) -> RenderableType:
         (view, timeline), now = self._seen, datetime.now(UTC)

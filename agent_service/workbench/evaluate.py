@@ -12,8 +12,8 @@ from rich.text import Text
 
 from agent_service import settings
 from agent_service.cli import configuration, output
+from agent_service.cli.drawing import status
 from agent_service.cli.exits import Exit
-from agent_service.cli.show import status
 from agent_service.telling.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios

@@ -1,12 +1,13 @@
-"""What exists on a server is given the settings that were added to its specification after it was made.
+"""Changes what exists on a server and differs from its specification.
 
-Only what is not set is set, what loses messages is corrected, and only what a list of subjects lacks is added to it;
-nothing else of a stream or consumer is touched, also what this version does not know. What somebody has set otherwise
-is a finding of `topology`, and left as it is.
+`set_up` gives it only what was added to its specification later, what loses messages otherwise, and the subjects that a
+list lacks. `change` gives it all that differs: when a person asks for it, and has been shown. Other settings are left.
+A server changes most settings in use, but not the `persist_mode` of a stream: such a stream is made anew, with its
+consumers and without its messages. So that is for streams whose messages can be said again.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from nats.js.api import ConsumerConfig, StreamConfig
@@ -14,21 +15,20 @@ from nats.js.errors import APIError
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
-    ADDED,
-    CORRECTED,
-    LISTS,
     ConsumerSpec,
     Deviation,
     StreamSpec,
     Topology,
     asked,
+    check_topology,
     create_missing,
     lacking,
     shown,
 )
 
-NOT_THERE = frozenset({10014, 10059})
-"""JetStream's errors for a consumer and a stream that do not exist: those are for whoever creates them."""
+MODE = "persist_mode"
+MENDED = ("unset", "harmful", "lacks")
+"""Kinds of findings that the setup changes without being asked for it."""
 
 Json = dict[str, Any]
 
@@ -36,66 +36,68 @@ Json = dict[str, Any]
 async def set_up(link: NatsLink, wanted: Topology) -> list[Deviation]:
     """Complete what exists and create what is missing. The findings tell what was done, and what differs, which is left
     as it is. Raises as `create_missing`."""
-    return [*await complete(link, wanted), *await create_missing(link, wanted)]
+    found = [one for one in await check_topology(link, wanted) if one.kind in MENDED]
+    return [*await change(link, wanted, found), *await create_missing(link, wanted)]
 
 
-async def complete(link: NatsLink, topology: Topology) -> list[Deviation]:
-    """Returns what was set. Raises Misconfigured and TryAgain as `check_topology` does."""
-    streams = [finding for spec in topology.all_streams() for finding in await _complete_stream(link, spec)]
-    return streams + [finding for spec in topology.consumers for finding in await _complete_consumer(link, spec)]
+async def change(link: NatsLink, topology: Topology, findings: Sequence[Deviation]) -> list[Deviation]:
+    """Give what exists the settings that `findings` are about. Returns what was changed, and what was made anew. Raises
+    Misconfigured where the server refuses, and TryAgain."""
+    done: list[Deviation] = []
+    specs: tuple[StreamSpec | ConsumerSpec, ...] = (*topology.all_streams(), *topology.consumers)
+    for spec in specs:
+        differing = [one for one in findings if one.kind in (*MENDED, "differs") and one.what == spec.what]
+        if isinstance(spec, StreamSpec) and any(one.field == MODE for one in differing):
+            done += await _remake(link, spec)
+        elif differing:
+            done += await _update(link, spec, differing)
+    return done
 
 
-async def _complete_stream(link: NatsLink, spec: StreamSpec) -> list[Deviation]:
-    config = await config_of(link, spec.what, f"$JS.API.STREAM.INFO.{spec.name}")
-    added = _added(config, StreamConfig(**spec.settings).as_dict())
-    if not added:
-        return []
-    await asked(link, spec.what, answer_of(link, f"$JS.API.STREAM.UPDATE.{spec.name}", config | added))
-    return _changed(spec, config, added)
+async def _update(link: NatsLink, spec: StreamSpec | ConsumerSpec, differing: Sequence[Deviation]) -> list[Deviation]:
+    if isinstance(spec, StreamSpec):
+        config = await _config_of(link, spec.what, f"$JS.API.STREAM.INFO.{spec.name}")
+        fields = _fields(StreamConfig(**spec.settings).as_dict(), config, differing)
+        question, request = f"$JS.API.STREAM.UPDATE.{spec.name}", config | fields
+    else:
+        config = await _config_of(link, spec.what, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.name}")
+        fields = _fields(ConsumerConfig(**spec.settings).as_dict(), config, differing)
+        question = f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}"
+        request = {"stream_name": spec.stream, "config": config | fields, "action": "update"}
+    await asked(link, spec.what, _answer_of(link, question, request))
+    told = {one.field: shown(fields[one.field]) if one.kind == "lacks" else one.expected for one in differing}
+    return [Deviation("changed", one.what, one.field, told[one.field], one.actual) for one in differing]
 
 
-async def _complete_consumer(link: NatsLink, spec: ConsumerSpec) -> list[Deviation]:
-    config = await config_of(link, spec.what, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.name}")
-    added = _added(config, ConsumerConfig(**spec.settings).as_dict())
-    if not added:
-        return []
-    request = {"stream_name": spec.stream, "config": config | added, "action": "update"}
-    await asked(link, spec.what, answer_of(link, f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}", request))
-    return _changed(spec, config, added)
+def _fields(wanted: Json, config: Json, differing: Sequence[Deviation]) -> Json:
+    return {
+        one.field: [*config[one.field], *lacking(wanted[one.field], config[one.field])]
+        if one.kind == "lacks"
+        else wanted.get(one.field)
+        for one in differing
+    }
 
 
-async def config_of(link: NatsLink, what: str, subject: str) -> Json:
-    """As the server tells it; empty where there is none."""
-    found: Json = (await asked(link, what, answer_of(link, subject))).get("config", {})
-    return found
+async def _remake(link: NatsLink, spec: StreamSpec) -> list[Deviation]:
+    """A setup that ends in between leaves what is missing to the next, but for consumers that it does not know."""
+    consumers = await asked(link, spec.what, link.jetstream.consumers_info(spec.name))
+    await asked(link, spec.what, link.jetstream.delete_stream(spec.name))
+    await create_missing(link, Topology(streams=(spec,)))
+    for consumer in consumers:
+        request = {"stream_name": spec.name, "config": consumer.config.as_dict(), "action": "create"}
+        subject = f"$JS.API.CONSUMER.CREATE.{spec.name}.{consumer.name}"
+        await asked(link, f"consumer {consumer.name} of {spec.what}", _answer_of(link, subject, request))
+    return [Deviation("remade", spec.what, expected=", ".join(consumer.name for consumer in consumers))]
 
 
-async def answer_of(link: NatsLink, subject: str, request: Json | None = None) -> Json:
-    """What JetStream says; nothing where there is no such thing. Raises APIError for any other refusal."""
+async def _config_of(link: NatsLink, what: str, subject: str) -> Json:
+    config: Json = (await asked(link, what, _answer_of(link, subject)))["config"]
+    return config
+
+
+async def _answer_of(link: NatsLink, subject: str, request: Json | None = None) -> Json:
+    """Raises APIError for a refusal."""
     answer: Json = json.loads(await link.request(subject, json.dumps(request).encode() if request else b""))
-    error = answer.get("error", {})
-    if error and error.get("err_code") not in NOT_THERE:
+    if error := answer.get("error"):
         raise APIError(**error)
-    return {} if error else answer
-
-
-def _added(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """What of `wanted` is to be set on something that exists."""
-    unset = {name: wanted[name] for name in ADDED if config and wanted.get(name) and not config.get(name)}
-    named = [name for name in CORRECTED if config and wanted.get(name)]
-    harmful = {name: wanted[name] for name in named if wanted[name] != config.get(name)}
-    longer = {name: lacking(wanted.get(name), config.get(name)) for name in LISTS}
-    return unset | harmful | {name: [*config[name], *more] for name, more in longer.items() if more}
-
-
-def _changed(spec: StreamSpec | ConsumerSpec, before: Mapping[str, Any], added: Mapping[str, Any]) -> list[Deviation]:
-    return [
-        Deviation("changed", spec.what, name, _words(name, value, spec), _words(name, before.get(name), spec))
-        for name, value in added.items()
-    ]
-
-
-def _words(name: str, value: Any, spec: StreamSpec | ConsumerSpec) -> str:
-    if not value:
-        return ""
-    return shown(value if name in (*LISTS, *CORRECTED) else spec.settings[name])
+    return answer

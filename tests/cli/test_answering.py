@@ -6,8 +6,6 @@ from tests.cli.calling import agentic_here
 from tests.cli.dev_stack import Dev
 from tests.kit.waiting import wait_until
 
-OTHER = "0" * 32
-
 
 def asking(dev: Dev) -> str:
     """A run that waits for an approval."""
@@ -47,21 +45,6 @@ def test_what_is_rejected_is_not(dev: Dev) -> None:
     ended(dev, run_id)
     assert dev("show", "--json", run_id).document["steps"] == []
     assert "not today" in dev("entries", run_id).out
-
-
-def test_only_what_is_asked_can_be_approved(dev: Dev) -> None:
-    run_id = asking(dev)
-    for wrong in (("--hash", OTHER), ("--step", "2")):
-        refused = dev("approve", "--json", *wrong, run_id)
-        assert (refused.code, refused.error["code"]) == (6, "not_heard")
-        assert "what waits for approval is" in refused.error["message"]
-    refused = dev("answer", "--json", run_id, "yes")
-    assert (refused.code, refused.error["code"]) == (6, "not_heard")
-    assert dev("show", "--json", run_id).document["state"] == "paused"
-    assert dev("cancel", run_id).code == 0
-    refused = dev("approve", "--json", run_id)
-    assert (refused.code, refused.error["code"]) == (6, "not_heard")
-    assert "waits for an approval: it is cancelled" in refused.error["message"]
 
 
 def test_a_question_is_shown_with_its_choices_and_an_answer_goes_on(dev: Dev) -> None:

@@ -46,16 +46,6 @@ def test_the_exit_code_says_how_the_run_ended(dev: Dev, goal: str, code: int) ->
     assert called.document["status"] == {1: "failed", 3: "escalated"}[code]
 
 
-def test_a_wake_id_names_one_run_for_ever(dev: Dev) -> None:
-    first, again = (dev("wake", "--wake-id", "w-1", "say it back") for _ in range(2))
-    assert first.out == again.out
-    assert first.out.startswith("run_")
-    other = dev("wake", "--json", "--wake-id", "w-1", "another goal")
-    assert other.code == 6
-    assert other.error["code"] == "wake_id_taken"
-    assert other.error["run_id"] == first.out.strip()
-
-
 def test_limits_and_context_reach_the_run(dev: Dev) -> None:
     deadline = (datetime.now(UTC) + timedelta(hours=2)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
     limits = ("--max-steps", "4", "--max-tokens", "900", "--max-cost-usd", "0.5", "--max-reframes", "1")
@@ -93,13 +83,6 @@ def test_a_wrong_command_line_is_told_in_one_line_with_code_2(arguments: tuple[s
     assert "two" not in called.err
 
 
-def test_what_the_agent_refuses_is_code_6_with_its_reason(dev: Dev) -> None:
-    called = dev("wake", "--json", "--deadline", "tomorrow", "x")
-    assert called.code == 6
-    assert called.error["field"] == "constraints.deadline_at"
-    assert "RFC 3339" in called.error["message"]
-
-
 def test_an_unknown_run_is_code_5(dev: Dev) -> None:
     for command in ("show", "tail", "entries", "cancel"):
         called = dev(command, "--json", SOME_RUN)
@@ -110,11 +93,6 @@ def test_no_agent_is_code_69_with_the_remedy() -> None:
     called = agentic_here("runs", "--json", "--url", "http://127.0.0.1:1")
     assert (called.code, called.error["code"]) == (69, "unreachable")
     assert "agentic dev" in called.error["message"]
-
-
-def test_show_prints_what_the_api_says(dev: Dev, done: dict[str, Any]) -> None:
-    assert dev("show", "--json", done["run_id"]).document == done
-    assert done["run_id"] in dev("show", done["run_id"]).out
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id_and_the_newest_by_last(dev: Dev) -> None:
@@ -149,29 +127,13 @@ def test_entries_and_tail_print_each_entry_once_and_in_order(dev: Dev, done: dic
     assert dev("entries", "--json", "--after", "4", done["run_id"]).out == after_4
 
 
-def test_an_entry_is_one_line_for_people_too(dev: Dev, done: dict[str, Any]) -> None:
-    lines = dev("entries", done["run_id"]).out.splitlines()
-    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5", "6"]
-    assert "the run ended: done" in lines[-1]
-
-
-def test_runs_are_listed_newest_first_by_state_and_page(dev: Dev, done: dict[str, Any]) -> None:
-    newest = dev.run("say it back")["run_id"]
-    page = dev("runs", "--json", "--state", "done", "--limit", "1").document
-    assert [line["run_id"] for line in page["runs"]] == [newest]
-    rest = dev("runs", "--json", "--cursor", page["next_cursor"]).document["runs"]
-    assert newest not in {line["run_id"] for line in rest}
-    assert done["run_id"] in {line["run_id"] for line in rest}
-    assert dev("runs").out.splitlines()[1].startswith(newest)
-
-
 def test_runs_are_found_by_several_states_text_tool_and_age(dev: Dev, done: dict[str, Any]) -> None:
     failed = dev.run("fail")["run_id"]
 
     def found(*asked: str) -> set[str]:
         return {line["run_id"] for line in dev("runs", "--json", "--limit", "200", *asked).document["runs"]}
 
-    assert {failed, done["run_id"]} <= found("--status", "failed", "--state", "done", "--since", "2h")
+    assert {failed, done["run_id"]} <= found("--status", "failed", "--status", "done", "--since", "2h")
     assert failed not in found("--tool", "echo")
     assert done["run_id"] in found("--tool", "echo")
     assert found("--text", failed.lower()) == {failed}
@@ -213,12 +175,6 @@ def test_a_cancelled_run_ends_with_code_4(dev: Dev, staying: str) -> None:
     assert "enough" in dev("show", staying).out
 
 
-def test_a_signal_is_heard_or_refused(dev: Dev, staying: str, done: dict[str, Any]) -> None:
-    heard = dev("signal", "--json", "--message", "look again", staying, "message")
-    assert heard.document["status"] == "running"
-    assert dev("signal", done["run_id"], "resume").code == 6
-
-
 @pytest.mark.parametrize("command", [("tail",), ("show", "--watch")])
 def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tuple[str, ...]) -> None:
     with started(*command, staying, AGENTIC_URL=dev.url) as process:
@@ -255,11 +211,3 @@ def test_nothing_hostile_reaches_the_terminal(dev: Dev) -> None:
     shown = dev("show", called.err.split()[1]).out + dev("runs").out + called.out + called.err
     assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u202c", "\u2066", "\u2069"}
     assert "␛]0;title␇" in shown
-
-
-def test_json_keeps_every_character_and_prints_none_that_steers(dev: Dev) -> None:
-    goal = "hostile \x1b[31m \u202e\x9b31m ünï"
-    called = dev("run", "--json", goal)
-    assert called.document["goal"] == goal
-    assert not set(called.out) & {"\x1b", "\x9b", "\u202e"}
-    assert "ünï" in called.out

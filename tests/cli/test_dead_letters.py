@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from agent_service.api.dead_letters import DeadLetterCalls, LetterQuery
 from agent_service.background import Background
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import NatsIntake
@@ -26,7 +25,7 @@ from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.tombstones import Tombstone
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import StreamSpec, Topology, create_missing
+from groundwork.nats.topology import create_missing
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from tests.cli.calling import Called, agentic_here
@@ -125,13 +124,6 @@ async def test_what_was_refused_is_told_to_its_publisher_and_listed(bus: NatsLin
     assert "at most 20" in drawn
 
 
-async def test_the_run_of_a_refused_message_is_listed_though_only_its_body_names_it(bus: NatsLink, dlq: Dlq) -> None:
-    body = json.dumps({"run_id": "run_7", "step": "x"}).encode()
-    await bus.publish(subjects.TOOL_RESULT, body, msg_id="1", headers={})
-    await refused(bus)
-    assert (await only(dlq))["run_id"] == "run_7"
-
-
 async def test_a_message_whose_cause_was_mended_is_sent_again_and_is_a_run(bus: NatsLink, dlq: Dlq) -> None:
     await start(bus, traceparent="00-1-2-01")
     await refused(bus)
@@ -178,24 +170,6 @@ async def test_a_body_too_large_for_its_letter_is_shown_and_sent_from_its_stream
     assert (await bus.jetstream.get_msg(sent["stream"], sent["stream_seq"])).data == body
 
 
-async def test_a_letter_of_a_list_comes_without_its_message_which_can_be_had_all_the_same(bus: NatsLink) -> None:
-    await bus.publish(subjects.START, b"no JSON", msg_id="small", headers={})
-    await refused(bus)
-    letters = NatsDeadLetters(bus)
-    listed = (await letters.all())[0]
-    message = await letters.refused(listed)
-    assert (listed.body, message and message.body) == (b"", b"no JSON")
-
-
-async def test_a_message_that_is_too_large_with_the_word_of_who_sends_it_again_is_not_sent(
-    bus: NatsLink, dlq: Dlq
-) -> None:
-    await bus.publish(subjects.TOOL_RESULT, b"x" * (bus.max_payload - 50), msg_id="large", headers={})
-    await refused(bus)
-    refusal = await dlq("retry", str((await only(dlq))["id"]))
-    assert (refusal.code, "bytes with its headers" in refusal.err) == (Exit.REFUSED, True)
-
-
 async def test_what_is_shown_steers_no_terminal(bus: NatsLink, dlq: Dlq) -> None:
     await bus.publish(subjects.START, b"\x1b[2J\xff", msg_id="1", headers={"Note": "\x1b[31m\u202e"})
     await refused(bus)
@@ -219,31 +193,6 @@ async def test_a_dropped_letter_is_gone_and_who_dropped_it_is_on_record(bus: Nat
     state = (await bus.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state
     assert state.last_seq > int(number), "the newest message was deleted: the server may forget all ids"
     await bus.jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, state.last_seq)
-
-
-async def test_a_letter_stays_on_record_as_dropped_where_nothing_may_be_deleted(link: NatsLink, dlq: Dlq) -> None:
-    streams = {spec.name: spec for spec in topology(max_gib=1).streams}
-    kept = {**streams[subjects.STREAM_DEAD_LETTERS].settings, "deny_delete": True}
-    await create_missing(link, Topology(streams=(StreamSpec(subjects.STREAM_DEAD_LETTERS, kept),)))
-    await create_missing(link, topology(max_gib=1))
-    await start(link)
-    await refused(link)
-    number = str((await only(dlq))["id"])
-    assert "stays there" in (await dlq("drop", number)).out
-    assert (await dlq("ls", "--json")).document["dead_letters"] == []
-
-
-async def test_what_the_server_itself_reports_is_no_letter(bus: NatsLink, dlq: Dlq) -> None:
-    await start(bus)
-    await refused(bus)
-
-    async def advised() -> bool:
-        return (await bus.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages == 3
-
-    await until(advised)
-    number = (await only(dlq))["id"]
-    others = [await dlq("show", str(other), "--json") for other in {1, 2, 3, 4} - {number}]
-    assert [(shown.code, "there is no dead letter" in shown.error["message"]) for shown in others] == [(5, True)] * 3
 
 
 @pytest.mark.parametrize(
@@ -273,16 +222,6 @@ async def test_a_letter_that_somebody_made_up_is_listed_like_any_other(bus: Nats
     assert (await dlq("show", "1")).code == Exit.OK
 
 
-async def test_letters_are_listed_newest_first_and_no_more_than_asked_for(bus: NatsLink, dlq: Dlq) -> None:
-    for number in range(5):
-        await start(bus, name=f"n{number}")
-    await refused(bus, letters=5)
-    listed = (await dlq("ls", "--limit", "2", "--json")).document
-    ids = [letter["id"] for letter in listed["dead_letters"]]
-    assert (len(ids), listed["more"]) == (2, True)
-    assert ids == sorted(ids, reverse=True)
-
-
 async def test_letters_are_read_on_and_from_the_beginning_once_some_were_taken_away(bus: NatsLink) -> None:
     async def buried(name: str) -> None:
         said = {"Dead-Letter-Subject": subjects.START}
@@ -302,22 +241,6 @@ async def test_letters_are_read_on_and_from_the_beginning_once_some_were_taken_a
     assert await letters.all() == []
     await buried("4")
     assert [letter.id for letter in await letters.all()] == [6]
-
-
-async def test_what_was_refused_is_had_for_a_letter_that_was_listed_and_for_one_that_was_dropped(bus: NatsLink) -> None:
-    await bus.publish(subjects.TOOL_RESULT, b"no JSON", msg_id="1", headers={})
-    await refused(bus)
-    letters = NatsDeadLetters(bus)
-    (listed,) = await letters.all()
-    message = await letters.refused(listed)
-    assert message is not None
-    assert message.body == b"no JSON"
-    await letters.drop(listed.id, "somebody")
-    (dropped,) = await letters.all()
-    for letter in (listed, dropped):
-        again = await letters.refused(letter)
-        assert again is not None
-        assert again.body == message.body
 
 
 async def test_what_comes_late_for_a_run_that_is_kept_no_longer_is_dropped_with_a_word(
@@ -343,14 +266,6 @@ async def test_what_comes_late_for_a_run_that_is_kept_no_longer_is_dropped_with_
 
 def _words(caplog: pytest.LogCaptureFixture, said: str) -> int:
     return sum(said in record.getMessage() for record in caplog.records)
-
-
-@pytest.mark.parametrize("stream", ["NOPE", "A.B", "A B", ">", "", "x" * 5000])
-async def test_a_letter_that_names_a_stream_that_is_none_spoils_no_list(bus: NatsLink, stream: str) -> None:
-    said = {"Dead-Letter-Stream": stream, "Dead-Letter-Sequence": "1", "Dead-Letter-Body": "left out"}
-    await bus.publish("agentic.dlq.somebody", b"", msg_id="1", headers=said)
-    page = await DeadLetterCalls(NatsDeadLetters(bus)).list_letters(LetterQuery())
-    assert [(letter.seq, letter.body) for letter in page.letters] == [(1, None)]
 
 
 async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, dlq: Dlq, tmp_path: Path) -> None:

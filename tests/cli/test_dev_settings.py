@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_service import settings
 from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, Service, _write_config
 from agent_service.workbench.dev_command import until_stopped
-from agent_service.workbench.dev_settings import Taken, taken_from, taken_nearby
+from agent_service.workbench.dev_settings import Taken, taken_from
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import agentic
@@ -61,44 +59,10 @@ def test_plugins_of_the_file_come_first_with_their_configuration_and_limits(tmp_
     assert plugins["reload"]
 
 
-def test_a_folder_that_both_name_is_looked_at_once(tmp_path: Path) -> None:
-    (tmp_path / "agentic.yaml").write_text(f"gateway: {{plugins: {{folders: [{os.path.relpath(PLUGINS)}]}}}}")
-    plugins = configuration(tmp_path, taken=taken_from(tmp_path / "agentic.yaml"))["gateway"]["plugins"]
-    assert plugins["folders"] == [os.path.relpath(PLUGINS)]
-
-
 def test_variables_stay_as_they_are_written_so_that_no_secret_is(tmp_path: Path, taken: Taken) -> None:
     made = configuration(tmp_path, taken=taken)
     assert made["agent"]["model"]["api_key"] == "${KEY}"
     assert made["gateway"]["plugins"]["config"]["mail"] == {"token": "${MAIL}"}
-
-
-def test_a_dollar_in_what_is_said_otherwise_stands_for_itself(tmp_path: Path) -> None:
-    folder = tmp_path / "a${b}"
-    folder.mkdir()
-    made = configuration(folder, plugin_config={"x": {"y": ["${z}"]}})
-    assert made["agent"]["store"] == f"{tmp_path}/a$${{b}}/agent"
-    assert made["gateway"]["plugins"]["config"]["x"] == {"y": ["$${z}"]}
-
-
-def test_a_script_has_precedence_over_the_model_of_the_file(tmp_path: Path, taken: Taken) -> None:
-    made = configuration(tmp_path, taken=taken, script=tmp_path / "script.yaml")
-    assert made["agent"]["model"] == {"provider": "scripted", "script": str(tmp_path / "script.yaml")}
-
-
-def test_places_are_written_as_every_reader_takes_them(tmp_path: Path) -> None:
-    folder = tmp_path / "grüner 🌱"
-    made = _write_config(folder, DevOptions(folder=folder), "nats://127.0.0.1:1", 2)
-    assert settings.load(made, {}).store == folder / "agent"
-
-
-def test_a_file_nearby_is_taken_and_without_one_nothing_is(
-    tmp_path: Path, taken: Taken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert taken_nearby(None).agent == taken.agent
-    (tmp_path / "agentic.yaml").unlink()
-    assert taken_nearby(None).file is None
 
 
 @pytest.mark.parametrize(
@@ -118,12 +82,6 @@ def test_a_file_that_cannot_be_used_is_refused_at_once_with_the_reason(tmp_path:
     assert (called.code, why in called.err) == (78, True), called
 
 
-def test_what_a_service_cannot_start_with_is_told(tmp_path: Path) -> None:
-    (tmp_path / "agentic.yaml").write_text("gateway: {plugins: {folders: [nowhere]}}")
-    called = agentic("dev", "--http-port", "0", cwd=tmp_path)
-    assert (called.code, "the gateway cannot start: plugin folder nowhere is not there" in called.err) == (78, True)
-
-
 async def test_it_ends_with_a_service_that_finds_out_later_what_it_cannot_start_with(tmp_path: Path) -> None:
     agent = Service("agent", (sys.executable, "-c", "raise SystemExit(78)"), tmp_path / "agent.log")
     made = DevStack(
@@ -139,8 +97,3 @@ async def test_it_ends_with_a_service_that_finds_out_later_what_it_cannot_start_
     with pytest.raises(Misconfigured, match="the agent cannot start: see "):
         await until_stopped(made, as_json=True)
     running.cancel()
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="nowhere"):
-        taken_from(tmp_path / "nowhere.yaml")

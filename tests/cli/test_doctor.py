@@ -1,7 +1,6 @@
 """`agentic doctor`: what is wrong is named, with what to do about it; nothing is changed by looking."""
 
 import contextlib
-import hashlib
 import json
 import sqlite3
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import http
 from agent_service.cli.doctor.bus import clock
-from agent_service.cli.doctor.places import folder
 from agent_service.cli.doctor.report import examine, settings_in_force
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok
@@ -23,12 +21,8 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from tests.cli.calling import agentic, interrupt, started
+from tests.cli.calling import interrupt, started
 from tests.cli.examined import NOWHERE, configured, contents, found, found_here, marks
-from tests.cli.test_backing_up import filled
-from tests.projections.conftest import small_disk
-
-__all__ = ["small_disk"]
 
 SAMPLES = Path(__file__).parents[2] / "schemas" / "samples"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -76,20 +70,6 @@ async def test_what_is_wrong_on_this_machine_is_named(tmp_path: Path, agent: Any
     assert check.mark == "wrong"
     assert says in check.text
     assert check.remedy
-
-
-def test_a_disk_is_full_for_the_doctor_only_where_it_is_for_the_agent(small_disk: Path) -> None:
-    assert folder("store", small_disk).mark == "warning"
-    filled(small_disk)
-    assert folder("store", small_disk).mark == "wrong"
-
-
-async def test_the_database_is_described_and_read_whole_when_asked(tmp_path: Path) -> None:
-    config = configured(tmp_path)
-    async with SqliteStore.open(tmp_path / "agent"):
-        checks = await found_here(config, deep=True)  # while the agent has it open
-    assert "0 runs" in checks["database"].text
-    assert checks["integrity"].mark == "ok"
 
 
 @pytest.mark.parametrize("damage", ["PRAGMA user_version = 99", None])
@@ -142,21 +122,6 @@ async def test_tools_of_which_nobody_says_whose_words_they_bring_are_listed_with
     assert "trust" not in await found(configured(tmp_path, nats_server.url, trusted=["door", "lamp"]))
 
 
-async def test_executors_that_offer_different_tools_of_one_name_are_both_named(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await offering(link, "echo", "walk", executor="shop")
-    await link.client.flush()
-    assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == (
-        "2 tools: echo of shop (read), walk of shop (read)"
-    )
-    await offering(link, "echo", executor="mill", tier="write")
-    await link.client.flush()
-    check = (await found(configured(tmp_path, nats_server.url)))["tools"]
-    assert check.mark == "warning"
-    assert all(name in check.text for name in ("tool echo", "shop", "mill"))
-
-
 async def test_what_the_gateway_finds_of_itself_and_of_ductile_is_shown_as_it_says_it(
     tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
 ) -> None:
@@ -171,16 +136,6 @@ async def test_what_the_gateway_finds_of_itself_and_of_ductile_is_shown_as_it_sa
     assert (checks["ductile"].mark, "620 jobs" in checks["ductile"].text) == ("warning", True)
 
 
-async def test_what_is_no_gateway_and_answers_as_one_is_told(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    async def answer(message: Any) -> None:
-        await message.respond(b"hello")
-
-    await link.subscribe(subjects.STATUS, answer)
-    assert (await found(configured(tmp_path, nats_server.url)))["gateway"].mark == "wrong"
-
-
 async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink) -> None:
     await create_missing(link, topology(max_gib=1))
     stream = await link.jetstream.stream_info(subjects.STREAM)
@@ -189,18 +144,6 @@ async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: E
     assert check.mark == "warning"
     assert "duplicate_window is 60.0, expected 86400.0" in check.text
     assert "nats stream edit AGENTIC" in check.remedy
-
-
-async def test_what_an_earlier_version_did_not_set_is_a_warning_that_the_setup_mends(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await create_missing(link, topology(max_gib=1))
-    stream = await link.jetstream.stream_info(subjects.STREAM)
-    stream.config.republish = None
-    await link.jetstream.update_stream(stream.config)
-    check = (await found(configured(tmp_path, nats_server.url)))["streams"]
-    assert (check.mark, check.remedy) == ("warning", "run `agentic setup`")
-    assert check.text == "stream AGENTIC: republish is not set"
 
 
 async def test_a_dead_letter_is_a_warning_until_somebody_has_dealt_with_it(
@@ -216,14 +159,6 @@ async def test_a_dead_letter_is_a_warning_until_somebody_has_dealt_with_it(
     letters = NatsDeadLetters(link)
     await letters.drop((await letters.all())[0].id, "somebody")
     assert (await found(config))["dead letters"].mark == "ok"
-
-
-@pytest.mark.parametrize("value", ["", "x"])
-def test_an_agent_whose_token_is_a_variable_without_a_token_does_not_start(tmp_path: Path, value: str) -> None:
-    tokens = [{"name": "ops", "token": "${OPS_TOKEN}"}]
-    served = agentic("serve", "--config", configured(tmp_path, http={"port": 0, "tokens": tokens}), OPS_TOKEN=value)
-    assert served.code == 78
-    assert "agent.http.tokens.0.token: is " in served.err
 
 
 SHARED = "one-secret-for-two-doors"
@@ -269,16 +204,6 @@ def test_the_settings_in_force_show_no_login_of_an_address(tmp_path: Path) -> No
     whole, text = settings_in_force(file)
     assert "my-password" not in text + json.dumps(whole)
     assert whole["agent"]["model"]["proxy"] == "http://127.0.0.1:1"
-
-
-def test_the_settings_in_force_show_no_secret(tmp_path: Path) -> None:
-    token = {"name": "ops", "token": "0123456789abcdef0123"}
-    file = configured(tmp_path, "nats://me:my-password@bus:4222", http={"port": 0, "tokens": [token]})
-    whole, text = settings_in_force(file)
-    assert whole["agent"]["nats"]["urls"] == ["nats://bus:4222"]
-    assert whole["agent"]["http"]["tokens"][0]["scopes"] == ["control", "operate", "read", "wake"]
-    for secret in ("0123456789abcdef0123", "my-password", hashlib.sha256(b"0123456789abcdef0123").hexdigest()):
-        assert secret not in text + json.dumps(whole)
 
 
 @pytest.mark.parametrize(

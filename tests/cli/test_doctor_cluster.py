@@ -1,16 +1,13 @@
 """`agentic doctor` on a cluster: which server is away, how full a store is, who is at work."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_service.bus.topology import ROLE, topology
-from agent_service.cli.doctor.bus import leases, streams
-from agent_service.cli.doctor.cluster import cluster, members, replicas, room
-from groundwork.nats.lease import Lease, hold
-from groundwork.nats.lease_record import Owner, Role
+from agent_service.bus.topology import topology
+from agent_service.cli.doctor.bus import streams
+from agent_service.cli.doctor.cluster import cluster, replicas, room
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
@@ -71,12 +68,6 @@ def test_where_all_servers_answer_a_stream_that_nobody_leads_has_damaged_copies(
     assert replicas([leaderless], all_answer=False).remedy.startswith("start the servers that are away")
 
 
-async def test_of_those_who_share_a_store_no_lease_of_one_alone_is_told(link: NatsLink, tmp_path: Path) -> None:
-    await create_missing(link, topology(max_gib=SIZE, shared=True))
-    assert [check.name async for check in leases(link, tmp_path, shared=True)] == []
-    assert [check.name async for check in leases(link, tmp_path, shared=False)] == ["agent lease", "gateway lease"]
-
-
 async def test_a_compressed_stream_is_told_with_what_ends_it(link: NatsLink) -> None:
     wanted = topology(max_gib=SIZE)
     first, *others = wanted.streams
@@ -87,23 +78,8 @@ async def test_a_compressed_stream_is_told_with_what_ends_it(link: NatsLink) -> 
     assert found.remedy.startswith("run `agentic setup`, then restart the servers one after another")
 
 
-async def test_of_one_server_with_one_agent_nothing_is_told(link: NatsLink) -> None:
-    await create_missing(link, topology(max_gib=SIZE))
-    assert [check async for check in members(link, ROLE)] == []
-
-
 def test_a_store_that_is_nearly_full_is_a_warning_with_the_command_that_makes_room() -> None:
     info = {"config": {"name": "AGENTIC_RUNS", "max_bytes": 1000 << 20}, "state": {"bytes": 900 << 20}}
     found = room(info)
     assert (found.mark, found.text) == ("warning", "AGENTIC_RUNS has 900 of 1000 MiB: full, it takes nothing")
     assert "--change" in found.remedy
-
-
-async def test_all_who_are_at_work_are_named_and_nobody_who_left(link: NatsLink, tmp_path: Path) -> None:
-    await create_missing(link, topology(max_gib=SIZE, shared=True))
-    owner = Owner.here(tmp_path, ttl_s=10)
-    role = Role(bucket=ROLE.bucket, key=subjects.member(ROLE.key, owner.holder), command="")
-    async with hold(Lease(link, role, owner), link):
-        (check,) = [check async for check in members(link, ROLE)]
-        assert check.text.startswith("1 at work: process")
-    assert [check async for check in members(link, ROLE)] == []

@@ -1,7 +1,6 @@
 """`agentic doctor` on the model: the real SDKs against fakes of their APIs."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,14 +54,3 @@ async def test_a_provider_that_is_away_is_a_warning_as_runs_wait_for_it(api: Fak
     check = await model(settings)
     assert check.mark == "warning"
     assert "runs wait" in check.remedy
-
-
-async def test_a_script_that_no_run_could_use_is_told_with_its_rule(tmp_path: Path) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text(
-        "name: small\nrules:\n  - {phase: plan, plan: {action: {tool: echo, command: handle, arguments: {on: 1}}}}\n"
-    )
-    check = await model(ModelSettings(provider="scripted", script=script))
-    assert check.mark == "wrong"
-    assert "rules.0.plan.action.arguments" in check.text
-    assert "put it in quotes" in check.text

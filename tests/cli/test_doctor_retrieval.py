@@ -25,16 +25,6 @@ def test_a_tool_is_asked_by_its_first_command_that_only_reads(named: dict[str, s
     )
 
 
-def test_a_command_that_is_named_is_asked() -> None:
-    told = found(KNOWLEDGE, retrieval_tool="knowledge.index", continuation_retrieval_profile="thorough")
-    assert told.text == "knowledge.index, profile thorough"
-
-
-def test_without_a_retrieval_tool_nothing_is_wrong_as_long_as_nobody_named_one() -> None:
-    told = found(WRITES)
-    assert (told.mark, told.text.split(":")[0]) == ("ok", "there is no tool knowledge")
-
-
 @pytest.mark.parametrize(
     ("named", "says"),
     [

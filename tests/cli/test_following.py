@@ -1,6 +1,5 @@
 """Following runs with tail and --watch, through restarts of the agent."""
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -41,17 +40,6 @@ def test_tail_tells_what_show_tells_and_what_to_do_then(dev: Dev, done: dict[str
     assert what_now.split()[0] == "next"
     assert command.split() == ["agentic", "answer", escalated, "'TEXT'"]
     assert "3 model calls (script:cli-tests), 0 tokens" in spent
-
-
-def test_tail_lives_through_a_kill_of_the_agent_and_repeats_nothing(dev: Dev) -> None:
-    run_id = dev("wake", "slowly").out.strip()
-    with started("tail", "--json", run_id, AGENTIC_URL=dev.url) as process:
-        assert process.stdout
-        lines = read_until(process.stdout, lambda line: '"pending_step": 1' in line)
-        kill_agent_of(dev)
-        out, err = process.stdout.read(), the_rest(process.stderr)
-    assert [json.loads(line)["seq"] for line in (*lines, *out.splitlines())] == list(range(1, 9))
-    assert [line.split(":")[0] for line in err.splitlines()] == ["waiting for the agent", "the agent is back"]
 
 
 def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: dict[str, Any]) -> None:

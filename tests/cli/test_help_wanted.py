@@ -7,9 +7,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from agent_service.cli import help_wanted
-from agent_service.telling.inbox import InboxItem, of_run
-from tests.core.cues import RUN_ID, a_paused_run, a_waiting_run, errs
-from tests.core.script import Script
+from agent_service.telling.inbox import InboxItem
+from tests.core.cues import RUN_ID
 
 STEERING = "\x1b]0;owned\x07\u202e"
 
@@ -26,10 +25,6 @@ def an_inbox(*items: InboxItem | dict[str, Any], **changed: Any) -> dict[str, An
     return {"items": cards, "total": len(cards), "trouble": ""} | changed
 
 
-def card_of(script: Script) -> InboxItem:
-    return of_run(script.state, script.now)
-
-
 A_LETTER = {
     "id": "letter:17",
     "kind": "dead_letter",
@@ -44,28 +39,9 @@ A_LETTER = {
 }
 
 
-def test_a_run_that_pauses_says_why_and_with_which_command_it_goes_on_or_ends() -> None:
-    text = drawn(help_wanted.inbox(an_inbox(card_of(a_paused_run()))))
-    assert text.startswith("1 thing waits for a person")
-    assert f"‖ {RUN_ID}  paused since " in text
-    assert "raise_budget" in text or f"agentic signal {RUN_ID} resume" in text
-    assert f"or   agentic cancel {RUN_ID}" in text
-
-
 def test_a_dead_letter_says_how_to_send_it_again_or_drop_it() -> None:
     text = drawn(help_wanted.inbox(an_inbox(A_LETTER)))
     for part in ("✗ dead letter 17", "why  it is no JSON", "agentic dlq retry 17", "or   agentic dlq drop 17"):
-        assert part in text
-
-
-def test_an_escalated_run_can_be_dismissed() -> None:
-    card = card_of(a_waiting_run() >> errs(error_class="in_doubt", retryable=False))
-    text = " ".join(drawn(help_wanted.inbox(an_inbox(card)), width=200).split())
-    for part in (
-        'in doubt step 1: fetch handle "url": "https://example.org" because step 1: fetch failed (in_doubt): it broke',
-        f"agentic answer --look {RUN_ID}",
-        f"or agentic dismiss {RUN_ID}",
-    ):
         assert part in text
 
 
@@ -101,12 +77,6 @@ def test_why_says_what_is_waited_for_what_is_known_and_what_to_do() -> None:
         "next start the gateway: ductile-gateway serve",
     ):
         assert part in text
-
-
-def test_why_of_a_run_that_waits_for_nothing_says_no_more_than_there_is() -> None:
-    text = drawn(help_wanted.why(a_diagnosis(status="done", waiting_for=None, facts=[], remedy=None)))
-    assert "waits for" not in text
-    assert "next" not in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -3,9 +3,7 @@
 import io
 import json
 import re
-import signal
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import agent_service.settings
 import ductile_gateway.settings
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.cli.calling import COMMAND, Called, agentic, agentic_here, clean, started
+from tests.cli.calling import Called, agentic, agentic_here, started
 
 A_SECRET = "a-secret-of-some-length"  # noqa: S105 - of these tests
 VARIABLES = dict.fromkeys(("NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN", "MY_KEY"), A_SECRET)
@@ -110,11 +108,6 @@ def test_each_way_to_log_in_is_what_is_told_to_the_server(
     assert shown == wanted
 
 
-def test_a_login_in_the_address_is_not_asked_for_again() -> None:
-    called = answered("nats://me:a-long-password@bus:4222", "", "")
-    assert (called.code, "log in" in called.err) == (0, False)
-
-
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     [
@@ -129,31 +122,6 @@ def test_each_model_is_the_one_that_is_asked(answer: str, wanted: tuple[Any, ...
     silently("--model", answer)
     model = loaded()[0].model
     assert (model.provider, model.model, model.script) == wanted
-
-
-def test_the_key_of_another_variable_is_that_of_the_model_and_is_told_where_it_is_not_set() -> None:
-    called = silently("--model", "anthropic", "--model-key", "MY_KEY")
-    assert "export MY_KEY=" in called.out
-    assert loaded()[0].model.secrets() == (A_SECRET,)
-
-
-def test_claude_is_proposed_where_its_key_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", A_SECRET)
-    called = silently()
-    assert "export" not in called.out
-    assert loaded()[0].model.provider == "anthropic"
-
-
-def test_a_folder_for_tools_is_made_and_looked_at_again_when_it_changes() -> None:
-    silently("--tools", "my tools")
-    plugins = loaded()[1].plugins
-    assert (plugins.folders, plugins.reload, Path("my tools").is_dir()) == ((Path("my tools"),), True, True)
-
-
-def test_a_bus_of_ones_own_has_the_samples_until_there_are_other_tools() -> None:
-    silently("--nats", "nats://127.0.0.1:4222")
-    (samples,) = loaded()[1].plugins.folders
-    assert (samples / "echo" / "manifest.yaml").is_file()
 
 
 WRONG = [
@@ -197,27 +165,6 @@ def test_an_answer_that_cannot_be_meant_is_asked_for_again() -> None:
     assert loaded()[0].nats.secrets() == (A_SECRET,)
 
 
-def test_where_nobody_answers_nothing_is_written_and_it_says_how_to_do_without() -> None:
-    called = answered("bus:4222")
-    assert (called.code, "--yes" in called.err, Path("agentic.yaml").exists()) == (130, True, False)
-
-
-def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
-    command = [*COMMAND, "init"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=folder, env=clean({}), stdin=pipe, stderr=pipe, stdout=pipe) as process:
-        assert process.stderr
-        while not process.stderr.readline().startswith(b"     ADDRESS"):
-            pass
-        process.stderr.read(len("   [embedded] > "))
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-        assert process.wait(20) == 130
-    assert b"is not written" in said
-    assert b"Traceback" not in said
-    assert {path.name for path in folder.iterdir()} == {"script.yaml", "secret"}
-
-
 COMMENTED = re.compile(r"^( *)# ( *[a-z_]+:(?: .*)?)$", re.MULTILINE)
 
 
@@ -230,13 +177,6 @@ def test_what_it_has_in_comments_are_settings_too(options: tuple[str, ...]) -> N
     Path("agentic.yaml").write_text(COMMENTED.sub(r"\1\2", text))
     assert len(COMMENTED.findall(text)) >= 5
     loaded({"ANTHROPIC_API_KEY": A_SECRET})
-
-
-def test_programs_are_told_what_to_do_next_in_json() -> None:
-    told = silently("--json", "--nats", "bus:4222", "--model", "anthropic", "--config", "a b.yaml").document
-    assert told["config"] == "a b.yaml"
-    assert told["first"] == ["export ANTHROPIC_API_KEY=..."]
-    assert all("--config 'a b.yaml'" in command for command in told["next"][:4])
 
 
 @pytest.fixture

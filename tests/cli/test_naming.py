@@ -4,15 +4,10 @@ import pytest
 
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
-from agent_service.cli.naming import Candidate, bound, is_whole, meant
+from agent_service.cli.naming import Candidate, bound, meant
 
 IDS = tuple(f"run_01M808{'0' * 18}{ending}" for ending in ("C2", "C1", "B1", "A1"))
 NEWEST = [Candidate(run_id, "done", f"goal of {run_id[-2:]}") for run_id in IDS]
-
-
-def test_last_is_the_newest_of_all() -> None:
-    assert bound("last") is None
-    assert meant("last", NEWEST) == IDS[0]
 
 
 @pytest.mark.parametrize("name", [IDS[3][:-1], IDS[3][4:-1], IDS[3][4:-1].lower(), IDS[3]])
@@ -34,14 +29,6 @@ def test_an_ambiguous_beginning_names_the_runs_and_means_none() -> None:
         assert f"{run.run_id}  done       {run.goal}" in str(refused.value)
 
 
-def test_more_than_five_are_not_all_named() -> None:
-    with pytest.raises(NotDone) as refused:
-        meant("0", [Candidate(f"run_0{number}", "done", "") for number in range(6)])
-    assert "run_04" in str(refused.value)
-    assert "run_05" not in str(refused.value)
-    assert "and others" in str(refused.value)
-
-
 @pytest.mark.parametrize(("name", "newest"), [("last", []), ("01M809", NEWEST)])
 def test_a_name_of_no_run_is_not_found(name: str, newest: list[Candidate]) -> None:
     with pytest.raises(NotDone) as refused:
@@ -54,7 +41,3 @@ def test_what_no_id_begins_with_is_no_run_without_asking(name: str) -> None:
     with pytest.raises(NotDone, match="no run begins with") as refused:
         bound(name)
     assert refused.value.exit_code == Exit.NOT_FOUND
-
-
-def test_a_whole_id_is_told_from_a_beginning() -> None:
-    assert [is_whole(name) for name in (IDS[0], IDS[0][:-1], "last", "run_1")] == [True, False, False, False]

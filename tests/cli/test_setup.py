@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from agent_service.bus.streams import GIB
 from groundwork.nats.embedded import EmbeddedNats
@@ -69,21 +68,6 @@ async def test_compression_is_taken_off_without_being_asked_for_and_what_is_left
     assert "compression is none now, and was s2. Then restart the servers one after another" in done.out
 
 
-def test_the_size_of_what_exists_is_compared_only_with_one_that_was_named(config: Path) -> None:
-    assert agentic("setup", "--config", config).code == 0
-    named = agentic("setup", "--config", config, "--max-gib", "0.25")
-    assert (named.code, "max_bytes is" in named.out) == (1, True)
-
-
-def test_settings_that_name_the_shared_store_have_its_streams_made(tmp_path: Path, nats_server: EmbeddedNats) -> None:
-    made = configured(tmp_path, nats_server.url)
-    settings = yaml.safe_load(made.read_text())
-    settings["agent"] |= {"store": "jetstream", "keys_file": str(tmp_path / "agent.keys")}
-    made.write_text(yaml.safe_dump(settings))
-    told = agentic("setup", "--config", made, "--max-gib", "0.1")
-    assert (told.code, f"created stream {subjects.STREAM_RUNS}" in told.out) == (0, True)
-
-
 @asynccontextmanager
 async def a_server_of(folder: Path, port: int, **room: Any) -> AsyncIterator[Path]:
     """A configuration for a server with so many GiB, or for an account that may have so many."""
@@ -112,25 +96,6 @@ async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_t
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 
 
-async def test_streams_that_were_made_before_the_room_ended_are_made_smaller_and_told(
-    tmp_path: Path, unused_port: int
-) -> None:
-    async with a_server_of(tmp_path, unused_port, server=8) as config:
-        made = agentic("setup", "--config", config, "--json").document
-        again = agentic("setup", "--config", config, "--max-gib", str(made["max_gib"]))
-    assert (made["max_gib"], made["reserved_gib"]) == (2.5, pytest.approx(6.5, abs=0.1))
-    assert "stream AGENTIC" in {one["what"] for one in made["findings"] if one["kind"] == "created"}
-    assert (again.code, again.out.strip()) == (0, "everything is there already")
-
-
-async def test_an_account_with_a_limit_keeps_a_fifth_of_it_for_others(tmp_path: Path, unused_port: int) -> None:
-    async with a_server_of(tmp_path, unused_port, account=3) as config:
-        planned = agentic("setup", "--config", config, "--dry-run", "--json").document
-        made = agentic("setup", "--config", config, "--json").document
-    assert planned["max_gib"] == made["max_gib"] == 0.625
-    assert made["reserved_gib"] <= 0.8 * 3
-
-
 async def test_small_servers_of_a_cluster_have_less_than_usual_and_its_size_can_be_changed(tmp_path: Path) -> None:
     async with Cluster(tmp_path, room=2 * GIB) as cluster:
         config = tmp_path / "agentic.yaml"
@@ -141,9 +106,3 @@ async def test_small_servers_of_a_cluster_have_less_than_usual_and_its_size_can_
     # The same as on one such server, or a step less where they still count what was only tried.
     assert (made.code, made.document["max_gib"] in (0.625, 0.3125)) == (0, True), made
     assert (changed.code, "max_bytes is 161061273 now" in changed.out) == (0, True), changed
-
-
-async def test_where_nothing_fits_it_is_said(tmp_path: Path, unused_port: int) -> None:
-    async with a_server_of(tmp_path, unused_port, server=0.01) as config:
-        refused = agentic("setup", "--config", config)
-    assert (refused.code, "no size was found that fits: name a small one" in refused.err) == (78, True), refused

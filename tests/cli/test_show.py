@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from agent_service.lines import line_of
 from agent_service.moments import retell
 from agent_service.telling.entries import entry_views
 from agent_service.telling.heard import Heard
-from agent_service.telling.plain import duration
 from agent_service.telling.timeline import Timeline
 from agent_service.telling.views import line_view, run_view
 from tests.core.cues import RUN_ID
@@ -93,47 +91,6 @@ def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
     assert "step 1, fetch handle" in drawn(picture(4))
 
 
-def test_a_run_that_is_stopped_says_by_whom_and_what_lets_it_go_on() -> None:
-    text = " ".join(
-        drawn(picture(4, stopped="everything is stopped by ann: it mails everybody")).replace("│", " ").split()
-    )
-    assert "everything is stopped by ann: it mails everybody; `agentic go-on` lets it go on" in text
-
-
-def test_a_run_that_waits_for_money_says_so() -> None:
-    waits = {"kind": "budget", "since": "2026-11-21T12:00:00Z", "until": "2001-02-03T00:00:00Z"}
-    text = " ".join(
-        drawn(picture(2, waiting_for=waits, summary="5 of 5 USD of today are spent")).replace("│", " ").split()
-    )
-    assert "5 of 5 USD of today are spent; it goes on at 2001-02-03 00:00:00 UTC" in text
-
-
-def test_an_instant_has_its_day_where_that_is_another_than_today() -> None:
-    today = datetime.now(UTC).date().isoformat()
-    assert show.at(f"{today}T04:05:06Z") == "04:05:06 UTC"
-    assert show.at("2001-02-03T04:05:06Z") == "2001-02-03 04:05:06 UTC"
-
-
-def test_a_run_that_waits_for_somebody_who_is_not_there_says_so() -> None:
-    pending = view_after(4)["pending"] | {"executor": "ductile-gateway", "present": False}
-    text = " ".join(drawn(picture(4, pendings=[pending])).replace("│", " ").split())
-    asked = "asked of ductile-gateway (route jina-reader) at 12:00:04, given up at 12:04:44 UTC"
-    assert f"step 1, fetch handle: {asked}" in text
-    assert "ductile-gateway does not answer: is it running?" in text
-
-
-def test_what_is_done_now_is_not_said_a_second_time_and_what_it_came_to_is() -> None:
-    assert "so far" not in drawn(picture(4))
-    assert f"so far {view_after(5)['summary']}" in drawn(picture(5))
-
-
-def test_a_run_that_pauses_says_why_and_not_what_it_would_do() -> None:
-    text = drawn(picture(2, status="paused", summary="no credit is left", **{"class": "no_credit"}))
-    assert "waits for a person" in text
-    assert "no_credit: no credit is left" in text
-    assert "the model is to" not in text
-
-
 def test_a_step_that_failed_shows_the_words_of_its_tool() -> None:
     view, timeline = view_after(), timeline_after()
     told = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
@@ -145,15 +102,6 @@ def test_a_step_that_failed_shows_the_words_of_its_tool() -> None:
     assert text.count("stderr: SHED_KEY is not set") == 1
     assert "✗ step 1" in text
     assert "away: " in text
-
-
-def test_of_a_long_run_the_newest_is_shown_and_the_way_to_the_rest() -> None:
-    timeline = timeline_after()
-    timeline["items"] = [timeline["items"][0] | {"id": f"{n}", "text": f"thing {n}"} for n in range(100)]
-    text = drawn(show.run(view_after(), timeline), height=200)
-    assert f"60 earlier ones: agentic tail {RUN_ID}" in text
-    assert "thing 59" not in text
-    assert "thing 60" in text
 
 
 @pytest.mark.parametrize("after", range(1, len(COMMITS) + 1))
@@ -229,10 +177,6 @@ def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
     assert "budget_steps: it is too much" in drawn(lists.runs(came_to, width=140), width=140)
 
 
-def test_a_list_that_goes_on_says_how_to_go_on_with_it() -> None:
-    assert f"--cursor {RUN_ID}" in drawn(lists.runs(a_list() | {"next_cursor": RUN_ID}, width=80), width=80)
-
-
 def test_nothing_hostile_in_lists_and_entries_steers_the_terminal() -> None:
     text = drawn(lists.runs(poisoned(a_list()), width=120), *(lists.entry(poisoned(entry)) for entry in entries()))
     assert not set(text) & STEERING
@@ -245,26 +189,6 @@ def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
     assert row.startswith(f"{RUN_ID}  ✓ done")
     assert "what was asked" in "".join((row, *below))
     assert ("so it ended" in row) == (not below) == (width >= 110)
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_a_list_says_of_each_run_its_steps_what_it_cost_and_how_long_it_took(width: int) -> None:
-    times = {"accepted_at": "2026-11-21T12:00:00Z", "ended_at": "2026-11-21T12:04:44Z"}
-    head, row, *_ = drawn(lists.runs(a_list(steps=12, cost_usd=0.25, **times), width=width), width=width).splitlines()
-    for name, figure in {"accepted UTC": "11-21 12:00", "steps": "12", "USD": "0.2500", "took": "4:44"}.items():
-        assert figure in row[head.index(name) - 6 : head.index(name) + len(name)]
-
-
-def test_an_entry_is_one_line_whatever_it_says() -> None:
-    entry = entries()[0] | {"summary": "first\nsecond\u2028third\x85fourth"}
-    assert len(str(lists.entry(entry)).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("time", "words"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00"), (3661, "1:01:01"), (-1, "0.0 s")]
-)
-def test_durations_are_short(time: float, words: str) -> None:
-    assert duration(timedelta(seconds=time)) == words
 
 
 def test_the_board_follows_the_run_and_never_outgrows_the_terminal() -> None:

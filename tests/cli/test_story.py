@@ -3,13 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
-from agent_service.cli.story import Row, Story, rows
+from agent_service.cli.story import Story, rows
 from agent_service.journal import Entry
 from agent_service.moments import retell
 from agent_service.telling.timeline import Timeline
-from tests.core.cues import PROOF, a_paused_run, a_retrying_run, due, reflects, resume, returns
+from tests.core.cues import PROOF, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.journals import entries_of, priced_example, worked_example
 from tests.projections.people import a_run_in_doubt, answers
@@ -81,12 +79,6 @@ def test_attempts_are_told_where_their_step_does_not_say_it_all() -> None:
     assert told(a_retrying_run() >> due >> returns())[3:7] == ["✓ step 1", "✗  attempt 1", "· waits", "▶ reflect"]
 
 
-def test_an_error_is_told_by_its_class_and_its_words() -> None:
-    failed = next(row for row in rows(timeline_of(a_retrying_run()), LATER) if row.status == "error")
-    assert failed.text.split(":")[0] not in ("", "step 1")
-    assert "it broke" in failed.text
-
-
 def test_what_goes_on_is_told_when_it_begins_and_when_it_is_over() -> None:
     steps = titles(followed(a_retrying_run() >> due >> returns()))[5:]
     assert steps == ["▶ step 1", "✗  attempt 1", "… waits", "▶  attempt 2", "✓ step 1", "▶ reflect"]
@@ -97,42 +89,6 @@ def test_nothing_is_told_twice_however_often_it_is_looked() -> None:
     last = len(entries_of(script))
     every, once = titles(followed(script)), titles(followed(script, looks=range(last, last + 1)))
     assert [title for title in every if not title.startswith("▶")] == once
-
-
-def test_a_story_is_gone_on_with_after_an_entry() -> None:
-    script = worked_example()
-    whole = followed(script)
-    rest = followed(script, after=4)
-    assert rest == whole[-len(rest) :]
-    assert "✓ step 1" in rest[0]
-
-
-def test_an_entry_of_which_was_told_already_asks_for_nothing() -> None:
-    script, looked = worked_example(), 0
-
-    def look() -> dict[str, Any]:
-        nonlocal looked
-        looked += 1
-        return timeline_of(script)
-
-    story = Story(look)
-    for entry in entries_of(script):
-        story.so_far(as_sent(entry))
-    assert looked == 1
-
-
-def test_a_pause_waits_for_a_person_and_says_for_what() -> None:
-    paused = rows(timeline_of(a_paused_run()), LATER)[-1]
-    assert str(paused.title) == "… waits"
-    assert paused.text.startswith("for a person: ")
-    assert told(a_paused_run() >> resume())[-3:-1] == ["· waits", "✓ person"]
-
-
-@pytest.mark.parametrize("behind", [timedelta(), timedelta(days=-30)])
-def test_a_clock_that_is_behind_makes_no_time_negative(behind: timedelta) -> None:
-    for row in rows(timeline_of(a_retrying_run()), datetime(2026, 1, 1, tzinfo=UTC) + behind):
-        assert isinstance(row, Row)
-        assert row.took is None or row.took >= timedelta()
 
 
 def test_what_a_step_gathers_is_told_below_it_and_ends_before_it() -> None:

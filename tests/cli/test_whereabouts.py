@@ -8,7 +8,6 @@ from agent_service.cli import configuration
 from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.cli.exits import settings_file
 from tests.cli.calling import agentic
-from tests.cli.dev_stack import Dev
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +74,3 @@ def test_an_agent_that_does_not_answer_is_told_with_who_named_it(folder: Path, u
     said = agentic("runs", cwd=folder)
     assert said.code == 69
     assert f"no agent answers at http://127.0.0.1:{unused_port}, as agent.http of agentic.yaml says (" in said.err
-
-
-def test_in_the_folder_of_a_stack_nobody_has_to_be_named(dev: Dev) -> None:
-    assert "runs" in agentic("runs", "--json", cwd=dev.folder.parent).document

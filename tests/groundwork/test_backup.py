@@ -2,13 +2,12 @@
 
 import sqlite3
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from groundwork.backup.archive import Archive, place_of
+from groundwork.backup.archive import Archive
 from groundwork.backup.files import pieces_of, write_out
 from groundwork.backup.told import Part, Whole
 from groundwork.service.errors import Failure, Misconfigured
@@ -41,26 +40,6 @@ def test_the_same_content_is_written_once(tmp_path: Path) -> None:
     assert back_up(place, "2") == 0
     assert 0 < back_up(place, "3", CONTENT + b"more") < 1000
     assert restored(place, "3", tmp_path / "out") == CONTENT + b"more"
-
-
-def test_backups_of_one_second_have_names_of_their_own_which_sort_as_they_were_made(tmp_path: Path) -> None:
-    place, at, names = tmp_path / "b", datetime(2026, 11, 23, 3, tzinfo=UTC), []
-    for content in (b"1", b"2", b"3"):
-        with Archive.to_write(place) as archive:
-            names.append(archive.fresh_name(at))
-        back_up(place, names[-1], content)
-    assert names[0] == "20261123T030000Z"
-    with Archive.to_read(place) as archive:
-        assert archive.backups() == names[::-1]
-    assert [restored(place, name, tmp_path / "out") for name in names] == [b"1", b"2", b"3"]
-
-
-def test_a_misspelt_folder_is_not_made_and_that_of_the_default_name_is(tmp_path: Path) -> None:
-    for typo in (tmp_path / "bakcups" / "it", place_of(f"{tmp_path}/bakcups/agentic/")):
-        with pytest.raises(Misconfigured, match="there is no folder"):
-            back_up(typo, "1")
-    back_up(place_of(f"{tmp_path}/backups/"), "1")
-    assert [path.name for path in tmp_path.iterdir()] == ["backups"]
 
 
 def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
@@ -138,12 +117,6 @@ def test_two_processes_do_not_write_to_one_file(tmp_path: Path) -> None:
         archive.keep("a", pieces_of(b"a"))
         with closing(sqlite3.connect(tmp_path / "b", timeout=0.1)) as other, pytest.raises(sqlite3.OperationalError):
             other.execute("BEGIN IMMEDIATE")
-
-
-def test_in_a_folder_the_file_has_a_name_of_its_own(tmp_path: Path) -> None:
-    assert place_of(str(tmp_path)) == tmp_path / "agentic.backup"
-    assert place_of(f"{tmp_path}/new/") == tmp_path / "new" / "agentic.backup"
-    assert place_of(f"{tmp_path}/mine") == tmp_path / "mine"
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -3,14 +3,13 @@
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from groundwork.service.config_fields import WrongSettings
 from groundwork.service.config_file import load
-from groundwork.service.strict_yaml import NotYaml, parse
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
 
@@ -82,23 +81,6 @@ def problems(read: Read, text: str, environ: Mapping[str, str] | None = None) ->
     return [problem.rpartition("/")[2] for problem in caught.value.problems]
 
 
-def test_a_service_reads_its_own_section(read: Read) -> None:
-    settings = read("agent: {http: {port: 1234}}\ngateway: {http: {port: '${UNSET}'}, other: 1}\n")
-    assert settings.http.port == 1234
-
-
-@pytest.mark.parametrize("text", ["", "agent:\n", "# nothing\n", "gateway: {}\n"])
-def test_an_empty_or_absent_section_gives_the_defaults(read: Read, text: str) -> None:
-    assert read(text) == Agent()
-
-
-def test_without_a_section_the_whole_file_is_one_service(tmp_path: Path) -> None:
-    path = tmp_path / "one.yaml"
-    path.write_text("{name: a, key: hunter2-hunter2}")
-    settings = load(Strict, path=path, section=None, env_prefix="X_", environ={})
-    assert settings.key.get_secret_value() == SECRET
-
-
 def test_without_a_file_the_environment_is_enough() -> None:
     settings = load(
         Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a", "X_KEY": SECRET, "NAME": "c"}
@@ -109,12 +91,6 @@ def test_without_a_file_the_environment_is_enough() -> None:
 def test_the_shared_nats_section_fills_what_the_own_one_leaves_open(read: Read) -> None:
     settings = read("nats: {url: nats://shared, name: shared}\nagent: {nats: {name: own}}\n")
     assert settings.nats == Nats(url="nats://shared", name="own")
-
-
-def test_a_service_without_that_field_ignores_the_shared_section(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("nats: {url: x}\nplain: {name: a, key: hunter2-hunter2}\n")
-    assert load(Strict, path=path, section="plain", env_prefix="X_", environ={}).name == "a"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +115,6 @@ def test_the_value_of_a_variable_adds_no_keys_and_is_not_read_again(read: Read) 
     assert read("agent: {nats: {url: '${URL}'}}", environ={"URL": hostile}).nats == Nats(url=hostile)
 
 
-def test_a_variable_can_give_a_number(read: Read) -> None:
-    assert read("agent: {http: {port: '${PORT}'}}", environ={"PORT": "99"}).http.port == 99
-
-
 def test_the_environment_overrides_the_file_and_the_shared_section(read: Read) -> None:
     settings = read(
         "nats: {url: a}\nagent: {http: {port: 1, hosts: [x]}, limit: 5}",
@@ -158,16 +130,6 @@ def test_the_environment_overrides_the_file_and_the_shared_section(read: Read) -
     assert settings.tools["fetch"].tier == "read"
 
 
-def test_what_may_be_plain_text_is_not_read_as_json_from_the_environment(read: Read) -> None:
-    assert read("", environ={"AGENT_MODEL": '["a"]'}).model == '["a"]'
-
-
-def test_a_value_used_twice_by_an_anchor_is_overridden_only_where_named(read: Read) -> None:
-    text = "agent: {tools: {a: &tool {tier: read}, b: *tool}}"
-    tools = read(text, environ={"AGENT_TOOLS__A__TIER": "write"}).tools
-    assert (tools["a"].tier, tools["b"].tier) == ("write", "read")
-
-
 def test_a_secret_comes_from_a_file_at_every_depth(read: Read, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(f"  {SECRET}\n")
@@ -176,18 +138,6 @@ def test_a_secret_comes_from_a_file_at_every_depth(read: Read, tmp_path: Path) -
     for secret in (settings.http.token, settings.keys[0].key, settings.tools["a"].key):
         assert secret is not None
         assert secret.get_secret_value() == SECRET
-
-
-def test_a_field_whose_own_name_ends_like_a_secret_file_is_itself(read: Read) -> None:
-    assert read("agent: {ca_file: /etc/ca.pem}").ca_file == Path("/etc/ca.pem")
-
-
-def test_a_secret_given_twice_is_an_error(read: Read, tmp_path: Path) -> None:
-    text = f"agent: {{http: {{token: {SECRET}}}}}"
-    environ = {"AGENT_HTTP__TOKEN_FILE": str(tmp_path)}
-    assert problems(read, text, environ) == [
-        "agentic.yaml: agent.http.token: also given by AGENT_HTTP__TOKEN_FILE; keep one of them"
-    ]
 
 
 @pytest.mark.parametrize(("content", "fault"), [(None, "FileNotFoundError"), (b"\xff", "Unicode"), (b" \n", "empty")])
@@ -249,11 +199,6 @@ def test_a_problem_names_place_and_remedy(read: Read, text: str, environ: dict[s
     assert expected in problem
 
 
-def test_all_problems_are_told_at_once(read: Read) -> None:
-    text = "agent: {http: {prot: 1, port: x}, limit: '${NO}', tools: {a: {}}}\nagnet: {}"
-    assert len(problems(read, text, {"AGENT_X": "1"})) == 6
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -297,12 +242,6 @@ def test_a_secret_that_is_empty_or_soon_guessed_is_refused_wherever_it_comes_fro
         assert f"{place}: {fault}" in problem
 
 
-def test_no_traceback_of_wrong_yaml_shows_a_value() -> None:
-    with pytest.raises(NotYaml) as caught:
-        parse(f"token: *{SECRET}")
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
-
-
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     def fault(path: Path) -> str:
         with pytest.raises(WrongSettings) as caught:
@@ -314,17 +253,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes("agent: {nats: {name: ü}}".encode("latin-1"))
     assert "is not UTF-8" in fault(latin)
-
-
-def test_what_no_file_and_no_variable_gives_is_required() -> None:
-    with pytest.raises(WrongSettings) as caught:
-        load(Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a"})
-    assert caught.value.problems == ("environment: key: required; set it here or as X_KEY in the environment",)
-
-
-def test_an_option_of_the_model_does_not_open_it_for_unknown_keys() -> None:
-    class Open(BaseModel, extra="allow"):
-        name: Any = None
-
-    with pytest.raises(WrongSettings, match="no such setting"):
-        load(Open, path=None, section=None, env_prefix="X_", environ={"X_NAMES": "a"})

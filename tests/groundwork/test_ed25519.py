@@ -11,10 +11,6 @@ SEED, OTHER = b"s" * 32, b"o" * 32
 SAID = b"agent.completed\n{}"
 
 
-def test_who_holds_the_seed_can_sign_and_who_knows_the_key_can_check() -> None:
-    assert verifies(public_of(SEED), signature(SEED, SAID), SAID)
-
-
 def test_the_known_answer_of_rfc_8032_comes_out() -> None:
     seed = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
     assert public_of(seed) == "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from groundwork.service.errors import Broken, TryAgain
-from groundwork.sqlite.errors import Full
-from groundwork.sqlite.group_commit import LONG_LOG, Group, GroupCommit
+from groundwork.sqlite.group_commit import LONG_LOG, GroupCommit
 from tests.kit.waiting import until
 
 PROJECT = Path(__file__).parents[2]
@@ -68,11 +67,6 @@ def insert(number: int, body: str = "") -> Callable[[sqlite3.Connection], int]:
         return number
 
     return work
-
-
-def insert_many(connection: sqlite3.Connection) -> None:
-    """One statement that needs many pages; if it fails, SQLite takes back the statement, not the transaction."""
-    connection.execute("INSERT INTO entry SELECT value, ? FROM json_each('[10,11,12,13,14]')", ("x" * 2 * PAGE,))
 
 
 def refuse(_: sqlite3.Connection) -> None:
@@ -132,38 +126,11 @@ async def as_one_group(
     return await rest
 
 
-async def test_a_write_is_stored_when_it_returns(store: GroupCommit, path: Path) -> None:
-    assert await store.write(insert(7)) == 7
-    assert stored(path) == [7]
-
-
 async def test_writes_that_wait_together_share_one_commit(store: GroupCommit, path: Path) -> None:
     before = commits(path)
     assert await as_one_group(store, *(insert(number) for number in range(200))) == list(range(200))
     assert commits(path) - before == 1
     assert len(stored(path)) == 200
-
-
-async def test_each_commit_is_told_with_how_many_writes_it_had_and_how_long_it_took(path: Path) -> None:
-    told: list[Group] = []
-    store = GroupCommit(path, on_commit=told.append)
-    with contextlib.suppress(VersionMovedError):
-        await asyncio.gather(*(store.write(insert(number)) for number in range(5)), store.write(refuse))
-    await store.close()
-    assert [group.writes for group in told] == [6]
-    assert 0 < told[0].sync_seconds < told[0].seconds
-
-
-async def test_concurrent_writers_need_far_fewer_commits_than_writes(store: GroupCommit, path: Path) -> None:
-    before = commits(path)
-
-    async def writer(number: int) -> None:
-        for turn in range(10):
-            await store.write(insert(number * 10 + turn))
-
-    await asyncio.gather(*(writer(number) for number in range(30)))
-    assert len(stored(path)) == 300
-    assert commits(path) - before < 100
 
 
 async def test_a_work_that_refuses_before_writing_fails_alone_and_costs_no_second_try(
@@ -214,28 +181,6 @@ async def test_of_many_compare_and_swaps_from_one_version_one_wins(store: GroupC
     assert sum(isinstance(answer, VersionMovedError) for answer in answers) == 19
 
 
-async def test_a_cancelled_waiter_disturbs_nobody(store: GroupCommit, path: Path) -> None:
-    waiting = asyncio.ensure_future(store.write(insert(1)))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    assert await store.write(insert(2)) == 2
-    assert waiting.cancelled()
-    assert 2 in stored(path)
-
-
-async def test_a_full_database_stores_nothing_of_the_group_and_works_again_with_room(
-    store: GroupCommit, path: Path
-) -> None:
-    await store.write(insert(1))
-    size = await store.write(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
-    await store.write(lambda connection: connection.execute(f"PRAGMA max_page_count={size + 2}").fetchone())
-    answers = await as_one_group(store, insert(2), refuse, insert_many)
-    assert [type(answer) for answer in answers] == [Full] * 3
-    assert stored(path) == [1]
-    await store.write(lambda connection: connection.execute("PRAGMA max_page_count=100000").fetchone())
-    assert await as_one_group(store, insert(2), insert_many) == [2, None]
-
-
 async def test_a_full_disk_loses_no_acknowledged_write_and_works_again_with_room(small_disk: Path) -> None:
     path = prepared(small_disk)
     ballast = small_disk / "ballast"
@@ -258,16 +203,6 @@ async def test_a_full_disk_loses_no_acknowledged_write_and_works_again_with_room
     assert stored(path) == acknowledged
 
 
-async def test_a_lock_held_by_another_makes_it_busy_and_is_forgotten_afterwards(store: GroupCommit, path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TryAgain, match="Try again"):
-            await store.write(insert(1))
-        other.execute("ROLLBACK")
-    assert await store.write(insert(2)) == 2
-    assert stored(path) == [2]
-
-
 async def test_after_an_io_error_it_refuses_all_writes_until_it_is_opened_again(path: Path) -> None:
     store = GroupCommit(path)
     await store.write(insert(1))
@@ -280,13 +215,6 @@ async def test_after_an_io_error_it_refuses_all_writes_until_it_is_opened_again(
     await again.write(insert(4))
     await again.close()
     assert stored(path) == [1, 4]
-
-
-def test_a_file_that_is_no_database_is_named_when_opened(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(b"no database" * 100)
-    with pytest.raises(Broken, match=r"store\.db"):
-        GroupCommit(path)
 
 
 async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who_reads(path: Path) -> None:
@@ -316,11 +244,6 @@ async def test_housekeeping_waits_for_the_next_write_and_shares_its_commit(path:
     assert stored(path) == [1, 2, 3]
     assert commits(path) - before == 1
     await store.close()
-
-
-async def test_housekeeping_alone_is_stored_after_a_moment_of_quiet(store: GroupCommit, path: Path) -> None:
-    store.later(insert(1))
-    await until(lambda: stored(path) == [1])
 
 
 async def test_housekeeping_that_fails_is_logged_and_harms_no_write(

@@ -48,14 +48,6 @@ async def test_requests_to_one_route_are_one_series_whatever_was_asked_for(durat
     assert sum(durations.values["GET", "/things/{name}", "200"].counts) == 2
 
 
-async def test_what_has_no_route_is_counted_without_one(durations: Histogram) -> None:
-    assert await ask(durations, "/elsewhere/1", "/elsewhere/2") == {("GET", "", "404")}
-
-
-async def test_a_request_that_breaks_is_a_500(durations: Histogram) -> None:
-    assert await ask(durations, "/things/broken") == {("GET", "/things/{name}", "500")}
-
-
 async def test_a_method_that_somebody_made_up_is_no_series_of_its_own(durations: Histogram) -> None:
     assert await ask(durations, "/things/a", method="GUESS") == {("other", "/things/{name}", "405")}
 

@@ -116,18 +116,6 @@ async def test_a_head_without_end_is_cut_off_at_its_bound(line: bytes) -> None:
     assert answer.startswith(b"HTTP/1.1 400") or not answer
 
 
-async def test_a_head_without_end_is_cut_off_also_where_it_comes_all_at_once() -> None:
-    async with serving(BoundedProtocol) as port:
-        connection = await connect(port, b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 15_000)
-        assert (await all_of(connection)).startswith(b"HTTP/1.1 400")
-
-
-async def test_a_slow_second_head_on_a_connection_is_cut_off_too(port: int) -> None:
-    reader, writer = await connect(port, GET)
-    assert (await reader.readuntil(b"hello")).startswith(OK)
-    assert (await trickle((reader, writer), b"G")).startswith(b"HTTP/1.1 400")
-
-
 @pytest.mark.parametrize(
     ("first", "more"),
     [
@@ -147,14 +135,6 @@ async def test_what_follows_a_body_is_no_header(port: int) -> None:
     assert (await all_of(await connect(port, CHUNKED + b"0\r\nX-Late: yes\r\n\r\n"))).endswith(b"hello")
 
 
-@pytest.mark.parametrize("start", [b"0\r\n", b"0\r\nX: ", b"0;", b"3;"])
-@pytest.mark.parametrize("more", [b"x" * 8000, b"x: y\r\n" * 1000])
-async def test_what_follows_a_body_without_end_is_cut_off(start: bytes, more: bytes) -> None:
-    async with serving(BoundedProtocol) as port:
-        assert OK not in await trickle(await connect(port, CHUNKED + start), more, times=200)
-        assert await served(port)
-
-
 async def test_who_comes_is_served_though_all_places_are_taken_by_the_silent(port: int) -> None:
     silent = [await connect(port, part) for part in (b"", b"", b"GET / HT", b"", b"GET", b"")]
     assert await served(port)
@@ -169,15 +149,6 @@ async def test_who_waits_for_an_answer_makes_room_for_nobody(port: int) -> None:
     assert await all_of(await connect(port)) == b""
     assert not any(reader.at_eof() for reader, _ in waiting)
     for _, writer in waiting:
-        writer.close()
-
-
-async def test_bodies_that_do_not_come_make_room_like_the_silent(port: int) -> None:
-    begun = b"POST /whole HTTP/1.1\r\nContent-Length: 1000\r\n\r\nx"
-    slow = [await connect(port, begun) for _ in range(2 * Impatient.max_connections)]
-    assert await served(port)
-    assert await all_of(slow[0]) == b"", "whose body has been awaited longest has to go"
-    for _, writer in slow:
         writer.close()
 
 

@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 from nats.js.api import RePublish, StoreCompression
 
-from agent_service.bus.topology import check, topology
-from groundwork.nats.completing import complete, set_up
+from agent_service.bus.topology import Executor, check, topology
+from groundwork.nats.completing import change, set_up
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     ADDED,
-    BucketSpec,
     ConsumerSpec,
-    KeyValueSpec,
     StreamSpec,
     Topology,
     check_topology,
@@ -53,7 +51,7 @@ async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: Nats
     await create_missing(link, EARLIER)
     before = await configs(link)
     assert [finding.kind for finding in await check_topology(link, NOW)] == ["unset"] * 3
-    told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await complete(link, NOW)]
+    told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await set_up(link, NOW)]
     assert told == [
         ("changed", "stream WORK", "description", "Work.", ""),
         ("changed", "stream WORK", "republish", "> to log.>", ""),
@@ -61,18 +59,29 @@ async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: Nats
     ]
     after = await configs(link)
     assert [{**new, **dict.fromkeys(ADDED)} for new in after] == [{**old, **dict.fromkeys(ADDED)} for old in before]
-    assert await check_topology(link, NOW) == await complete(link, NOW) == []
+    assert await check_topology(link, NOW) == await set_up(link, NOW) == []
 
 
 async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: NatsLink) -> None:
     own = {"description": "Ours.", "republish": RePublish(src="work.a", dest="copy.a")}
     await create_missing(link, Topology(streams=(replace(STREAM, settings={**STREAM.settings, **own}),)))
-    assert await complete(link, Topology(streams=NOW.streams)) == []
-    found = await check_topology(link, Topology(streams=NOW.streams))
-    assert [(one.kind, one.field, one.actual) for one in found] == [
-        ("differs", "description", "Ours."),
-        ("differs", "republish", "work.a to copy.a"),
+    left = [(one.kind, one.field, one.actual) for one in await set_up(link, Topology(streams=NOW.streams))]
+    assert left == [("differs", "description", "Ours."), ("differs", "republish", "work.a to copy.a")]
+
+
+async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLink) -> None:
+    await create_missing(link, EARLIER)
+    await link.publish("work.a", b"kept", msg_id="a", headers={})
+    stream = replace(STREAM, settings={**STREAM.settings, "max_bytes": 1 << 25})
+    wanted = Topology(streams=(stream,), consumers=(replace(CONSUMER, settings={"ack_wait": 5.0}),))
+    told = await change(link, wanted, await check_topology(link, wanted))
+    assert [(one.kind, one.what, one.field, one.expected, one.actual) for one in told] == [
+        ("changed", "stream WORK", "max_bytes", str(1 << 25), str(1 << 26)),
+        ("changed", "consumer workers of stream WORK", "ack_wait", "5.0", "30.0"),
     ]
+    assert await check_topology(link, wanted) == []
+    info = await link.jetstream.stream_info("WORK")
+    assert (info.config.max_age, info.state.messages) == (DAY, 1)
 
 
 async def test_the_compression_that_damages_a_stream_is_taken_off_whoever_set_it(link: NatsLink) -> None:
@@ -81,10 +90,14 @@ async def test_the_compression_that_damages_a_stream_is_taken_off_whoever_set_it
     await create_missing(link, Topology(streams=harmful))
     found = [(one.kind, one.what) for one in await check_topology(link, wanted) if one.kind != "missing"]
     assert found == [("harmful", one.what) for one in harmful]
-    told = [(one.kind, one.what, one.field, one.expected, one.actual) for one in await complete(link, wanted)]
+    told = [
+        (one.kind, one.what, one.field, one.expected, one.actual)
+        for one in await set_up(link, wanted)
+        if one.kind != "created"
+    ]
     assert told == [("changed", one.what, "compression", "none", "s2") for one in harmful]
     assert {one.config.compression for one in await link.jetstream.streams_info()} == {StoreCompression.NONE}
-    assert await complete(link, wanted) == []
+    assert await set_up(link, wanted) == []
 
 
 async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:
@@ -97,21 +110,15 @@ async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_i
     )
     lacks = [(one.kind, one.what, one.expected) for one in await check_topology(link, wanted)]
     assert lacks == [("lacks", "stream WORK", "work.b"), ("lacks", "consumer workers of stream WORK", "work.b")]
-    told = [(one.kind, one.field, one.expected, one.actual) for one in await complete(link, wanted)]
-    assert told == [
+    told = [(one.kind, one.field, one.expected, one.actual) for one in await set_up(link, wanted)]
+    assert told[:2] == [
         ("changed", "subjects", "['work.a', 'own.>', 'work.b']", "['work.a', 'own.>']"),
         ("changed", "filter_subjects", "['work.a', 'work.b']", "['work.a']"),
     ]
     stream, of_a_consumer = await configs(link)
     assert stream["subjects"] == ["work.a", "own.>", "work.b"]
     assert of_a_consumer["filter_subjects"] == ["work.a", "work.b"]
-    assert await complete(link, wanted) == []
-
-
-async def test_what_is_missing_is_left_to_whoever_creates_it(link: NatsLink) -> None:
-    assert await complete(link, NOW) == []
-    await create_missing(link, Topology(streams=(STREAM,)))
-    assert {finding.what for finding in await complete(link, NOW)} == {"stream WORK"}
+    assert [one.kind for one in await set_up(link, wanted)] == ["differs"]
 
 
 async def test_onlookers_hear_of_what_the_streams_have_stored_and_of_nothing_else(link: NatsLink) -> None:
@@ -136,18 +143,6 @@ async def test_onlookers_hear_of_what_the_streams_have_stored_and_of_nothing_els
     assert [message.header["Nats-Sequence"] for message in heard if message.header] == ["1"] * 4
 
 
-async def test_an_installation_of_an_earlier_version_is_completed_by_the_setup(link: NatsLink) -> None:
-    wanted = topology(max_gib=1)
-    streams = tuple(replace(one, settings=_without(one.settings, "republish")) for one in wanted.streams)
-    consumers = tuple(replace(one, settings=_without(one.settings, "description")) for one in wanted.consumers)
-    buckets = tuple(_bare(one) for one in wanted.buckets)
-    await create_missing(link, Topology(streams=streams, consumers=consumers, buckets=buckets))
-    told = await set_up(link, wanted)
-    assert {one.kind for one in told} == {"changed"}
-    assert len(told) == len(streams) + len(consumers) + len(buckets)
-    assert await check_topology(link, wanted) == await set_up(link, wanted) == []
-
-
 async def test_an_agent_does_not_start_on_a_stream_that_would_not_keep_what_it_asks_of_people(link: NatsLink) -> None:
     wanted = topology(max_gib=1)
     await create_missing(link, replace(wanted, streams=tuple(map(_earlier, wanted.streams))))
@@ -165,9 +160,18 @@ def _earlier(stream: StreamSpec) -> StreamSpec:
     )
 
 
-def _without(settings: Any, name: str) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key != name}
-
-
-def _bare(bucket: BucketSpec | KeyValueSpec) -> BucketSpec | KeyValueSpec:
-    return replace(bucket, settings=_without(bucket.settings, "description"))
+async def test_one_server_becomes_three_and_what_cannot_be_changed_is_made_anew_with_its_consumers(
+    cluster_link: NatsLink,
+) -> None:
+    executor = Executor("someone", (subjects.tool_request("letter"),))
+    await create_missing(cluster_link, topology(max_gib=0.05, shared=True, executors=[executor]))
+    await cluster_link.publish(subjects.CANCEL, b"kept", msg_id="kept", headers={})
+    wanted = topology(max_gib=0.05, shared=True, replicas=3)
+    told = await change(cluster_link, wanted, await check_topology(cluster_link, wanted))
+    remade = {one.what for one in told if one.kind == "remade"}
+    assert remade == {f"stream {name}" for name in (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)}
+    assert await check_topology(cluster_link, wanted) == []
+    info = await cluster_link.jetstream.stream_info(subjects.STREAM)
+    assert (info.config.num_replicas, info.state.messages) == (3, 1)
+    kept = await cluster_link.jetstream.consumer_info(subjects.STREAM_REQUESTS, "someone")
+    assert (kept.config.filter_subjects, kept.config.ack_wait) == ([subjects.tool_request("letter")], 30.0)

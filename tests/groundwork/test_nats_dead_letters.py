@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator
 
 import pytest
-from nats.aio.msg import Msg
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
@@ -83,32 +81,6 @@ async def test_poison_is_kept_with_all_that_is_needed_to_understand_and_repeat_i
     }
 
 
-async def test_poison_is_terminated_with_its_reason(bus: NatsLink) -> None:
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous):
-        await dead_letter(bus)
-
-        async def advised() -> bool:
-            with contextlib.suppress(NotFoundError):
-                advisory = await bus.jetstream.get_last_msg("DEAD", TERMINATED)
-                return b'"reason":"the body is no JSON"' in (advisory.data or b"")
-            return False
-
-        await until(advised)
-
-
-async def test_poison_is_one_warning_with_its_reason_and_where_it_lies(
-    bus: NatsLink, caplog: pytest.LogCaptureFixture
-) -> None:
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous):
-        await dead_letter(bus)
-        await until(lambda: "a message became a dead letter" in caplog.text)
-    (told,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
-    named = ("subject", "stream", "stream_seq", "consumer", "deliveries", "why")
-    assert [told[name] for name in named] == ["work.a", "WORK", 1, "workers", 1, "the body is no JSON"]
-
-
 async def test_poison_delays_no_other_message(bus: NatsLink) -> None:
     good: list[bytes] = []
 
@@ -141,36 +113,6 @@ async def test_an_error_is_tried_again_later_each_time_and_buried_in_the_end(bus
     assert message.headers["Dead-Letter-Reason"] == "KeyError: 'word'"
     assert len(times) == 3
     assert times[2] - times[1] > times[1] - times[0] > 0.3
-
-
-async def test_an_error_that_goes_away_leaves_no_dead_letter(bus: NatsLink) -> None:
-    done: list[int] = []
-
-    async def handler(delivery: Delivery) -> None:
-        if delivery.delivered == 1:
-            raise OSError("once")
-        done.append(delivery.delivered)
-
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, handler):
-        await until(lambda: done == [2])
-    assert (await bus.jetstream.stream_info("DEAD")).state.messages == 0
-
-
-async def test_an_error_is_logged_as_one_line_without_a_traceback(
-    bus: NatsLink, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def handler(_: Delivery) -> None:
-        raise ValueError("two\nlines")
-
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, handler, max_deliveries=1):
-        await dead_letter(bus)
-    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert [record.getMessage() for record in errors] == [
-        "message 1 of WORK (work.a, delivery 1 to workers): ValueError: two lines"
-    ]
-    assert errors[0].exc_info is None
 
 
 async def test_a_body_too_large_for_its_dead_letter_is_left_in_the_stream(bus: NatsLink) -> None:
@@ -221,31 +163,6 @@ def nowhere(_: Delivery, _stream: str, _reason: str) -> Notice:
 
 def impossible(_: Delivery, _stream: str, _reason: str) -> Notice:
     raise ValueError("there is nothing to say")
-
-
-async def test_a_notice_is_given_of_a_dead_letter_once_it_is_buried(bus: NatsLink) -> None:
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous, notify=noticed):
-        buried = await dead_letter(bus)
-    notice = await bus.jetstream.get_last_msg("DEAD", "dlq.notices")
-    assert (notice.data, notice.headers) == (
-        b"the body is no JSON",
-        {"Of": "work.a", "Nats-Msg-Id": "notice:WORK:1"},
-    )
-    assert (notice.seq or 0) > (buried.seq or 0)
-
-
-async def test_a_notice_that_no_stream_takes_is_heard_once_by_who_listens(bus: NatsLink) -> None:
-    heard: list[str] = []
-
-    async def hear(message: Msg) -> None:
-        heard.append(message.subject)
-
-    await bus.subscribe("no.stream.>", hear)
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    async with consuming(bus, poisonous, notify=nowhere):
-        await dead_letter(bus)
-    assert heard == ["no.stream.takes.this"]
 
 
 async def test_a_notice_is_given_though_the_process_died_after_the_burial(bus: NatsLink) -> None:

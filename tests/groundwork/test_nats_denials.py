@@ -2,7 +2,7 @@
 
 import pytest
 
-from groundwork.nats.denials import Denial, Needs, read_denial
+from groundwork.nats.denials import Denial, Needs
 from groundwork.nats.pending_answers import PendingAnswers
 from groundwork.nats.watch import DENIED_FOR_S, ConnectionWatch
 
@@ -26,15 +26,6 @@ def said(deed: str, subject: str) -> str:
 )
 def test_what_is_denied_counts_where_it_is_needed(denial: Denial, is_needed: bool) -> None:
     assert (str(denial) in NEEDS.unmet([denial])) is is_needed
-
-
-def test_without_a_denial_all_is_well() -> None:
-    assert NEEDS.unmet([]) == ""
-
-
-def test_what_else_the_client_reports_is_no_denial() -> None:
-    assert read_denial("nats: stale connection") is None
-    assert read_denial(said("subscription", "orders.>") + ' using queue "q"') == Denial("subscription", "orders.>")
 
 
 async def test_a_denial_is_forgotten_when_it_does_not_come_again() -> None:

@@ -11,18 +11,15 @@ from nats.aio.msg import Msg
 
 from groundwork.nats.lease_record import Role, look
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.members import may_join_anew
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import (
-    KeyValueSpec,
     StreamSpec,
     Topology,
-    check_topology,
     create_missing,
     through_an_election,
 )
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain
 from tests.kit.bus import server_with
 
 ELECTING = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
@@ -49,11 +46,6 @@ async def electing(tmp_path: Path, unused_port: int) -> AsyncIterator[NatsLink]:
 async def test_a_lease_is_not_taken_for_unreadable(electing: NatsLink) -> None:
     with pytest.raises(TryAgain):
         await look(electing, Role(bucket="leases", key="agent", command="agentic serve"))
-
-
-async def test_a_stream_is_not_taken_for_switched_off(electing: NatsLink) -> None:
-    with pytest.raises(TryAgain):
-        await check_topology(electing, Topology(buckets=(KeyValueSpec("leases", {}),)))
 
 
 async def test_what_is_missing_is_made_once_there_are_a_leader_and_enough_servers(
@@ -140,8 +132,3 @@ async def test_what_is_read_is_asked_of_the_next_leader_within_a_second(tmp_path
     first, second = leaders.asked
     assert newest
     assert (newest.seq, second - first < 1.7) == (7, True)
-
-
-def test_a_member_joins_anew_once_the_bus_answers_but_not_against_its_settings() -> None:
-    assert may_join_anew(BaseExceptionGroup("", [TryAgain("no leader")]))
-    assert not may_join_anew(BaseExceptionGroup("", [TryAgain("no leader"), Misconfigured("no such folder")]))

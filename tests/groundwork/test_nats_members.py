@@ -1,17 +1,13 @@
 """Members of a role, on real servers: who lives, who is gone, and what becomes of one that was taken for dead."""
 
 import asyncio
-import json
-import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import Refused
-from groundwork.nats.lease import Lease, Taken, hold
+from groundwork.nats.lease import Lease, Taken
 from groundwork.nats.lease_record import Owner, Role, look
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.members import Members, joined, member_role, refuse_members
@@ -92,21 +88,6 @@ async def town(server: EmbeddedNats, *names: str) -> AsyncIterator[list[Members]
         yield all_of_them
 
 
-async def test_members_see_each_other(server: EmbeddedNats) -> None:
-    async with town(server, "a", "b", "c") as (a, _, c):
-        assert a.live == c.live == {"a", "b", "c"}
-
-
-async def test_one_that_leaves_is_gone_at_once(server: EmbeddedNats) -> None:
-    gone: list[str] = []
-    async with member((server.url,), "a") as a:
-        a.gone.append(gone.append)
-        async with member((server.url,), "b"):
-            await until(lambda: "b" in a.live)
-        await until(lambda: gone == ["b"], within_s=0.5)
-        assert a.live == {"a"}
-
-
 async def test_one_that_is_cut_off_is_gone_after_its_ttl_and_is_told_so_when_it_comes_back(
     server: EmbeddedNats,
 ) -> None:
@@ -123,27 +104,6 @@ async def test_one_that_is_cut_off_is_gone_after_its_ttl_and_is_told_so_when_it_
             await other
         assert ended.value.subgroup(Taken)
         assert a.live == {"a"}
-
-
-async def test_one_that_was_taken_for_dead_can_join_again(server: EmbeddedNats) -> None:
-    async with member((server.url,), "a") as a:
-        async with member((server.url,), "b"):
-            await until(lambda: "b" in a.live)
-        async with member((server.url,), "b"):
-            await until(lambda: "b" in a.live)
-
-
-async def test_one_that_is_back_when_another_tries_to_take_its_record_is_a_member_for_all(
-    link: NatsLink, server: EmbeddedNats
-) -> None:
-    gone: list[str] = []
-    async with town(server, "a", "b") as (a, _):
-        a.gone.append(gone.append)
-        taken = json.dumps(asdict(replace(owner("b"), epoch=2, released=True))).encode()
-        with pytest.raises(Refused):
-            await link.swap(f"{ROLE.subject}.b", taken, after=1 << 40)
-        await _renewed(link, "b", times=5)
-        assert (gone, sorted(a.live)) == ([], ["a", "b"])
 
 
 async def test_one_that_comes_back_under_an_epoch_of_before_is_seen_by_all(
@@ -224,33 +184,3 @@ async def test_who_wants_the_whole_role_is_refused_beside_members(link: NatsLink
         with pytest.raises(Misconfigured, match="store is shared"):
             await refuse_members(link, ROLE)
     await refuse_members(link, ROLE)
-
-
-async def test_a_member_is_refused_beside_who_has_the_whole_role(link: NatsLink, server: EmbeddedNats) -> None:
-    async with hold(Lease(link, ROLE, owner("alone")), link):
-        with suppress(asyncio.CancelledError), pytest.raises(BaseExceptionGroup) as refused:
-            async with member((server.url,), "a"):
-                pass
-    assert refused.value.subgroup(Misconfigured)
-
-
-class Slow:
-    """A link, and a lease that it does not renew: whenever another server is asked, the moment is noted."""
-
-    connected, age_s = True, 60.0
-
-    def __init__(self) -> None:
-        self.left: list[float] = []
-
-    async def go_elsewhere(self) -> None:
-        self.left.append(time.monotonic())
-
-
-async def test_a_server_that_is_asked_next_has_the_whole_time_of_a_lease_to_renew_it() -> None:
-    slow = Slow()
-    members = Members(slow, ROLE, owner("a"), slow)  # type: ignore[arg-type]
-    keeping = asyncio.create_task(members.keep())
-    await until(lambda: len(slow.left) == 2)
-    keeping.cancel()
-    first, second = slow.left
-    assert second - first >= TTL_S

@@ -18,7 +18,7 @@ from groundwork.nats.delivery import Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.pull_account import SILENCE_SECONDS
-from groundwork.nats.pull_loop import PullLoop, consume
+from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.service.errors import TryAgain
 from tests.kit.bus import a_consumer, a_stream
@@ -104,35 +104,6 @@ async def test_a_delivery_tells_subject_headers_body_sequence_deliveries_and_tim
     assert abs(second.at - datetime.now(UTC)) < timedelta(seconds=5)
 
 
-async def test_what_was_handled_is_acknowledged(link: NatsLink, seen: Seen) -> None:
-    await publish(link, *"abcdefgh")
-    async with consuming(link, seen, slots=3):
-        await until_all_acknowledged(link)
-    assert sorted(seen.finished) == list("abcdefgh")
-
-
-async def test_consume_is_the_same_loop(link: NatsLink, seen: Seen) -> None:
-    await publish(link, "a")
-    dead = DeadLetters("work.dead")
-    running = asyncio.create_task(
-        consume(link, "WORK", "workers", slots=1, handler=seen, dead_letter=dead, in_progress_s=10.0)
-    )
-    await until_all_acknowledged(link)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-
-
-async def test_a_message_published_while_the_loop_waits_is_handled_at_once(link: NatsLink, seen: Seen) -> None:
-    async with consuming(link, seen):
-        await publish(link, "warm")
-        await until(lambda: seen.finished == ["warm"])
-        begin = time.monotonic()
-        await publish(link, "now")
-        await until(lambda: "now" in seen.finished)
-        assert time.monotonic() - begin < 0.5
-
-
 async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLink, seen: Seen) -> None:
     now, most = 0, 0
 
@@ -149,17 +120,6 @@ async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLi
         await until(lambda: len(seen.finished) == 300)
         await until(lambda: loop.free == 7)
     assert most == 7
-
-
-async def test_a_message_stays_on_the_server_while_all_slots_are_taken(link: NatsLink, seen: Seen) -> None:
-    seen.gate.clear()
-    await publish(link, *"abcde")
-    async with consuming(link, seen, slots=2) as loop:
-        await until(lambda: len(seen.deliveries) == 2)
-        assert (loop.in_hand, loop.free) == (2, 0)
-        assert await unacknowledged(link) == 2
-        seen.gate.set()
-        await until(lambda: len(seen.finished) == 5)
 
 
 async def test_a_slow_handler_delays_no_other(link: NatsLink, seen: Seen) -> None:
@@ -323,23 +283,6 @@ async def test_messages_beyond_the_slots_wait_and_are_given_back_by_stopping(
     assert set(seen.finished) == {"before", *map(str, range(30))}
 
 
-async def test_stopping_lets_the_handlers_in_hand_finish_and_acknowledges_them(link: NatsLink, seen: Seen) -> None:
-    seen.gate.clear()
-    await publish(link, *"ab")
-    async with consuming(link, seen, slots=2):
-        await until(lambda: len(seen.deliveries) == 2)
-        asyncio.get_running_loop().call_later(0.2, seen.gate.set)
-    assert sorted(seen.finished) == ["a", "b"]
-    await until_all_acknowledged(link)
-
-
-async def test_stopping_an_idle_loop_takes_no_time(link: NatsLink, seen: Seen) -> None:
-    async with consuming(link, seen) as loop:
-        await until(lambda: loop.free == 10)
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 0.5
-
-
 async def test_a_handler_cancelled_by_stopping_gives_its_message_to_another_at_once(link: NatsLink, seen: Seen) -> None:
     await publish(link, "a")
     seen.gate.clear()
@@ -365,16 +308,6 @@ async def test_stopping_in_the_middle_of_the_work_keeps_no_message_back(link: Na
     assert set(seen.finished) == set(names)
 
 
-async def test_a_missing_consumer_is_told_and_its_creation_noticed(link: NatsLink, seen: Seen) -> None:
-    await link.jetstream.delete_consumer("WORK", "workers")
-    await publish(link, "a")
-    async with consuming(link, seen) as loop:
-        await until(lambda: loop.trouble.startswith("503"))
-        await a_consumer(link)
-        await until(lambda: seen.finished == ["a"])
-        assert loop.trouble == ""
-
-
 async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink, seen: Seen) -> None:
     async with consuming(link, seen) as loop:
         await publish(link, "a")
@@ -384,17 +317,6 @@ async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink,
         await a_consumer(link)
         await publish(link, "b")
         await until(lambda: "b" in seen.finished)
-
-
-async def test_two_loops_share_the_messages(link: NatsLink, seen: Seen) -> None:
-    other = Seen()
-    names = [str(number) for number in range(200)]
-    async with consuming(link, seen, slots=5, sole=False), consuming(link, other, slots=5, sole=False):
-        await publish(link, *names)
-        await until_all_acknowledged(link)
-    assert sorted(seen.finished + other.finished) == sorted(names)
-    assert seen.finished
-    assert other.finished
 
 
 async def test_a_message_is_handled_though_one_in_hand_had_its_number_before_the_server_lost_it(

@@ -21,7 +21,6 @@ from groundwork.nats.topology import (
     check_topology,
     create_missing,
 )
-from groundwork.service.errors import Misconfigured
 from tests.kit import nats_cli
 
 DAY = 86400.0
@@ -134,39 +133,6 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
         command = shlex.split(finding.remedy.partition(", or: ")[2])
         await nats_cli.said(*command, "--force", environ=nats_cli.environment(tmp_path, nats_server.url))
     assert await check_topology(link, wished) == for_the_setup
-
-
-async def test_a_consumer_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:
-    await create_missing(link, WHOLE)
-    wished = replace(WORKERS, settings={**WORKERS.settings, "ack_wait": 60.0, "filter_subjects": ("work.start",)})
-    findings = await create_missing(link, Topology(consumers=(wished,)))
-    assert [(one.kind, one.field) for one in findings] == [("differs", "filter_subjects"), ("differs", "ack_wait")]
-    assert await check_topology(link, WHOLE) == []
-
-
-async def test_what_nobody_named_is_not_compared(link: NatsLink) -> None:
-    await create_missing(link, WHOLE)
-    assert await check_topology(link, Topology(streams=(StreamSpec("WORK", {"num_replicas": 1}),))) == []
-
-
-async def test_the_order_of_subjects_is_no_difference(link: NatsLink) -> None:
-    await create_missing(link, WHOLE)
-    turned = replace(WORK, settings={**WORK.settings, "subjects": WORK.settings["subjects"][::-1]})
-    assert await check_topology(link, Topology(streams=(turned,))) == []
-
-
-async def test_what_the_server_does_not_accept_is_told_with_its_words(link: NatsLink) -> None:
-    await create_missing(link, WHOLE)
-    rival = StreamSpec("RIVAL", {"subjects": ("work.*",)})
-    with pytest.raises(Misconfigured, match="stream RIVAL: subjects overlap"):
-        await create_missing(link, Topology(streams=(rival,)))
-
-
-async def test_a_consumer_of_a_missing_stream_is_missing_and_cannot_be_created(link: NatsLink) -> None:
-    lonely = Topology(consumers=(WORKERS,))
-    assert kinds(await check_topology(link, lonely)) == [("missing", "consumer workers of stream WORK")]
-    with pytest.raises(Misconfigured, match="stream not found"):
-        await create_missing(link, lonely)
 
 
 async def test_of_two_setups_at_once_the_later_one_does_not_change_what_the_earlier_one_created(link: NatsLink) -> None:

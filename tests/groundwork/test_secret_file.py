@@ -32,13 +32,6 @@ def test_a_secret_is_what_its_file_holds_now(file: Path) -> None:
     changed(secret)
 
 
-def test_a_file_that_is_replaced_counts_as_changed(file: Path, tmp_path: Path) -> None:
-    secret = FileSecret(file)
-    (tmp_path / "next").write_text(NEW, encoding="utf-8")
-    (tmp_path / "next").replace(file)
-    changed(secret)
-
-
 @pytest.mark.attack(22)
 @pytest.mark.parametrize("unfit", [b"", b"\n", b"short", b"\xff\xfe\xff"], ids=["empty", "blank", "short", "no text"])
 def test_what_is_no_fit_secret_is_not_taken_and_the_log_says_so(
@@ -50,17 +43,6 @@ def test_what_is_no_fit_secret_is_not_taken_and_the_log_says_so(
     assert secret.get_secret_value() == OLD
     file.write_text(NEW, encoding="utf-8")
     changed(secret)
-
-
-def test_a_file_that_is_gone_leaves_the_secret_as_it_was(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    secret = FileSecret(file)
-    file.unlink()
-    wait_until(lambda: secret.get_secret_value() and "cannot be read (FileNotFoundError)" in caplog.text)
-    assert secret.get_secret_value() == OLD
-
-
-def test_neither_the_secret_nor_its_settings_show_it(file: Path) -> None:
-    assert OLD not in repr(FileSecret(file)) + str(FileSecret(file))
 
 
 @pytest.mark.attack(60)

@@ -11,7 +11,6 @@ import pytest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, Moved, SharedLog
 from groundwork.nats.topology import StreamSpec, Topology, create_missing
-from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
 from tests.kit.cluster import Cluster
@@ -44,22 +43,6 @@ async def test_of_two_facts_on_the_same_one_the_second_is_told_that_it_has_moved
     with pytest.raises(Moved):
         await log.append("facts.a", b"2", after=0)
     assert await log.append("facts.a", b"3", after=first) > first
-
-
-async def test_of_many_at_the_same_time_one_wins(log: SharedLog) -> None:
-    ended = await asyncio.gather(*(log.append("facts.a", b"", after=0) for _ in range(20)), return_exceptions=True)
-    assert sum(isinstance(one, int) for one in ended) == 1
-    assert sum(isinstance(one, Moved) for one in ended) == 19
-
-
-async def test_the_newest_fact_is_the_one_that_was_appended_last(log: SharedLog) -> None:
-    assert await log.newest("facts.a") is None
-    await log.append("facts.a", b"1", after=None)
-    seq = await log.append("facts.a", b"2", after=None, headers={"By": "me"})
-    newest = await log.newest("facts.a")
-    assert newest
-    assert (newest.seq, newest.body, newest.headers["By"]) == (seq, b"2", "me")
-    assert await log.end() == seq
 
 
 async def test_a_fact_larger_than_a_message_comes_whole(log: SharedLog, tmp_path: Path) -> None:
@@ -96,16 +79,6 @@ async def test_a_copy_has_what_there_was_and_what_comes(log: SharedLog, tmp_path
         assert copy.bodies()["facts.new"] == b"new"
 
 
-async def test_a_copy_that_is_opened_again_goes_on_where_it_was(log: SharedLog, tmp_path: Path) -> None:
-    first = await log.append("facts.a", b"1", after=0)
-    async with _copied(log, tmp_path) as copy:
-        await copy.wait(first)
-    second = await log.append("facts.a", b"2", after=first)
-    async with _copied(log, tmp_path) as copy:
-        await copy.wait(second)
-        assert [fact.seq for fact in copy.told] == [second]
-
-
 async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, tmp_path: Path) -> None:
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.old", b"", after=0))
@@ -124,12 +97,6 @@ async def test_a_copy_of_a_log_that_was_set_back_begins_anew(log: SharedLog, tmp
     async with _copied(log, tmp_path) as copy:
         await copy.replica.caught_up()
         assert len(copy.told) == 1
-
-
-async def test_without_its_stream_a_log_cannot_be_followed(log: SharedLog, bus: NatsLink) -> None:
-    await bus.jetstream.delete_stream(STREAM)
-    with pytest.raises(Misconfigured, match="agentic setup"):
-        await anext(log.follow(0))
 
 
 async def test_a_copy_goes_on_when_the_leader_is_killed(

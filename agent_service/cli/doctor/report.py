@@ -9,13 +9,13 @@ import yaml
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import configuration, output
+from agent_service.cli import configuration, help_wanted, output
+from agent_service.cli.client import AgentClient, run_path
 from agent_service.cli.doctor import http, places
 from agent_service.cli.doctor.bus import bus
 from agent_service.cli.doctor.gateway import of_the_gateway
 from agent_service.cli.doctor.model import model
 from agent_service.cli.exits import Exit
-from agent_service.cli.looking import tell_why
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
 from agent_service.cli.working import awaited, log_only_what_is_not_said
 from agent_service.settings import AgentSettings
@@ -61,7 +61,8 @@ def doctor(
     one run instead, as `agentic why` does.
     """
     if run is not None:
-        tell_why(run, as_json=as_json, url=url, token=token, config=config)
+        with AgentClient(url, token, config) as agent:
+            output.show(agent.get(run_path(agent.named(run), "why")), help_wanted.why, as_json=as_json)
         return
     if settings:
         output.tell(*settings_in_force(config), as_json=as_json)

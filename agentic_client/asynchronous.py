@@ -255,4 +255,4 @@ def _read(model: type[M], told: Json) -> M:
 
 
 def _status(told: Json) -> Status:
-    return cast("Status", told.get("status") or told["state"])
+    return cast("Status", told["status"])

@@ -13,7 +13,6 @@ from schemas.fields import Instant
 Status = Literal["queued", "running", "paused", "done", "escalated", "failed", "cancelled"]
 FINAL: frozenset[Status] = frozenset({"done", "escalated", "failed", "cancelled"})
 
-_Status = Annotated[Status, Field(validation_alias=AliasChoices("status", "state"))]
 _Class = Annotated[str, Field(validation_alias=AliasChoices("class", "ending_class"))]
 
 
@@ -75,7 +74,7 @@ class Run(_Told):
 
     run_id: str
     wake_id: str
-    status: _Status
+    status: Status
     goal: str
     summary: str
     outcome: str
@@ -116,7 +115,7 @@ class RunLine(_Told):
 
     run_id: str
     wake_id: str
-    status: _Status
+    status: Status
     goal: str
     summary: str
     ending_class: _Class

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
-from pydantic import BaseModel, computed_field
+from pydantic import BaseModel
 
 from agent_service.api.absent import absent, gone
 from agent_service.api.refusals import Refusal
@@ -65,12 +65,6 @@ class RunCounts(BaseModel):
     needs_person: int
     oldest_queued_at: Instant | None
     stopped: str = ""
-
-    @computed_field(json_schema_extra={"deprecated": True})  # type: ignore[prop-decorator] # as pydantic documents it
-    @property
-    def by_state(self) -> dict[Status, int]:
-        """The same, by the word of earlier versions."""
-        return self.by_status
 
 
 class EntryPage(BaseModel):

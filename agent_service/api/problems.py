@@ -109,7 +109,7 @@ class FieldError(_Told):
 
 
 class ErrorDetail(_Told):
-    """The first thing that is wrong: what errors were before they were problems."""
+    """The first thing that is wrong."""
 
     code: str
     message: str
@@ -132,8 +132,8 @@ class Problem(_Told):
 
     `code` is for programs, and `type` the same as a URI; `title` says the kind, `detail` what happened and what to do
     now. `instance` names this one refusal, in the agent's log too. `errors` names every field that has to change (the
-    first of them, where there are very many), `run_id` the run that is in the way. `error` is the shape of earlier
-    versions.
+    first of them, where there are very many), `run_id` the run that is in the way. `error` says the first thing
+    that is wrong in short.
     """
 
     type: str
@@ -145,7 +145,7 @@ class Problem(_Told):
     run_id: str | None = None
     gone: Gone | None = None
     errors: tuple[FieldError, ...] = ()
-    error: ErrorDetail = Field(json_schema_extra={"deprecated": True})
+    error: ErrorDetail
 
 
 def kind(code: Code) -> str:

@@ -64,8 +64,6 @@ class PageQuery(BaseModel):
 
     status: tuple[Status, ...] = ()
     """Of any of these; may come several times."""
-    state: Annotated[tuple[Status, ...], Field(json_schema_extra={"deprecated": True})] = ()
-    """The same, by the word of earlier versions."""
     text: Annotated[str, Field(max_length=200)] = ""
     """Is in the goal, the summary or the run id."""
     tool: Annotated[str, Field(max_length=200)] = ""
@@ -87,7 +85,7 @@ class PageQuery(BaseModel):
 
     def wanted(self) -> Wanted:
         asked = self.model_dump(include={"text", "tool", "since", "until", "wake_id", "caller"})
-        return Wanted(statuses=frozenset(self.status + self.state), **asked)
+        return Wanted(statuses=frozenset(self.status), **asked)
 
 
 class StretchQuery(BaseModel):

@@ -60,7 +60,7 @@ async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -
                 letter, sent = await letters.retry(number, who())
             told = {"id": number, "subject": letter.subject, "stream": sent.stream, "stream_seq": sent.seq}
             text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
-            output.tell(told | {"status": "retried", "state": "retried", "by": who()}, text, as_json=as_json)
+            output.tell(told | {"status": "retried", "by": who()}, text, as_json=as_json)
 
 
 async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
@@ -71,7 +71,7 @@ async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) ->
                 gone = await letters.drop(number, who())
             kept = "" if gone else "; the stream lets nothing be deleted, so it stays there"
             output.tell(
-                {"id": number, "status": "dropped", "state": "dropped", "by": who()},
+                {"id": number, "status": "dropped", "by": who()},
                 f"dead letter {number} was dropped{kept}",
                 as_json=as_json,
             )

@@ -103,7 +103,6 @@ class DeadLetter:
             "id": self.id,
             "at": rfc3339(self.buried),
             "status": self.settled.deed if self.settled else "open",
-            "state": self.settled.deed if self.settled else "open",
             "subject": self.subject,
             "reason": self.said("Reason"),
             "deliveries": self.number("Deliveries"),

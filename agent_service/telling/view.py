@@ -1,6 +1,6 @@
 """A view: what the API shows of something, frozen."""
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, ConfigDict
 
 from agent_service.core.waiting import Status
 
@@ -12,12 +12,7 @@ class View(BaseModel):
 
 
 class OfRun(View):
-    """What is told of a run that stands at `status`; `state` is the same, by the word of earlier versions."""
+    """What is told of a run that stands at `status`."""
 
     run_id: str
     status: Status
-
-    @computed_field(json_schema_extra={"deprecated": True})  # type: ignore[prop-decorator] # as pydantic documents it
-    @property
-    def state(self) -> Status:
-        return self.status

@@ -5,13 +5,14 @@ Texts of models and tools are shown as they are: JSON carries them, and who show
 
 from dataclasses import asdict
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from agent_service.core import proof
 from agent_service.core.limits import budget_use
 from agent_service.core.phases import Phase
 from agent_service.core.remedies import remedy
 from agent_service.core.state import Child, RunState
+from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
 from agent_service.identity import trace_url as address_of_trace
 from agent_service.lines import RunLine, WaitsFor, WaitsForKind, waits_for
@@ -94,6 +95,12 @@ class RunView(OfRun):
 
     `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
     """
+
+    @computed_field  # type: ignore[prop-decorator] # as pydantic documents it
+    @property
+    def state(self) -> Status:
+        """The status, as card 105 names it."""
+        return self.status
 
     parent_run_id: str | None
     depth: int

@@ -23,7 +23,7 @@ ASK_AGAIN_S = 2.0
 ANSWER_WITHIN_S = 1.0
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
-"""Statuses of a run that has ended, as the agent tells them; one of before 0.1.0 calls a status `state`."""
+"""Statuses of a run that has ended, as the agent tells them."""
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class NatsRuns:
         self._link = link
 
     async def has_ended(self, run_id: str) -> bool | None:
-        question = json.dumps({"run_id": run_id, "brief": True}).encode()  # an earlier agent tells all it knows
+        question = json.dumps({"run_id": run_id, "brief": True}).encode()
         try:
             told = json.loads(await self._link.request(subjects.RUN_STATUS, question, timeout_s=ANSWER_WITHIN_S))
         except Failure:  # no agent, or none that may be asked
@@ -83,7 +83,7 @@ class NatsRuns:
             return False
         if told.get("stopped"):  # which the record on the bus tells a moment later
             raise TryAgain(str(told["stopped"]), STOPPED_S)
-        return told.get("status", told.get("state")) in ENDED
+        return told.get("status") in ENDED
 
 
 class NatsAgentKeys:

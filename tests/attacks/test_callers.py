@@ -178,7 +178,7 @@ async def test_the_next_run_by_its_number(target: HttpDoor) -> bool:
 
 @attack(126)
 @pytest.mark.parametrize(
-    "query", ["limit=1000000000", "limit=-1", "limit=1e9", "sort=goal;drop table runs", "state=x' or 1=1"]
+    "query", ["limit=1000000000", "limit=-1", "limit=1e9", "sort=goal;drop table runs", "status=x' or 1=1"]
 )
 async def test_a_question_that_is_none(target: HttpDoor, query: str) -> bool:
     return (await target.get(f"/v1/runs?{query}")).status_code == OK

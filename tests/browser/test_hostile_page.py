@@ -80,7 +80,7 @@ async def test_ten_thousand_runs_are_listed_page_by_page(tmp_path: Path) -> None
     async with at_home(tmp_path) as (house, seen):
         for number in range(1, 10_001):
             await house.play([accepted(number, goal=f"Goal {number}")])
-        await seen.page.goto("/#/runs?state=queued")
+        await seen.page.goto("/#/runs?status=queued")
         lines = seen.page.get_by_role("list", name="Runs").get_by_role("listitem")
         await expect(lines.first).to_contain_text("Goal 10000")
         assert await lines.count() <= 100

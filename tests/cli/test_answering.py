@@ -30,7 +30,7 @@ def test_what_a_run_asks_is_shown_in_full_wherever_it_is_looked_at(dev: Dev) -> 
 def test_what_is_approved_is_carried_out(dev: Dev) -> None:
     run_id = asking(dev)
     heard = dev("approve", "--json", run_id).document
-    assert (heard["run_id"], heard["state"]) == (run_id, "running")
+    assert (heard["run_id"], heard["status"]) == (run_id, "running")
     ended(dev, run_id)
     view = dev("show", "--json", run_id).document
     assert [(step["tool"], step["status"]) for step in view["steps"]] == [("knowledge", "ok")]

@@ -112,12 +112,12 @@ async def test_what_was_refused_is_told_to_its_publisher_and_listed(bus: NatsLin
     assert told["dedupe_key"] == "agentic:rejected:AGENTIC_STARTS:1"
     assert told["payload"]["repeat_as"] == f"{keys.start('order-2')}#2"
     assert "at most 20" in told["payload"]["reason"]
-    assert {name: letter[name] for name in ("subject", "reason", "msg_id", "deliveries", "state")} == {
+    assert {name: letter[name] for name in ("subject", "reason", "msg_id", "deliveries", "status")} == {
         "subject": subjects.START,
         "reason": told["payload"]["reason"],
         "msg_id": keys.start("order-2"),
         "deliveries": 1,
-        "state": "open",
+        "status": "open",
     }
     drawn = (await dlq("ls")).out
     assert "agentic.start" in drawn
@@ -186,7 +186,7 @@ async def test_a_dropped_letter_is_gone_and_who_dropped_it_is_on_record(bus: Nat
     assert (await dlq("drop", number)).out == f"dead letter {number} was dropped\n"
     assert (await dlq("ls", "--json")).document["dead_letters"] == []
     left = await only(dlq, "--all")
-    assert (left["state"], left["settled"]["by"], left["subject"]) == ("dropped", who(), subjects.START)
+    assert (left["status"], left["settled"]["by"], left["subject"]) == ("dropped", who(), subjects.START)
     for command in ("show", "retry", "drop"):
         gone = await dlq(command, number, "--json")
         assert (gone.code, f"dropped by {who()}" in gone.error["message"]) == (Exit.NOT_FOUND, True)
@@ -218,7 +218,7 @@ async def test_a_letter_that_somebody_made_up_is_listed_like_any_other(bus: Nats
     await bus.publish("agentic.dlq.settled.1", b"", msg_id="2", headers=odd)
     await bus.publish("agentic.dlq.settled.x", b"", msg_id="3", headers=odd)
     letter = await only(dlq)
-    assert (letter["subject"], letter["deliveries"], letter["stream_seq"], letter["state"]) == ("?", 0, None, "open")
+    assert (letter["subject"], letter["deliveries"], letter["stream_seq"], letter["status"]) == ("?", 0, None, "open")
     assert (await dlq("show", "1")).code == Exit.OK
 
 

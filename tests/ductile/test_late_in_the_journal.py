@@ -56,7 +56,7 @@ async def test_a_person_who_looks_at_a_write_in_doubt_finds_what_came_of_it(fake
         settled = await to_the_end(made, run_id)
     assert (heard.code, f"agentic answer --look {run_id}" in heard.err) == (6, True), heard
     assert "find out whether step 1 (probe note) was done" in " ".join(shown.out.replace("│", "").split())
-    assert (name, asked, went_on.document["state"]) == ("agentic", "answer", "running"), went_on
+    assert (name, asked, went_on.document["status"]) == ("agentic", "answer", "running"), went_on
     assert (settled["reopened"], settled["steps"][0]["status"]) == (1, "ok"), "what came late counts"
     assert (in_doubt["error"]["class"], late["status"]) == ("in_doubt", "ok")
     assert (in_doubt["error"]["job_id"], f"job {job_id}" in shown.out) == (job_id, True), shown

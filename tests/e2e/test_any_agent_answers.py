@@ -249,8 +249,8 @@ async def test_open_runs_of_a_caller_are_bounded_over_all_agents(cluster: Cluste
 
         accepted = sum(await asyncio.gather(*(wake(number) for number in range(100))))
         assert accepted == pytest.approx(40, rel=0.05)
-        assert (await get(made.agents[0], "/v1/counts"))["by_state"] == (await get(made.agents[1], "/v1/counts"))[
-            "by_state"
+        assert (await get(made.agents[0], "/v1/counts"))["by_status"] == (await get(made.agents[1], "/v1/counts"))[
+            "by_status"
         ]
 
 

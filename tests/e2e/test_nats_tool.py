@@ -140,7 +140,7 @@ async def test_a_refused_start_is_sent_again_once_what_it_asked_for_is_allowed(t
         everything = (await tool.dlq("ls", "--all"))["dead_letters"]
     assert "20" in rejected["reason"]
     assert (stands["wake_id"], stands["state"], stands["budget"]["max_steps"]) == ("order-3", "done", 30)
-    assert [one["state"] for one in everything] == ["retried"]
+    assert [one["status"] for one in everything] == ["retried"]
 
 
 async def allow(made: DevStack, **limits: int) -> None:

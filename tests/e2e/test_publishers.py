@@ -51,7 +51,7 @@ async def test_a_refused_start_is_told_dealt_with_and_repeated_under_the_id_that
         assert (await _runs(made))[0]["wake_id"] == "order-2"
         (letter,) = (await _agentic(made, "dlq", "ls", "--json"))["dead_letters"]
         assert letter["msg_id"] == "agentic:start:order-2"
-        assert (await _agentic(made, "dlq", "drop", str(letter["id"]), "--json"))["state"] == "dropped"
+        assert (await _agentic(made, "dlq", "drop", str(letter["id"]), "--json"))["status"] == "dropped"
         assert (await _agentic(made, "dlq", "ls", "--json"))["dead_letters"] == []
 
 
@@ -83,4 +83,4 @@ async def _runs(made: DevStack) -> list[dict[str, Any]]:
 
 
 async def _ended(made: DevStack, number: int) -> bool:
-    return [run["state"] for run in await _runs(made)] == ["done"] * number
+    return [run["status"] for run in await _runs(made)] == ["done"] * number

@@ -25,7 +25,7 @@ async def test_an_agent_with_a_thousand_queued_runs_answers_within_two_seconds(t
     await _queue(tmp_path / "full" / "agent", 1000)
     async with running(tmp_path / "full", recording(tmp_path / "marks" / "lines", steps=1)) as made:
         async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
-            queued = (await client.get("/v1/runs", params={"state": "queued"})).json()["runs"]
+            queued = (await client.get("/v1/runs", params={"status": "queued"})).json()["runs"]
         full = await _quickest_restart(made)
     assert queued
     if full >= 2.0:  # a machine that needs as long for an agent with nothing to do may need a little more for this one

@@ -175,10 +175,10 @@ async def test_a_gateway_that_does_not_know_its_tools_yet_tells_how_it_is_and_no
 @pytest.mark.parametrize(
     ("answer", "ended"),
     [
-        (b'{"state": "cancelled"}', True),
-        (b'{"state": "escalated"}', True),
-        (b'{"state": "running"}', False),
-        (b'{"state": "paused"}', False),
+        (b'{"status": "cancelled"}', True),
+        (b'{"status": "escalated"}', True),
+        (b'{"status": "running"}', False),
+        (b'{"status": "paused"}', False),
         (b"", False),
         (b"[]", False),
         (None, None),

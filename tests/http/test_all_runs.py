@@ -68,7 +68,7 @@ async def test_an_event_has_the_entry_and_the_run_as_the_other_calls_have_them(
     entries = (await over_http.get(f"/v1/runs/{run}/entries")).json()["entries"]
     assert [event.data["entry"] for event in told] == entries
     assert [told[-1].data["run"]] == (await over_http.get("/v1/runs")).json()["runs"]
-    assert [event.data["run"]["state"] for event in told] == ["queued", *["running"] * 4, "done"]
+    assert [event.data["run"]["status"] for event in told] == ["queued", *["running"] * 4, "done"]
 
 
 async def test_pushed_events_are_those_that_are_read_again(over_http: httpx2.AsyncClient, house: House) -> None:

@@ -64,7 +64,7 @@ async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Clie
             await ask(caller, change, {"run_id": run} if change == CANCEL else {"reason": "a test"})
         whole = json.loads((await ask(caller, STATUS, {"run_id": run})).data)
         brief = json.loads((await ask(caller, STATUS, {"run_id": run, "brief": True})).data)
-        assert brief == {name: whole[name] for name in ("run_id", "status", "stopped", "state")}
+        assert brief == {name: whole[name] for name in ("run_id", "status", "stopped")}
         assert bool(brief["stopped"]) is (change == STOP_ALL)
 
 
@@ -94,7 +94,7 @@ async def test_the_address_of_a_callback_is_told_to_who_asks_for_it(caller: Clie
 async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> None:
     run = await house.play(whole_run()[:2])
     answer = await ask(caller, CANCEL, {"run_id": run, "reason": "enough"})
-    assert json.loads(answer.data) == {"run_id": run, "status": "cancelled", "state": "cancelled"}
+    assert json.loads(answer.data) == {"run_id": run, "status": "cancelled"}
     assert (await house.state(run)).reason == "enough"
 
 
@@ -105,7 +105,7 @@ async def test_a_person_decides_and_answers_over_the_bus(caller: Client, house: 
     allowed = {"run_id": letter, "decision": "approve", "arguments_hash": waiting.subject_hash}
     answered = {"run_id": question, "answer": "the cellar", "by": "ann"}
     for subject, body in ((APPROVE, allowed), (ANSWER, answered)):
-        assert json.loads((await ask(caller, subject, body)).data)["state"] == "running"
+        assert json.loads((await ask(caller, subject, body)).data)["status"] == "running"
     assert [ruling.by for ruling in (await house.state(letter)).rulings] == ["bus"]
     events = [entry.decoded() for entry in await house.store.entries(question)]
     assert [event.by for event in events if isinstance(event, SignalReceived)] == ['bus, says "ann"']

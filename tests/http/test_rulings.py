@@ -81,7 +81,7 @@ async def test_a_run_that_asks_for_no_approval_takes_none(
 async def test_a_question_is_answered(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(with_a_question())
     answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "the cellar"})
-    assert (answer.status_code, answer.json()["state"]) == (202, "running")
+    assert (answer.status_code, answer.json()["status"]) == (202, "running")
     assert (await house.state(run)).messages == ("the cellar",)
 
 
@@ -91,7 +91,7 @@ async def test_an_answer_sets_an_escalated_run_going_again_with_more_to_spend(
     run = await house.play(handed_over())
     body = {"answer": "go on", "constraints": {"max_steps": 15}}
     answer = await client.post(f"/v1/runs/{run}/answers", json=body)
-    assert (answer.status_code, answer.json()["state"]) == (202, "running")
+    assert (answer.status_code, answer.json()["status"]) == (202, "running")
     state = await house.state(run)
     assert (state.reopened, state.brief.limits.max_steps, state.messages) == (1, 15, ("go on",))
 

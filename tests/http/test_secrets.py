@@ -19,7 +19,7 @@ REFUSED: list[tuple[str, str, bytes, dict[str, str]]] = [
     ("POST", "/v1/wake", b"{}", {"Origin": f"https://{CANARY}"}),
     ("GET", "/v1/runs", b"", {"Host": CANARY}),
     ("GET", "/v1/runs", b"", {"Authorization": f"Bearer {CANARY}"}),
-    ("GET", f"/v1/runs?token={CANARY}&state={CANARY}", b"", {}),
+    ("GET", f"/v1/runs?token={CANARY}&status={CANARY}", b"", {}),
     ("GET", f"/v1/runs/{CANARY}", b"", {}),
     ("GET", f"/{CANARY}", b"", {}),
     (CANARY, "/v1/runs", b"", {}),

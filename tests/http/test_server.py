@@ -140,7 +140,7 @@ async def test_a_head_that_is_too_large_is_refused_and_hung_up_on(port: int, hea
 
 
 async def test_a_target_that_is_too_long_is_refused(port: int) -> None:
-    assert (await raw.get(port, "/v1/runs?state=" + "x" * 40_000)).status == 400
+    assert (await raw.get(port, "/v1/runs?status=" + "x" * 40_000)).status == 400
 
 
 class Impatient(BoundedProtocol):

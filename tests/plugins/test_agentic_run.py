@@ -12,7 +12,7 @@ import pytest
 from tests.plugins.asking import SHIPPED, ask
 
 PLUGIN = SHIPPED / "agentic-run"
-RUN = {"run_id": "run_1", "state": "paused", "goal": "look", "reason": "which cellar?", "asks": {"kind": "question"}}
+RUN = {"run_id": "run_1", "status": "paused", "goal": "look", "reason": "which cellar?", "asks": {"kind": "question"}}
 TOKEN = "a-token-of-ductile-for-tests"  # noqa: S105 - of a server that lives for one test
 
 

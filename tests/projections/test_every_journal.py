@@ -57,7 +57,7 @@ def test_every_run_has_a_timeline_of_which_only_what_it_is_in_is_open(story: Scr
         timeline.hear([moment])
         view = timeline.view(moment.entry.run_id)
         still = {item.kind for item in view.items if item.ended_at is None}
-        assert view.state == moment.after.status
+        assert view.status == moment.after.status
         assert bool(still) is not moment.after.final
         sent = [flight.pending.step for flight in flights(moment.after.waiting) if flight.retry_at is None]
         open_attempts = [item.step or 0 for item in view.items if item.kind == "attempt" and item.ended_at is None]

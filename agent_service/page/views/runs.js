@@ -51,7 +51,7 @@ export class RunsView {
     return input;
   }
 
-  /** What the address says: `query` has state (several), text, tool, since, cursor. */
+  /** What the address says: `query` has status (several), text, tool, since, cursor. */
   async show({ query }) {
     this.query = query;
     for (const [input, name] of [[this.text, "text"], [this.tool, "tool"], [this.when, "since"]]) {
@@ -71,7 +71,7 @@ export class RunsView {
 
   async load() {
     const asked = this.query;
-    const filters = { status: asked.getAll("state"), text: asked.get("text"), tool: asked.get("tool"), since: instantOf(asked.get("since")) };
+    const filters = { status: asked.getAll("status"), text: asked.get("text"), tool: asked.get("tool"), since: instantOf(asked.get("since")) };
     const found = await this.page.tried(this.word, () => call("v1/runs", { query: { ...filters, limit: PER_PAGE, cursor: asked.get("cursor") } }));
     if (!found || asked !== this.query) return;
     this.shown = found.runs;
@@ -139,7 +139,7 @@ export class RunsView {
   }
 
   fits(run) {
-    const states = this.query.getAll("state");
+    const states = this.query.getAll("status");
     const text = (this.query.get("text") ?? "").toLowerCase();
     const tool = this.query.get("tool");
     return (!states.length || states.includes(run.status)) && (!tool || run.tool === tool) && [run.goal, run.summary, run.run_id].some((one) => one.toLowerCase().includes(text));
@@ -160,17 +160,17 @@ export class RunsView {
   }
 
   drawChips() {
-    const chosen = new Set(this.query.getAll("state"));
+    const chosen = new Set(this.query.getAll("status"));
     list(this.chips, STATES.map((state) => ({ state, on: chosen.has(state), count: this.counts?.by_status[state] ?? null })), (one) => one.state, (one) => this.chip(one, chosen));
   }
 
   chip({ state, on, count }) {
     const press = () => {
       const query = new URLSearchParams(this.query);
-      const others = query.getAll("state").filter((one) => one !== state);
-      query.delete("state");
+      const others = query.getAll("status").filter((one) => one !== state);
+      query.delete("status");
       query.delete("cursor");
-      [...others, ...(on ? [] : [state])].forEach((one) => query.append("state", one));
+      [...others, ...(on ? [] : [state])].forEach((one) => query.append("status", one));
       replace(["runs"], query);
     };
     return h("button.chip", { type: "button", "aria-pressed": String(on), on: { click: press } }, stateMark(state), count !== null && h("span.number", null, count.toLocaleString()));

@@ -82,7 +82,7 @@ def _told(request: dict[str, Any], agent: Agent, run_id: str, command: str, payl
     except (ValueError, RecursionError):
         raise Failure("invalid_arguments", "it holds what JSON in UTF-8 cannot carry") from None
     heard = _asked(request, agent, f"{API}runs/{run_id}/{place}", body)
-    status = one_line(str(heard.get("status", heard.get("state", "unknown"))))
+    status = one_line(str(heard.get("status", "unknown")))
     output = {"run_id": run_id, "said": command, "status": status}
     told = f"Run {run_id} has heard it ({command}); it is {status}."
     return {"status": "ok", "result": told, "output": output, "events": [_event("agent.run.told", output)]}
@@ -120,8 +120,7 @@ def _asked(request: dict[str, Any], agent: Agent, path: str, body: bytes | None 
 
 def _shown(run: dict[str, Any]) -> dict[str, Any]:
     """What pipelines can use of the view of a run."""
-    view = {"status": run.get("state"), **run}
-    return {name: view[name] for name in SHOWN if view.get(name) is not None}
+    return {name: run[name] for name in SHOWN if run.get(name) is not None}
 
 
 def _in_words(run: dict[str, Any]) -> str:

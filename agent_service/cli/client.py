@@ -61,12 +61,10 @@ class AgentClient:
         self._http.close()
 
     def get(self, path: str, **params: str | int | Sequence[str] | None) -> Json:
-        """The answer of a GET."""
         given = {name: value for name, value in params.items() if value is not None}
         return self._object(*self._answered("GET", path, params=given))
 
     def post(self, path: str, body: Json) -> Json:
-        """The answer of a POST."""
         return self._object(*self._answered("POST", path, json=body))
 
     def content(self, path: str) -> bytes:
@@ -74,11 +72,9 @@ class AgentClient:
         return self._answered("GET", path, most=LARGEST_FILE)[1]
 
     def run(self, run_id: str) -> Json:
-        """Where the run stands."""
         return self.get(run_path(run_id))
 
     def timeline(self, run_id: str) -> Json:
-        """What the run did."""
         return self.get(run_path(run_id, "timeline"))
 
     def named(self, name: str) -> str:
@@ -158,7 +154,6 @@ class AgentClient:
 
     @contextmanager
     def _sent(self, method: str, path: str, **more: Any) -> Iterator[httpx2.Response]:
-        """The answer, whose body is still to come; nothing is decompressed."""
         try:
             with self._http.stream(method, path, **more) as answer:
                 if answer.headers.get("content-encoding", PLAIN) != PLAIN:

@@ -61,7 +61,7 @@ class Agentic(LazyGroup):
             (FILES, "agent_service.cli.beside_ductile"): {
                 "ductile": "Add agents to a Ductile that is there, and take them out again.",
             },
-            (FILES, "agent_service.cli.dlq"): {
+            (FILES, "agent_service.cli.dead_letters"): {
                 "dlq": "Messages that could not be handled: look at them, send them again, drop them.",
             },
             (FILES, "agent_service.cli.keys"): {

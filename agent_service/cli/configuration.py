@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from groundwork.service.strict_yaml import NotYaml, parse
+
 OWN = Path("agentic.yaml")
 OF_DEV = Path(".agentic") / "agentic.yaml"
 LOGIN_OF_DEV = "nats-url"
@@ -21,7 +23,6 @@ def nearby(named: Path | None) -> Path | None:
 
 
 def told(path: Path | None) -> str:
-    """The file for people."""
     return str(path) if path else "no file: the defaults and the environment"
 
 
@@ -34,8 +35,6 @@ def _names_a_bus(path: Path) -> bool:
     """Also where it cannot be read, which is told by who reads it in earnest."""
     if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
         return True
-    from groundwork.service.strict_yaml import NotYaml, parse  # what it loads takes longer than the rest
-
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml):

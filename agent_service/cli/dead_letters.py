@@ -4,10 +4,11 @@ import base64
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Annotated, TypeVar
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -16,10 +17,15 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.cli import configuration, output
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
+from agent_service.cli.options import AsJson, ConfigNearby
+from agent_service.cli.working import awaited, log_only_what_is_not_said
 from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from agent_service.telling.plain import instant, one_line
 from groundwork.nats import link as nats_link
+from groundwork.service.commands import examples
 from groundwork.service.user_name import user_name
+
+T = TypeVar("T")
 
 CONNECT_WITHIN_S = 5.0
 LONGEST_CELL = 120
@@ -27,10 +33,32 @@ LONGEST_CELL = 120
 COLUMNS = ("id", "when (UTC)", "subject", "reason", "deliveries", "run")
 
 
-async def ls(config: Path | None, *, everything: bool, limit: int, as_json: bool) -> None:
-    """The newest `limit` letters that nobody has dealt with, or all of them."""
-    async with _opened(config) as letters:
-        found = [letter for letter in await letters.all() if everything or not letter.settled]
+commands = typer.Typer()
+
+Number = Annotated[int, typer.Argument(min=1, help="As `agentic dlq ls` shows it.", metavar="ID")]
+Numbers = Annotated[list[int], typer.Argument(min=1, help="As `agentic dlq ls` shows them.", metavar="ID")]
+
+
+@commands.callback(invoke_without_command=True)
+def about(context: typer.Context) -> None:
+    """Messages that could not be handled: look at them, send them again, drop them.
+
+    Those of both services, straight from the bus: no service has to run.
+    """
+    log_only_what_is_not_said()
+    if context.invoked_subcommand is None:
+        output.draw(context.get_help())
+
+
+@commands.command(epilog=examples("agentic dlq ls", "agentic dlq ls --all --json"))
+def ls(
+    everything: Annotated[bool, typer.Option("--all", help="Also those that were retried or dropped.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The most to list, newest first.")] = 50,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the dead letters that nobody has dealt with, newest first."""
+    found = [one for one in awaited(_with(config, NatsDeadLetters.all)) if everything or not one.settled]
     newest = found[::-1][:limit]
     if as_json:
         output.document({"dead_letters": [letter.for_programs() for letter in newest], "more": len(found) > limit})
@@ -42,39 +70,48 @@ async def ls(config: Path | None, *, everything: bool, limit: int, as_json: bool
         output.draw("there are no dead letters" if everything else "there are no dead letters that wait for anybody")
 
 
-async def show(config: Path | None, number: int, *, as_json: bool) -> None:
-    """One letter: its headers, and the message that was refused."""
-    async with _opened(config) as letters:
-        with _refusals():
-            letter = await letters.held(number)
-        refused = await letters.refused(letter)
+@commands.command(epilog=examples("agentic dlq show 17"))
+def show(number: Number, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Show one: where it came from, why it was refused, its headers and its body."""
+
+    async def looked_up(letters: NatsDeadLetters) -> tuple[DeadLetter, Stored | None]:
+        letter = await letters.held(number)
+        return letter, await letters.refused(letter)
+
+    letter, refused = awaited(_with(config, looked_up))
     told = {"headers": dict(letter.headers), **_body(refused)}
     output.tell(letter.for_programs() | told, _page(letter, refused), as_json=as_json)
 
 
-async def retry(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
-    """Send refused messages again, one after the other. Raises NotDone at the first that cannot be."""
-    async with _opened(config) as letters:
+@commands.command(epilog=examples("agentic dlq retry 17", "agentic dlq retry 17 18 19"))
+def retry(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Send the refused message again, as it was, to where it was sent: once its cause is mended.
+
+    It goes out once, under an id of its own and with its dedupe_key unchanged; that you did it is recorded.
+    """
+
+    async def sent_again(letters: NatsDeadLetters) -> None:
         for number in numbers:
-            with _refusals():
-                letter, sent = await letters.retry(number, who())
+            letter, sent = await letters.retry(number, who())
             told = {"id": number, "subject": letter.subject, "stream": sent.stream, "stream_seq": sent.seq}
             text = f"dead letter {number} was sent again to {letter.subject}: message {sent.seq} of {sent.stream}"
             output.tell(told | {"status": "retried", "by": who()}, text, as_json=as_json)
 
+    awaited(_with(config, sent_again))
 
-async def drop(config: Path | None, numbers: Sequence[int], *, as_json: bool) -> None:
-    """Take letters away, one after the other. Raises NotDone at the first that is not there."""
-    async with _opened(config) as letters:
+
+@commands.command(epilog=examples("agentic dlq drop 17"))
+def drop(numbers: Numbers, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """Delete a dead letter; that you did it is recorded, and `ls --all` shows it."""
+
+    async def dropped(letters: NatsDeadLetters) -> None:
         for number in numbers:
-            with _refusals():
-                gone = await letters.drop(number, who())
+            gone = await letters.drop(number, who())
             kept = "" if gone else "; the stream lets nothing be deleted, so it stays there"
-            output.tell(
-                {"id": number, "status": "dropped", "by": who()},
-                f"dead letter {number} was dropped{kept}",
-                as_json=as_json,
-            )
+            told = {"id": number, "status": "dropped", "by": who()}
+            output.tell(told, f"dead letter {number} was dropped{kept}", as_json=as_json)
+
+    awaited(_with(config, dropped))
 
 
 def who() -> str:
@@ -82,25 +119,18 @@ def who() -> str:
     return one_line(f"{user_name(os.getuid())}@{socket.gethostname()}", 200)
 
 
-@asynccontextmanager
-async def _opened(config: Path | None) -> AsyncIterator[NatsDeadLetters]:
+async def _with(config: Path | None, work: Callable[[NatsDeadLetters], Awaitable[T]]) -> T:
+    """What comes of it; what cannot be done with a letter is told as the command says it."""
     loaded = settings.load(configuration.nearby(config))
     link = await nats_link.connect(loaded.nats, name="agentic-dlq", timeout_s=CONNECT_WITHIN_S)
     try:
-        yield NatsDeadLetters(link)
-    finally:
-        await link.close()
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What cannot be done with a letter, as the command says it."""
-    try:
-        yield
+        return await work(NatsDeadLetters(link))
     except NoSuchLetter as error:
         raise NotDone(str(error), Exit.NOT_FOUND) from error
     except NotSentAgain as error:
         raise NotDone(str(error), Exit.REFUSED) from error
+    finally:
+        await link.close()
 
 
 def _table(letters: Sequence[DeadLetter], everything: bool) -> Table:
@@ -125,7 +155,6 @@ def _page(letter: DeadLetter, refused: Stored | None) -> str:
 
 
 def _text(body: bytes) -> str:
-    """For people: JSON in lines, anything else as it is, with signs for what is no text."""
     try:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

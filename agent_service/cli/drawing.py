@@ -45,7 +45,6 @@ def status(name: str, *, said: str = "", style: str | None = None) -> Text:
 
 
 def grid(*styles: str) -> Table:
-    """Columns without a frame."""
     made = Table.grid(padding=(0, 1))
     for style in styles:
         made.add_column(style=style, overflow="fold")
@@ -62,7 +61,6 @@ def named_rows(rows: Iterable[tuple[str, str | Text]], names: str = "dim") -> Ta
 
 
 def remedy(found: Json | None) -> Iterator[tuple[str, str | Text]]:
-    """What to do now, with the command to type."""
     if found:
         yield "next", f"{found['text']}:"
         yield "", Text(one_line(found["command"], LONGEST_TEXT), style="cyan")

@@ -31,7 +31,6 @@ MARK_OF = {
 
 
 def inbox(view: Json) -> RenderableType:
-    """Everything that waits for a person, newest first, each with what can be done about it."""
     view = fit(view)
     count, shown = view["total"], len(view["items"])
     heading = "1 thing waits" if count == 1 else f"{count} things wait" if count else "nothing waits"
@@ -67,7 +66,6 @@ def _of_an_item(item: Json) -> Iterator[tuple[str, str | Text]]:
 
 
 def why(view: Json) -> RenderableType:
-    """What a run waits for or why it stopped, what is known of it, and what to do."""
     view = fit(view)
     title = Text.assemble((view["run_id"], "bold"), "  ", status(view["status"]))
     return Group(title, named_rows(_why(view)))

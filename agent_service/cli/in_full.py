@@ -13,12 +13,10 @@ from agent_service.telling.plain import duration
 
 
 def step(detail: Json) -> str:
-    """One step: why it was planned, its arguments, and all that came back of each attempt."""
     return "\n".join(map(visible, _step(detail)))
 
 
 def call(view: Json) -> str:
-    """One model call: what the model was told, what it said, and what came of it."""
     return "\n".join(map(visible, _call(view)))
 
 
@@ -38,7 +36,6 @@ def _step(detail: Json) -> Iterator[str]:
 
 
 def _task(task: Json) -> Iterator[str]:
-    """A sub-request of the step, as its attempts and what it was about."""
     mark, _ = MARKS.get(task["status"], UNKNOWN)
     name = f"{task['id']} of round {task['round']}"
     yield f"\n── {name}: {mark} {task['status']}, {task['tool']} {task['command']}"

@@ -18,8 +18,9 @@ from agent_service.cli.init_answers import Answers, Secret
 from agent_service.cli.init_file import text
 from agent_service.cli.init_questions import Questions
 from agent_service.cli.options import AsJson, invocation
-from groundwork.service import installed
+from groundwork.service import installed, private_file
 from groundwork.service.commands import examples
+from groundwork.service.shipped import shipped
 
 commands = typer.Typer()
 
@@ -95,9 +96,6 @@ def _refuse_to_overwrite(config: Path) -> None:
 
 
 def _write(config: Path, answers: Answers) -> None:
-    from groundwork.service import private_file
-    from groundwork.service.shipped import shipped
-
     samples = {"tools": shipped("deploy", "ductile", "plugins"), "pages": shipped("deploy", "knowledge")}
     if answers.tools.folder:
         Path(answers.tools.folder).mkdir(parents=True, exist_ok=True)
@@ -106,7 +104,6 @@ def _write(config: Path, answers: Answers) -> None:
 
 
 def _first(answers: Answers) -> Iterator[tuple[str, str]]:
-    """What has to be done before anything starts."""
     for secret in _secrets(answers):
         if secret.is_variable and not os.environ.get(secret.place):
             yield f"export {secret.place}=...", "where both services and these commands start"

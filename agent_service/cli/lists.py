@@ -84,7 +84,6 @@ def _or_came_to(line: Json) -> Text:
 
 
 def event(told: Json) -> Text:
-    """An entry of one run among those of all runs, on one line."""
     line, run = fit(told["entry"]), fit(told["run"])
     state = status(run["status"])
     state.pad_right(max(0, LONGEST_STATE - state.cell_len))
@@ -93,7 +92,6 @@ def event(told: Json) -> Text:
 
 
 def entry(line: Json) -> Text:
-    """One journal entry on one line."""
     line = fit(line)
     return Text.assemble(
         (f"{line['seq']:>4} ", "dim"),
@@ -104,7 +102,6 @@ def entry(line: Json) -> Text:
 
 
 def files(listing: Json) -> RenderableType:
-    """The files of a run's folder, with their sizes in bytes."""
     made = grid("", "dim")
     made.columns[1].justify = "right"
     for file in fit(listing["files"]):

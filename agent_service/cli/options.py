@@ -194,15 +194,12 @@ class Asking:
         return self.agent.named(self.name)
 
     def path(self, *parts: str) -> str:
-        """That of the run in the API, or of something of it."""
         return run_path(self.run_id, *parts)
 
     def tell(self, answer: Any, text: str) -> None:
-        """Print one answer."""
         output.tell(answer, text, as_json=self.as_json)
 
     def show(self, answer: T, drawn: Callable[[T], RenderableType]) -> None:
-        """Print one answer, as it is `drawn` for people."""
         output.show(answer, drawn, as_json=self.as_json)
 
 

@@ -52,7 +52,6 @@ def draw(*drawings: RenderableType, wrap: bool = True) -> None:
 
 
 def document(value: Any) -> None:
-    """For programs: one JSON document on one line of standard output."""
     _write(as_json(value) + "\n")
 
 
@@ -61,7 +60,6 @@ def as_json(value: Any) -> str:
 
 
 def show(value: T, drawn: Callable[[T], RenderableType], *, as_json: bool) -> None:
-    """One answer: as JSON, or as it is `drawn`."""
     if as_json:
         document(value)
     else:
@@ -90,7 +88,6 @@ def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:
 
 
 def complain(text: str) -> None:
-    """One message on standard error."""
     print(text, file=sys.stderr)  # noqa: T201 # the one way out for complaints
 
 

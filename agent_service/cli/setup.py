@@ -117,7 +117,6 @@ def _without_room(error: NoRoom, asked: Asked, sized: Sized) -> Misconfigured:
 
 
 def _room_taken(gib: float, aside: float, asked: Asked, sized: Sized) -> str:
-    """What was set aside, and why so much."""
     why = "as was asked for" if asked.max_gib else "as what is there"
     if sized.chosen:
         why = "as usual" if gib == MAX_GIB else "for which there is room"

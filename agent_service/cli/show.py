@@ -28,18 +28,15 @@ WAITS = {"queued": "waits for its turn", "paused": "waits for a person"}
 
 
 def run(view: Json, timeline: Json) -> RenderableType:
-    """One run: where it stands, its definition of done, what it did, what it spent, what it left."""
     view, rows = fit(view), story.rows(fit(timeline), datetime.now(UTC))
     return framed(view, head(view, waits_for(view)), done_items(view), history(view, rows), spent(view), left(view))
 
 
 def since(waits: Json) -> str:
-    """How long it is waited for, and until when at most."""
     return f"for {ago(waits['since'])}" + (f", until {at(waits['until'])}" if waits["until"] else "")
 
 
 def on_one_row(text: Text) -> Text:
-    """The text, cut off where its row ends."""
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
@@ -55,7 +52,6 @@ def framed(view: Json, *parts: RenderableType | None) -> RenderableType:
 
 
 def head(view: Json, now: RenderableType | None) -> Table:
-    """Goal, what happens `now`, what came of it, what is asked, and what to do."""
     grid = named_rows([("goal", one_line(view["goal"], LONGEST_TEXT))], names="bold")
     if now is not None:
         grid.add_row("now", now)
@@ -118,7 +114,6 @@ def _waits_for_a_tool(pending: Json) -> Text:
 
 
 def done_items(view: Json) -> Table | None:
-    """The definition of done, as a checklist with its evidence."""
     if not view["definition_of_done"]:
         return None
     made = grid("", "", "dim")
@@ -170,7 +165,6 @@ def _totals(view: Json) -> str:
 
 
 def left(view: Json) -> Table | None:
-    """What the run left: artifacts, and where its trace is shown; the runs that it is for, and that it started."""
     rows = [("asked for", f"by {view['parent_run_id']}")] if view["parent_run_id"] else []
     rows += [(f"step {child['step']}", f"run {child['run_id']}") for child in view["children"]]
     rows += [("artifact", path) for path in view["artifacts"]]

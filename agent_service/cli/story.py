@@ -64,7 +64,6 @@ class Row:
 
     @property
     def line(self) -> Text:
-        """All of it, for a list that grows."""
         title = self.title
         title.pad_right(max(0, LONGEST_TITLE - title.cell_len))
         return Text.assemble(
@@ -117,7 +116,6 @@ def _repeated(timeline: Json) -> set[str]:
 
 
 def _is_asked_for(attempt: Json) -> bool:
-    """Not a result that came late, or for nothing that the run waits for."""
     return ":attempt:" in attempt["id"]
 
 

@@ -95,7 +95,6 @@ def show_to_the_end(client: AgentClient, run_id: str, *, watch: bool, as_json: b
 
 
 def tell_to_the_end(client: AgentClient, run_id: str, after: int) -> None:
-    """Print a line for each thing that the run does, and where it stops what to do then."""
     told = Lines(partial(client.timeline, run_id), lambda row: _draw(row.line), after=after)
     for entry in client.follow(run_id, after, away=told.away):
         told.saw(entry)

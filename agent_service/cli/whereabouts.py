@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agent_service.cli import configuration
 from groundwork.service.address import called, is_loopback
+from groundwork.service.strict_yaml import NotYaml, parse
 
 HOST, PORT = "127.0.0.1", "8700"
 HERE = f"http://{HOST}:{PORT}"
@@ -57,8 +58,6 @@ def _listening(host: str, port: str) -> str:
 
 def _section(path: Path) -> dict[str, str]:
     """`agent.http`, with the variables in it. Raises ValueError."""
-    from groundwork.service.strict_yaml import NotYaml, parse
-
     try:
         found = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml) as error:

@@ -10,7 +10,6 @@ T = TypeVar("T")
 
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
-    """What came of it."""
     return asyncio.run(work)
 
 

@@ -78,8 +78,6 @@ class _Outcome:
 
 @dataclass
 class _Demo:
-    """One demo on a stack that runs."""
-
     made: DevStack
     told: Story
     chaos: bool = field(kw_only=True)

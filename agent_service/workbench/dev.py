@@ -97,7 +97,6 @@ class Service:
                 os.kill(self.pid, signal.SIGKILL)
 
     def complaint(self) -> str:
-        """Why it ended last, as its log has it."""
         critical = ""
         for line in self.log_file.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, KeyError, TypeError):  # what a library or the system wrote there
@@ -106,7 +105,6 @@ class Service:
         return f"{critical} ({self.log_file})" if critical else f"see {self.log_file}"
 
     async def run(self) -> None:
-        """Keep it running until cancelled."""
         try:
             while True:
                 await self._once()
@@ -144,8 +142,6 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevStack:
-    """What runs, and where."""
-
     options: DevOptions
     config: Path
     login: Path
@@ -270,7 +266,6 @@ async def _set_up(url: str) -> None:
 
 
 def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: int) -> Path:
-    """The configuration as JSON, which is YAML too."""
     taken = options.taken
     script = {"model": {"provider": "scripted", "script": options.script}} if options.script else {}
     agent = {

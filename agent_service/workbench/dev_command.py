@@ -62,7 +62,6 @@ async def until_stopped(made: DevStack, as_json: bool) -> None:
 
 
 async def _tell(made: DevStack, as_json: bool) -> None:
-    """For as long as somebody reads it."""
     if not as_json:
         with suppress(output.ClosedPipe):
             logs = {service.log_file: service.log_begins for service in (made.agent, made.gateway)}
@@ -129,7 +128,6 @@ def _banner(made: DevStack) -> Panel:
 
 
 def _of_file(made: DevStack) -> str:
-    """What became of a settings file nearby."""
     taken = made.options.taken
     if taken.file is None:
         return ""

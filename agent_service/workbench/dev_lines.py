@@ -28,8 +28,6 @@ Fields = dict[str, Any]
 
 
 class Lines:
-    """Makes lines for people of lines of the logs."""
-
     def __init__(self) -> None:
         self._accepted: dict[str, datetime] = {}
 
@@ -96,7 +94,6 @@ async def tell_lines(logs: Mapping[Path, int], tell: Callable[[Text], None]) -> 
 
 
 def _added(log: Path, place: int) -> list[bytes]:
-    """The whole lines from `place` on."""
     with log.open("rb") as file:
         file.seek(place)
         return [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]

@@ -45,11 +45,9 @@ class Taken:
         return tuple(folders)
 
     def config_of_plugins(self) -> Section:
-        """Raises Misconfigured."""
         return _mapping(self.plugins().get("config"), "gateway.plugins.config")
 
     def closed(self) -> tuple[Any, ...]:
-        """What plugins never reach."""
         closed = self.plugins().get("closed")
         return tuple(closed) if isinstance(closed, list) else ()
 

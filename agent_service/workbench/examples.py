@@ -24,7 +24,6 @@ class NoSuchExample(Exception):
 
 
 def examples() -> Iterator[Example]:
-    """By name."""
     for page in sorted(shipped("examples").glob("*/README.md")):
         title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         yield Example(page.parent.name, title)

@@ -36,8 +36,6 @@ class Outcome(Protocol):
 
 
 class Story:
-    """What is told, in order."""
-
     def __init__(self, *, stderr: bool) -> None:
         self.console = output.console(stderr=stderr)
 
@@ -85,7 +83,6 @@ async def follow(made: DevStack, goal: str, told: Story, entries: list[Json]) ->
 
 
 def tell_the_trail(made: DevStack, run_id: str, verified: Verified, told: Story) -> None:
-    """What is in the folder of the run, whether it is whole, and what can be done with it."""
     workspace = made.workspaces / run_id
     told.chapter("the paper trail")
     told.line(str(workspace))

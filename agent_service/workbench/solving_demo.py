@@ -53,7 +53,6 @@ class _Outcome:
 
     @property
     def solved(self) -> Json:
-        """What the solver said last."""
         output: Json = (self.results[-1]["result"] or {}).get("output", {}) if self.results else {}
         return output
 

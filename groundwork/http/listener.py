@@ -29,6 +29,5 @@ async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) ->
 
 
 def address(listener: socket.socket) -> str:
-    """Where it listens, as a URL."""
     host, port = listener.getsockname()[:2]
     return f"http://{host}:{port}"

@@ -25,8 +25,6 @@ def request_durations(instruments: Instruments) -> Histogram:
 
 
 class Measured:
-    """`app`, with its requests recorded in `durations`."""
-
     def __init__(self, app: ASGIApp, durations: Histogram) -> None:
         self._app = app
         self._durations = durations

@@ -90,7 +90,6 @@ class ArtifactBucket:
             await self._patiently(self._link.jetstream.purge_stream(f"OBJ_{self._name}", subject=subject))
 
     async def list(self, prefix: str = "") -> list[Stored]:
-        """All artifacts whose key begins with `prefix`, by key."""
         store = await self._store()
         try:
             found = await self._patiently(store.list(ignore_deletes=True))

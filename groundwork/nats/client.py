@@ -38,14 +38,11 @@ class NotEncrypted(nats.errors.Error):
 
 
 class BusClient(Client):
-    """`encrypted`: whether TLS was asked for."""
-
     def __init__(self, *, encrypted: bool) -> None:
         super().__init__()
         self._encrypted = encrypted
 
     def _connect_command(self) -> bytes:
-        """The first thing that a server is told."""
         if self._encrypted and not self._speaks_tls():
             if self._transport:
                 # nats-py leaves it open when it tries the next one, and its annotation out.

@@ -32,7 +32,6 @@ class Needs:
     remedy: str
 
     def unmet(self, denials: Iterable[Denial]) -> str:
-        """What of these it needs, with the remedy; empty where none."""
         missed = [denial for denial in denials if self._has(denial)]
         return f"NATS denies this login {', '.join(map(str, missed))}: {self.remedy}" if missed else ""
 

@@ -64,7 +64,6 @@ class EmbeddedNats:
 
     @property
     def address(self) -> str:
-        """For people. Known once it has been started."""
         return f"nats://127.0.0.1:{self._port}"
 
     @property
@@ -78,7 +77,6 @@ class EmbeddedNats:
 
     @property
     def died(self) -> bool:
-        """Whether the server ended by itself, or was ended by somebody else."""
         return self._process is not None and self._process.poll() is not None
 
     def failed_to_store(self) -> bool:
@@ -149,7 +147,6 @@ class EmbeddedNats:
         return self._folder / "nats-server.pid"
 
     def _take_folder(self) -> None:
-        """The lock ends with our process, however that ends; a server whose owner holds no lock is a stale one."""
         if self._lock is not None:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,7 +162,6 @@ class EmbeddedNats:
         self._lock = lock
 
     async def _stop_stale(self) -> None:
-        """A server left by an owner that was killed."""
         try:
             pid = int(self._pid_file.read_text())
         except (OSError, ValueError):
@@ -243,7 +239,6 @@ def _find_binary() -> str:
 
 
 def _free_port(wanted: int) -> int:
-    """The wanted port, or any free one for 0."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -265,7 +260,6 @@ async def _accepts(port: int) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """Empty if there is no such process, or only what is left of one."""
     if not Path("/proc/self").exists():  # as on macOS
         command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
         return subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - only a number varies

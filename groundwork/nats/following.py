@@ -54,8 +54,6 @@ class Batch(Generic[T]):
 
 
 class Following:
-    """Of one stream, by one link."""
-
     def __init__(self, link: NatsLink, stream: str) -> None:
         self._link = link
         self._stream = stream
@@ -72,7 +70,6 @@ class Following:
             await asyncio.sleep(PAUSE_S)
 
     async def _one_consumer(self, after: int) -> AsyncGenerator[Sequence[Stored], None]:
-        """As long as nothing is missing."""
         arrived: asyncio.Queue[Msg] = asyncio.Queue()
         inbox, name = self._link.new_inbox(), f"copy-{secrets.token_hex(6)}"
         try:

@@ -34,7 +34,6 @@ class Holding:
         self._asked_at: int | None = None
 
     async def keep(self) -> NoReturn:
-        """Hold all, for ever."""
         while True:
             if self._asks and self._asked_at != self._link.reconnects:
                 await self._ask()

@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The stream as it was seen, and over which connection."""
-
     reconnects: int
     created: datetime
     first_seq: int
@@ -59,7 +57,6 @@ async def _informed(inform: Callable[[], Awaitable[None]]) -> bool:
 
 
 async def _look(link: NatsLink, stream: str) -> Sight | None:
-    """None while nothing can be seen."""
     if not link.connected:
         return None
     reconnects = link.reconnects

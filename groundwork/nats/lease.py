@@ -46,7 +46,6 @@ class Taken(Misconfigured):
 
 
 def boot_time() -> float:
-    """Seconds, also of the time that the machine slept where there is such a clock."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -66,7 +65,6 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """Since which change of hands this process has it."""
         return self._owner.epoch
 
     @property
@@ -77,11 +75,9 @@ class Lease:
 
     @property
     def age_s(self) -> float:
-        """How long ago it was renewed."""
         return self._clock() - self._renewed_at
 
     def is_of(self, holder: str) -> bool:
-        """Whether the store of this id is ours."""
         return holder == self._owner.holder
 
     async def acquire(self, *, take_over: bool = False) -> Record | None:
@@ -143,7 +139,6 @@ class Lease:
         return why if at >= self._until else ""
 
     async def _take(self, seen: Record | None) -> bool:
-        """False if somebody was faster."""
         epoch = seen.owner.epoch + 1 if seen else 1
         self._owner = replace(self._owner, epoch=epoch)
         self._seq = seen.seq if seen else 0

@@ -110,7 +110,6 @@ class NatsLink:
         self._guard = guard
 
     async def permitted(self) -> None:
-        """For what is published past this link: raises what the guard raises."""
         await self._guard()
 
     @property
@@ -150,12 +149,10 @@ class NatsLink:
 
     @property
     def client(self) -> Client:
-        """The client itself, for what builds on it (NATS micro services)."""
         return self._client
 
     @property
     def jetstream(self) -> JetStreamContext:
-        """The client's own calls for streams, consumers and buckets."""
         return self._client.jetstream()
 
     async def publish(
@@ -358,7 +355,6 @@ class NatsLink:
         await self._pause(min(left, LONGEST_PAUSE, SHORTEST_PAUSE * attempt))
 
     async def _pause(self, seconds: float) -> None:
-        """And then until the connection is back, or LONGEST_PAUSE later."""
         await asyncio.sleep(seconds)
         if not self.connected:
             with contextlib.suppress(TimeoutError):

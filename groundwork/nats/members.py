@@ -73,7 +73,6 @@ class Members:
 
     @property
     def live(self) -> frozenset[str]:
-        """With this one."""
         return frozenset(self._others) | {self.me}
 
     @property
@@ -108,7 +107,6 @@ class Members:
                 self._others.setdefault(record.owner.holder, _Heard(record.owner, self._now()))
 
     async def keep(self) -> None:
-        """Find out who is gone, for ever."""
         while True:
             await asyncio.sleep(self._owner.ttl_s / RENEWALS / 2)
             if self._lease.age_s > 2 * self._owner.ttl_s / RENEWALS:
@@ -164,7 +162,6 @@ class Members:
             self._lives(record.owner, at=self._now() - record.age_s)
 
     async def _taken(self, role: Role, record: Record) -> bool:
-        """Whether its record could be taken: it was not renewed at the last moment, nor taken by another."""
         ended = replace(record.owner, epoch=record.owner.epoch + 1, released=True)
         try:
             await self._link.swap(role.subject, json.dumps(asdict(ended)).encode(), after=record.seq)

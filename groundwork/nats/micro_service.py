@@ -24,6 +24,5 @@ async def micro_service(link: NatsLink, *, name: str, description: str) -> Servi
 
 
 def _forget(starting: "asyncio.Task[None]") -> None:
-    """That the answer did not come."""
     if not starting.cancelled():
         starting.exception()

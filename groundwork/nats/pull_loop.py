@@ -51,7 +51,6 @@ async def consume(
     in_progress_s: float,
     sole: bool = True,
 ) -> None:
-    """Run a PullLoop until cancelled, where nobody needs to look at it."""
     settling = Settling(link, stream, durable, handler, dead_letter)
     await PullLoop(settling, slots=slots, in_progress_s=in_progress_s, sole=sole).run()
 
@@ -112,12 +111,10 @@ class PullLoop:
 
     @property
     def in_hand(self) -> int:
-        """Handlers running."""
         return len(self._hands) - len(self._waiting)
 
     @property
     def free(self) -> int:
-        """Slots without a handler."""
         return self._slots - self.in_hand
 
     @property

@@ -76,7 +76,6 @@ class NatsSettings(BaseModel):
         return () if self.encrypted else tuple(host for host in hosts if not is_loopback(host))
 
     def without_login(self) -> Self:
-        """The same servers, for a stranger."""
         logins = ("creds_file", "nkey_seed_file", "user", "password", "token", "tls_cert", "tls_key")
         urls = tuple(without_login(url) for url in self.urls)
         return self.model_copy(update={"urls": urls, **dict.fromkeys(logins)})
@@ -88,7 +87,6 @@ class NatsSettings(BaseModel):
         return bool(asked) or any(url.startswith("tls://") for url in self.urls)
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show."""
         given = (s.get_secret_value() for s in (self.password, self.token) if s)
         return (*given, *(secret for url in self.urls for secret in secrets_in(url)))
 

@@ -139,7 +139,6 @@ class Settling:
             await self.link.publish(self.dead_letters.subject, b"", msg_id=msg_id, headers=headers)
 
     def _dead_letter_headers(self, delivery: Delivery, reason: str) -> dict[str, str]:
-        """The message's own headers, and where it comes from."""
         said = {
             "Dead-Letter-Subject": delivery.subject,
             "Dead-Letter-Stream": self.stream,

@@ -141,7 +141,6 @@ class SharedLog:
         return await self._put(subject, b"", {**headers, PARTS: str(len(parts))})
 
     async def _put(self, subject: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Raises as `append` does."""
         deadline = asyncio.get_running_loop().time() + BUDGET_SECONDS
         while True:
             try:
@@ -183,7 +182,6 @@ class SharedLog:
         return not fact.subject.startswith(f"{self._root}.part.")
 
     def _parts_of(self, subject: str) -> str:
-        """What the subjects of all parts of its facts begin with."""
         return f"{self._root}.part.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
 
     async def _api(self, verb: str, asked: Mapping[str, object]) -> dict[str, Any]:

@@ -68,7 +68,6 @@ class TakingBack:
                 await self._ask_back(info, in_hand)
 
     async def _info(self) -> dict[str, Any]:
-        """Empty where there is no such consumer."""
         answer = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._name}", b"", timeout_s=ASK_WITHIN_S)
         info: dict[str, Any] = json.loads(answer)
         return info

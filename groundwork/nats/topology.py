@@ -65,8 +65,6 @@ class StreamSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """A durable consumer with explicit acknowledgement."""
-
     stream: str
     name: str
     settings: Mapping[str, Any]
@@ -296,7 +294,6 @@ def lacking(wanted: object, found: object) -> list[str]:
 
 
 def _option(field: str, expected: object) -> str:
-    """What to add to the command, for a shell; nothing for what it cannot change."""
     if isinstance(expected, RePublish):
         source, destination = shlex.quote(expected.src or ""), shlex.quote(expected.dest or "")
         return f" --republish-source={source} --republish-destination={destination}"
@@ -317,7 +314,6 @@ def _comparable(value: object) -> object:
 
 
 def shown(value: object) -> str:
-    """A setting for people."""
     if isinstance(value, RePublish):
         return f"{value.src} to {value.dest}"
     if value is None:

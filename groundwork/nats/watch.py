@@ -50,7 +50,6 @@ class ConnectionWatch:
         return tuple(fresh)
 
     def callbacks(self) -> dict[str, Any]:
-        """As options of the client."""
         return {
             "error_cb": self._on_error,
             "disconnected_cb": self._on_disconnect,
@@ -59,7 +58,6 @@ class ConnectionWatch:
         }
 
     def logged_in(self) -> None:
-        """The first connect has succeeded: from now on the client reconnects by itself."""
         self._logged_in = True
         self.up.set()
 

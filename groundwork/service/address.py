@@ -29,7 +29,6 @@ def keeps_secrets(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as it is named in an address, is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -36,7 +36,6 @@ class LazyGroup(TyperGroup):
         self.commands = _Commands(self.table, commands)  # type: ignore[assignment] # it is only read
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - so it is called
-        """Their names."""
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - same
@@ -46,7 +45,6 @@ class LazyGroup(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called, with what it needs."""
         name, command, following = super().resolve_command(ctx, args)
         return name, command and self.commands[name or ""], following
 

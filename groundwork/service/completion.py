@@ -12,8 +12,6 @@ Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH"])
 
 
 def completion_of(program: str) -> Callable[[Shell], None]:
-    """The command that prints the script for `program`."""
-
     def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", metavar="bash|zsh|fish")]) -> None:
         """Print what makes a shell complete the commands, options and values."""
         variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
@@ -24,7 +22,6 @@ def completion_of(program: str) -> Callable[[Shell], None]:
 
 
 def told_to_a_shell(program: str) -> tuple[str, ...]:
-    """How each shell is told, as lines of examples."""
     return (
         f'eval "$({program} completion bash)"   # in ~/.bashrc; zsh likewise, after compinit',
         f"{program} completion fish > ~/.config/fish/completions/{program}.fish",

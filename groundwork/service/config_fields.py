@@ -185,7 +185,6 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 def _fields(kinds: list[Any]) -> dict[str, Any]:
-    """Field types by name, of all models among the alternatives."""
     models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return {name: info.annotation for model in models for name, info in model.model_fields.items()}
 
@@ -196,7 +195,6 @@ def _is_container(kind: Any) -> bool:
 
 
 def _item(kinds: list[Any]) -> Any:
-    """The type of the values in a list or mapping."""
     for kind in filter(_is_container, kinds):
         arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
         return arguments[-1] if arguments else Any

@@ -114,7 +114,6 @@ class _Reading:
     environ: Mapping[str, str]
 
     def mapping(self, node: Any, keys: Keys) -> dict[str, Any]:
-        """An absent or empty section is one without settings."""
         if not isinstance(node, dict | None):
             raise WrongSettings([f"{self.problems.place(keys)}: expected settings as `key: value` lines"])
         return {str(key): value for key, value in (node or {}).items()}
@@ -136,7 +135,6 @@ class _Reading:
         return own | {SHARED_SECTION: shared | nearer}
 
     def interpolated(self, node: Any, keys: Keys) -> Any:
-        """A copy with all variables replaced and all keys as text."""
         if isinstance(node, dict):
             return {str(key): self.interpolated(value, (*keys, str(key))) for key, value in node.items()}
         if isinstance(node, list):

@@ -7,10 +7,9 @@ one 60 µs. The library is loaded by the first of them, not with this module: a 
 import base64
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from nacl.signing import SigningKey
+from groundwork.service.beginning import loaded
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
@@ -28,24 +27,18 @@ def signature(seed: bytes, message: bytes) -> str:
 
 def verifies(public: str, signature: str, message: bytes) -> bool:
     """Whether the holder of that key has signed the message; also of texts that are no key or no signature."""
-    from nacl.exceptions import CryptoError
-    from nacl.signing import VerifyKey
-
     if not PUBLIC.fullmatch(public) or not SIGNATURE.fullmatch(signature):
         return False
     try:
-        VerifyKey(_bytes(public)).verify(message, _bytes(signature))
-    except CryptoError:
+        loaded("nacl.signing:VerifyKey")(_bytes(public)).verify(message, _bytes(signature))
+    except loaded("nacl.exceptions:CryptoError"):
         return False
     return True
 
 
 @lru_cache(maxsize=8)
-def _signing_key(seed: bytes) -> "SigningKey":
-    """Made once: that takes as long as a signature."""
-    from nacl.signing import SigningKey
-
-    return SigningKey(seed)
+def _signing_key(seed: bytes) -> Any:
+    return loaded("nacl.signing:SigningKey")(seed)
 
 
 def _text(content: bytes) -> str:

@@ -49,8 +49,6 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGround(Ground):
-    """That of one of several."""
-
     members: Members
 
 
@@ -115,7 +113,6 @@ async def _connected(claim: Claim) -> AsyncIterator[NatsLink]:
 
 @contextlib.asynccontextmanager
 async def _owned(claim: Claim, link: NatsLink) -> AsyncIterator[Ground]:
-    """The bus, for this service alone."""
     with _usable(claim):
         owner = Owner.here(claim.store, ttl_s=claim.lease_s)
     await refuse_members(link, claim.role)

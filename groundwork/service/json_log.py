@@ -89,7 +89,6 @@ def _as_json(fields: Fields) -> str:
 
 
 def _as_text(fields: Fields, *, aside: Collection[str], painted: bool) -> str:
-    """The instant, what happened, then the fields that are known."""
     ts, level, logger, msg = (fields.pop(name) for name in ("ts", "level", "logger", "msg"))
     exception = fields.pop("exception", {"stack": []})
     from_whom = {} if "logger" in aside and level == "INFO" else {"logger": logger}

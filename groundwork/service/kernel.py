@@ -22,7 +22,6 @@ MOST_CAPABILITIES = 64
 
 @functools.cache
 def libc() -> ctypes.CDLL:
-    """The C library of this process."""
     return ctypes.CDLL(None, use_errno=True)
 
 

@@ -85,7 +85,6 @@ class KeyRing:
 
     @classmethod
     def fresh(cls) -> "KeyRing":
-        """Of one key, which ends with it."""
         key = Key.fresh()
         return cls(lambda: (key,))
 
@@ -106,8 +105,6 @@ class KeyRing:
 
 
 class _KeyFile:
-    """The keys in a file, read again when it changed."""
-
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path = path
         self._clock = clock

@@ -24,7 +24,6 @@ class Outage:
         self.why = why
 
     def over(self) -> None:
-        """It is not met any more, if it was."""
         if self.why:
             facts = {"event": "outage_over", "away_s": round(time.monotonic() - self._since, 1), "why": self.why}
             self._log.warning("%s is back", self._what, extra=facts)

@@ -60,7 +60,6 @@ class FileSecret(SecretStr):
 
 
 def _version(file: Path) -> tuple[int, int, int]:
-    """What changes whenever the file is written or replaced."""
     found = file.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 

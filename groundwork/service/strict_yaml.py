@@ -37,8 +37,6 @@ def parse(text: str) -> Any:
 
 
 class _Nodes:
-    """Looked at once each, however many aliases lead to it."""
-
     def __init__(self) -> None:
         self.repeated: yaml.Node | None = None
         """The first key that its mapping has already."""

@@ -25,14 +25,13 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from groundwork.service.beginning import loaded
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.settings import Receiver
 
-if TYPE_CHECKING:
-    from groundwork.telemetry.pushing import Push
-
+EXPOSED, PUSH = "groundwork.telemetry.exposition:exposed", "groundwork.telemetry.pushing:Push"
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -64,14 +63,11 @@ class Description:
 
 
 class Counter:
-    """Only goes up."""
-
     def __init__(self, described: Description, known: Iterable[Attributes]) -> None:
         self.described = described
         self.values: dict[Attributes, float] = dict.fromkeys(known, 0)
 
     def add(self, *attributes: str, by: float = 1) -> None:
-        """`by` more, which is not negative."""
         if attributes not in self.values:
             attributes = _bounded(self.values, attributes)
             self.values.setdefault(attributes, 0)
@@ -79,8 +75,6 @@ class Counter:
 
 
 class Gauge:
-    """Stands somewhere."""
-
     def __init__(self, described: Description) -> None:
         self.described = described
         self.values: dict[Attributes, float] = {}
@@ -112,8 +106,6 @@ class Buckets:
 
 
 class Histogram:
-    """How values are spread over buckets."""
-
     def __init__(self, described: Description, bounds: tuple[float, ...]) -> None:
         self.described = described
         self.bounds = bounds
@@ -141,8 +133,6 @@ class _Observation:
 
 
 class Instruments:
-    """The instruments of a service."""
-
     def __init__(self) -> None:
         self.since_ns = time.time_ns()
         """When counting began, in nanoseconds since 1970."""
@@ -185,7 +175,6 @@ class Instruments:
 
     @property
     def all(self) -> tuple[Instrument, ...]:
-        """Without anything being observed for it."""
         return tuple(self._all.values())
 
     async def read(self) -> tuple[Instrument, ...]:
@@ -205,25 +194,16 @@ class Instruments:
 
 async def exposition(instruments: Instruments, service: str) -> bytes:
     """The text of /metrics, in the format CONTENT_TYPE. Another thread loads what that takes, and writes it."""
-
-    def written() -> bytes:
-        from groundwork.telemetry.exposition import exposed
-
-        return exposed(read, {"service.name": service, "service.version": installed_version()})
-
-    read = await instruments.read()
-    return await asyncio.to_thread(written)
+    read, exposed = await instruments.read(), await asyncio.to_thread(loaded, EXPOSED)
+    resource = {"service.name": service, "service.version": installed_version()}
+    text: bytes = await asyncio.to_thread(exposed, read, resource)
+    return text
 
 
 async def push(instruments: Instruments, receiver: Receiver, service: str) -> None:
     """Push them to `receiver` until cancelled. What that takes is loaded in another thread."""
-
-    def made() -> "Push":
-        from groundwork.telemetry.pushing import Push
-
-        return Push(instruments, receiver, service)
-
-    await (await asyncio.to_thread(made)).run()
+    made = await asyncio.to_thread(loaded, PUSH)
+    await (await asyncio.to_thread(made, instruments, receiver, service)).run()
 
 
 def prometheus_name(instrument: Instrument) -> str:

@@ -26,7 +26,6 @@ class Outage(logging.Handler):
         self._why = self._why or record.getMessage()
 
     def note(self, *, taken: bool) -> None:
-        """A batch was taken, or was not."""
         if not taken and not self._away:
             log.warning("telemetry is not taken: runs go on without it", extra=self._facts | {"why": self._why})
         if taken and self._away:
@@ -34,6 +33,5 @@ class Outage(logging.Handler):
         self._away, self._why = not taken, ""
 
     def over(self) -> None:
-        """Nothing is sent any more."""
         for talkative in self._loggers:
             talkative.removeHandler(self)

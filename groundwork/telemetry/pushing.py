@@ -42,8 +42,6 @@ _TALKATIVE = ("opentelemetry.exporter.otlp.proto.http.metric_exporter",)
 
 
 class Push:
-    """Pushes the instruments of `service` to `receiver`."""
-
     def __init__(self, instruments: Instruments, receiver: Receiver, service: str) -> None:
         self._instruments = instruments
         self._resource = resource_of(service)

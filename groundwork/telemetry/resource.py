@@ -10,6 +10,5 @@ from groundwork.service.installed import installed_version
 
 
 def resource_of(service: str) -> Resource:
-    """The resource of `service`, in this version."""
     ours = Resource({SERVICE_NAME: service, SERVICE_VERSION: installed_version()})
     return ours.merge(OTELResourceDetector().detect())

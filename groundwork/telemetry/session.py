@@ -11,7 +11,6 @@ _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def session_for(receiver: Receiver, environ: Mapping[str, str] = os.environ) -> requests.Session:
-    """A session through the receiver's proxy, or through none."""
     session = requests.Session()
     session.trust_env = False
     session.verify = next((environ[name] for name in _CERTIFICATES if environ.get(name)), True)

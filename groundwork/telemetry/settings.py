@@ -75,7 +75,6 @@ class TelemetrySettings(BaseModel):
         return Receiver(url=url, headers=self._own_headers() | _parsed(theirs), proxy=self.proxy)
 
     def secrets(self, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        """Values that no log may show, wherever they come from."""
         receivers = [found for signal in SIGNALS if (found := self._receiver(signal, environ))]
         values = (value for receiver in receivers for value in _secrets_of(receiver))
         return tuple(dict.fromkeys(values))

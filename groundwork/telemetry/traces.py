@@ -63,7 +63,6 @@ class SpanSender:
         return self.send_made([made(span, self._resource) for span in spans])
 
     def send_made(self, spans: Sequence[ReadableSpan]) -> bool:
-        """The same for spans as the SDK has them."""
         taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
         self._outage.note(taken=taken)
         return taken
@@ -106,7 +105,6 @@ class _Batches(SpanExporter):
 
 
 def made(span: Span, resource: Resource) -> ReadableSpan:
-    """The span as the SDK has it."""
     return ReadableSpan(
         span.name,
         context=_context(span.trace_id, span.span_id),

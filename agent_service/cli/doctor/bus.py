@@ -58,7 +58,6 @@ NEEDED = (
 
 
 async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
-    """Everything that can be asked of the NATS server, and over it."""
     try:
         link = await nats_link.connect(settings.nats, name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
     except Unreachable as error:
@@ -86,7 +85,6 @@ async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
 
 
 async def _kept(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
-    """What lies in the streams, and on how many servers."""
     async for check in leases(link, settings.store, shared=settings.shared):
         yield check
     for role in (ROLE, GATEWAY):
@@ -132,7 +130,6 @@ def _difference(finding: Deviation) -> str:
 
 
 async def _login(link: NatsLink) -> AsyncIterator[Finding]:
-    """What the server says of this login, and of the time."""
     try:
         info = json.loads(await link.request("$SYS.REQ.USER.INFO", b"", timeout_s=ANSWER_WITHIN_S))
     except (Failure, ValueError):
@@ -167,7 +164,6 @@ def _permissions(login: dict[str, Any]) -> Finding:
 
 
 def clock(server: dict[str, Any], now: datetime) -> Finding:
-    """This machine's clock against the NATS server's, by what that says of itself."""
     try:
         ahead = now - datetime.fromisoformat(server["time"])
     except (KeyError, TypeError, ValueError):

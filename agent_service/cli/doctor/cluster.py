@@ -37,7 +37,6 @@ Json = dict[str, Any]
 
 
 async def cluster(link: NatsLink, settings: NatsSettings) -> AsyncIterator[Finding]:
-    """Of the streams that are there."""
     names = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     infos = [info for info in await asyncio.gather(*(_info(link, name) for name in names)) if info]
     clustered = [info for info in infos if info.get("cluster")]
@@ -66,7 +65,6 @@ def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
 
 
 async def servers(settings: NatsSettings) -> Finding:
-    """Each address that is configured, by itself."""
     found = await asyncio.gather(*(_version(settings, url) for url in settings.urls))
     away = [why for version, why in found if not version]
     if away:

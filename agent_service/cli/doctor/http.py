@@ -22,7 +22,6 @@ ANSWER_WITHIN_S = 5.0
 
 
 def tokens(http: HttpSettings) -> Finding:
-    """Whether the API is closed to strangers."""
     try:
         Access(http)
     except Misconfigured as error:

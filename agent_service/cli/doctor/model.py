@@ -14,7 +14,6 @@ ANSWER_WITHIN_S = 15.0
 
 
 async def model(settings: ModelSettings) -> Finding:
-    """One line for who thinks."""
     if settings.provider == "scripted":
         return await asyncio.to_thread(_script, settings)
     names = f"{settings.provider}: {', '.join(settings.names())}"

@@ -85,7 +85,6 @@ async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
 
 
 async def examine(config: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
-    """Every check that can be made."""
     yield places.sqlite()
     file = configuration.nearby(config)
     try:
@@ -107,7 +106,6 @@ async def examine(config: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
 
 
 async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
-    """What can be checked without asking anybody."""
     if loaded.shared:
         yield places.folder("cache", loaded.cache)
     else:

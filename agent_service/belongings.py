@@ -17,8 +17,7 @@ class Artifacts(Protocol):
     async def remove(self, run_id: str, path: str) -> None:
         """Forget a content, which need not be there."""
 
-    async def sizes(self) -> Mapping[str, int]:
-        """Bytes of each run that has any."""
+    async def sizes(self) -> Mapping[str, int]: ...
 
 
 AtRest = Callable[[Collection[str]], AbstractAsyncContextManager[None]]
@@ -49,7 +48,6 @@ class RunBelongings:
                 await self._artifacts.remove(one.run_id, path)
 
     async def sizes(self, kind: Kind) -> Mapping[str, int]:
-        """As the port says."""
         if kind == "artifacts":
             return await self._artifacts.sizes()
         try:

@@ -55,7 +55,6 @@ class KeepRunsSettings(BaseModel):
         return {status: timedelta(days=kept) for status, kept in days.items() if kept is not None}
 
     def retention(self, *, reopen_days: float) -> Rules:
-        """The rules, where an escalated run can be answered for so many days."""
         artifacts = timedelta(days=self.artifacts_days) if self.artifacts_days is not None else None
         return Rules(
             days=self.rules(), artifacts=artifacts, most=self.max_gib.most(), reopens=timedelta(days=reopen_days)

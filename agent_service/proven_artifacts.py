@@ -34,12 +34,10 @@ class ProvenArtifacts:
         return content
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
-        """As the port says."""
         await self._artifacts.put(run_id, path, content)
 
 
 def _recorded(entries: Sequence[Entry], path: str) -> str:
-    """By its newest mention; empty where nobody has told it."""
     for entry in reversed(entries):
         event = entry.decoded() if entry.kind == ToolReturned.__name__ and path in entry.event else None
         output = event.result.result if isinstance(event, ToolReturned) else None

@@ -43,7 +43,6 @@ class Pruning:
 
     @property
     def has_rules(self) -> bool:
-        """Whether anything goes by them."""
         return bool(self._rules)
 
     async def keep(self) -> NoReturn:
@@ -80,7 +79,6 @@ class Pruning:
             stepped = loop.time()
 
     async def preview(self) -> Pruned:
-        """What `prune` would have go now; nothing does."""
         would, known = Pruned(), set[str]()
         async for going in self._due():
             new = tuple(run for run in going.runs if run.run_id not in known)
@@ -89,7 +87,6 @@ class Pruning:
         return would
 
     async def _steps(self, pruned: Pruned, *, due: bool) -> AsyncIterator[Going]:
-        """What was done, step by step."""
         nothing = Going(rule="", runs=())
         while not pruned.trouble and (behind := await self._store.behind(LOOKED_UP)):
             await self._clear(behind, pruned)
@@ -139,7 +136,6 @@ class Pruning:
                 yield Going(rule=rule, runs=some, artifacts=True)
 
     async def _too_much(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[Going]:
-        """The oldest runs, until what they take is what is too much."""
         rule = f"agent.keep_runs.max_gib.{kind}: {most / 2**30:g}"
         sizes = await self._belongings.sizes(kind) if kind != "journal" else None
         excess = (await self._store.total() if sizes is None else sum(sizes.values())) - most

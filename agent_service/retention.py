@@ -90,8 +90,6 @@ class Beside:
 
 
 class BesideRuns(Protocol):
-    """What lies beside runs, and goes when an operator asks for it."""
-
     async def prune(self, *, dry_run: bool) -> Beside:
         """Have it go, or say what would. What cannot be reached is told, not raised."""
 
@@ -112,14 +110,12 @@ class Forgetting(Protocol):
         """Have these go, durably, each but for its tombstone; those that went. One that has moved on stays, and one
         that cannot be read."""
 
-    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """Note that their artifacts went, durably."""
+    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]: ...
 
     async def behind(self, limit: int) -> Sequence[Behind]:
         """What is gone, and not known to be removed."""
 
-    async def cleared(self, removed: Sequence[Behind]) -> None:
-        """It is removed."""
+    async def cleared(self, removed: Sequence[Behind]) -> None: ...
 
     async def total(self) -> int:
         """Bytes that the journal and what lies beside it take."""
@@ -134,8 +130,7 @@ class Forgetting(Protocol):
 class Belongings(Protocol):
     """What runs have beside the store. All methods raise TryAgain."""
 
-    async def remove(self, gone: Sequence[Behind]) -> None:
-        """Durably."""
+    async def remove(self, gone: Sequence[Behind]) -> None: ...
 
     async def sizes(self, kind: Kind) -> Mapping[str, int]:
         """Bytes of each run that has any."""

@@ -53,7 +53,6 @@ class NatsBesideRuns:
                 log.warning("dead letters whose time is over are still there", extra={"why": str(error)})
 
     async def prune(self, *, dry_run: bool) -> Beside:
-        """As the port says."""
         letters: Mapping[str, int] = {}
         trouble = []
         try:
@@ -78,7 +77,6 @@ class NatsBesideRuns:
         return Counter(old.values())
 
     async def _old(self) -> dict[int, str]:
-        """Those that are to go, the oldest first, and by which rule."""
         state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
         excess = max(0, state.bytes - self._rules.most) if self._rules.most is not None else 0
         too_many = math.ceil(excess * state.messages / state.bytes) if excess else 0

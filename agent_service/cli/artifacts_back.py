@@ -7,11 +7,11 @@ what is in the bucket as it was recorded stays.
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from agent_service.bus.artifacts import NatsArtifacts, key_of
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import Records, artifacts_of, bus_at_hand, records
 from agent_service.errors import Damaged
 from agent_service.telling.folder.disk import TooLarge, Unsafe
@@ -26,7 +26,7 @@ NO_HASH = "its tool told no SHA-256, so no copy can be proved"
 
 
 @dataclass(slots=True, kw_only=True)
-class Back:
+class Back(Outcome):
     """`kept` are in the bucket as they were; `back` were brought back; `lost` by name, and why."""
 
     runs: int = 0
@@ -37,9 +37,6 @@ class Back:
     @property
     def ok(self) -> bool:
         return not self.lost
-
-    def for_programs(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
 
     def __str__(self) -> str:
         there = f"{len(self.back)} artifacts came back from the runs' folders, {self.kept} were in the bucket"
@@ -60,7 +57,6 @@ async def bring_back(config: Path | None) -> Back:
 async def _of_run(
     kept: Records, link: NatsLink, run: tuple[str, Sequence[str]], stored: Mapping[str, str], found: Back
 ) -> None:
-    """The journal is read only where folder and bucket are not the same."""
     run_id, paths = run
     folder = await asyncio.to_thread(kept.workspace.files, run_id)
     copies = {file.path: file.sha256 for file in folder.files} if folder else {}

@@ -12,13 +12,14 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent_service import settings
 from agent_service.cli import configuration
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import bus_at_hand, records
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE
@@ -49,7 +50,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackedUp:
+class BackedUp(Outcome):
     """`written` bytes are new in the file. `left_out`: what should be in it and is not, and why."""
 
     file: str
@@ -63,9 +64,6 @@ class BackedUp:
     @property
     def ok(self) -> bool:
         return ARTIFACTS not in self.left_out
-
-    def for_programs(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
 
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {what}" for about in self.about.values() for what, number in about.items())
@@ -114,7 +112,6 @@ async def backup(config: Path | None, order: Order) -> BackedUp:
 
 
 def _ring(loaded: AgentSettings) -> KeyRing:
-    """Raises Misconfigured where there is none yet."""
     if not loaded.keys_path().exists():
         raise Misconfigured(f"there is no file {loaded.keys_path()}: start the agent once, which makes its keys")
     return KeyRing.open(loaded.keys_path())
@@ -122,7 +119,6 @@ def _ring(loaded: AgentSettings) -> KeyRing:
 
 @asynccontextmanager
 async def _folder_of_runs(config: Path | None, loaded: AgentSettings) -> AsyncIterator[Path]:
-    """Where their database is: of a store that several share, a copy of what is in the stream now."""
     if not loaded.shared:
         yield loaded.store
         return
@@ -133,7 +129,6 @@ async def _folder_of_runs(config: Path | None, loaded: AgentSettings) -> AsyncIt
 def _back_up_runs(
     file: Path, at: datetime, folder: Path, ring: KeyRing, keys: Path | None
 ) -> tuple[str, tuple[Part, int]]:
-    """The name of the backup, and what it has of them."""
     with Archive.to_write(file, with_keys=keys is not None) as archive, snapshot(folder / FILE, file) as copy:
         kept = [archive.keep(FILE, pieces(copy))]
         kept += [archive.keep(part, pieces(there)) for part in BESIDE if (there := folder / part).exists()]
@@ -160,7 +155,6 @@ def _counted(copy: Path) -> dict[str, int]:
 
 
 async def _of_gateway(config: Path | None, file: Path, name: str, *, with_keys: bool) -> dict[str, Any]:
-    """What the gateway's own command has put into the file. Raises Misconfigured with what that complains of."""
     options = ["--into", name, "--json", *(["--with-keys"] if with_keys else [])]
     return await run_gateway("backup", str(file), *options, config=config)
 
@@ -182,7 +176,6 @@ async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
 
 
 async def _back_up_artifacts(file: Path, name: str, loaded: AgentSettings, ring: KeyRing) -> tuple[Part, int]:
-    """Raises Failure where the bus does not answer."""
     at = datetime.now(UTC).isoformat()
     async with bus_at_hand(loaded) as link:
         bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)

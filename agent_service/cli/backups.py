@@ -1,14 +1,12 @@
 """The commands by which what the agent and the gateway keep is backed up, and brought back."""
 
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from agent_service.cli import artifacts_back, backing_up, output, restoring
-from agent_service.cli.exits import Exit
+from agent_service.cli import artifacts_back, backing_up, restoring
 from agent_service.cli.options import AsJson, ConfigNearby
-from agent_service.cli.working import awaited, log_only_what_is_not_said
+from agent_service.cli.outcome import tell_of
 from groundwork.service.commands import examples
 
 commands = typer.Typer()
@@ -35,10 +33,8 @@ def backup(
     A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
     where something was left out.
     """
-    log_only_what_is_not_said()
-    made = awaited(backing_up.backup(config, backing_up.Order(place=place, with_keys=with_keys, most=keep)))
-    output.tell(made.for_programs(), str(made), as_json=as_json)
-    raise typer.Exit(Exit.OK if made.ok else Exit.FAILED)
+    order = backing_up.Order(place=place, with_keys=with_keys, most=keep)
+    tell_of(backing_up.backup(config, order), as_json=as_json)
 
 
 @commands.command(
@@ -82,15 +78,7 @@ def restore(
     """
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
-    log_only_what_is_not_said()
     if place is None:
-        _artifacts_from_folders(config, as_json=as_json)
+        tell_of(artifacts_back.bring_back(config), as_json=as_json)
     order = restoring.Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
-    made = awaited(restoring.restore(config, order))
-    output.tell(made.for_programs(), str(made), as_json=as_json)
-
-
-def _artifacts_from_folders(config: Path | None, *, as_json: bool) -> NoReturn:
-    found = awaited(artifacts_back.bring_back(config))
-    output.tell(found.for_programs(), str(found), as_json=as_json)
-    raise typer.Exit(Exit.OK if found.ok else Exit.FAILED)
+    tell_of(restoring.restore(config, order), as_json=as_json)

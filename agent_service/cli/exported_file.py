@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_service.cli.outcome import Outcome
 from agent_service.telling.export.file import ExportFile
 from agent_service.telling.export.judging import Judged, judge
 from agent_service.telling.export.manifest import Manifest
@@ -14,7 +15,7 @@ from groundwork.service.installed import installed_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedFile:
+class VerifiedFile(Outcome):
     """`key` and `public` are of who signed it, empty where nobody did; `expected`: whether that key was asked for."""
 
     file: str

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.cli.run_folder import journal_of as stored_journal
 from agent_service.journal import Entry
@@ -36,7 +36,7 @@ SUFFIX = ".zip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(Outcome):
     """`runs` by id with their status; `left_out` by the name that it would have in the file, and why. `signed_with` is
     the id of the key; empty where the agent's keys are not there."""
 
@@ -50,10 +50,6 @@ class Exported:
     @property
     def ok(self) -> bool:
         return not self.left_out
-
-    def for_programs(self) -> dict[str, Any]:
-        names = ("file", "runs", "files", "bytes", "signed_with", "left_out")
-        return {"ok": self.ok, **{name: getattr(self, name) for name in names}}
 
     def __str__(self) -> str:
         (first, status), *more = self.runs.items()
@@ -109,7 +105,6 @@ def _file(place: Path | None, run_id: str) -> Path:
 
 
 async def _family(kept: Records, run_id: str, bus: Artifacts) -> list[_Part]:
-    """The run, then those that it started, and theirs."""
     found, wanted = list[_Part](), [run_id]
     for one in wanted:
         entries = await _journal(kept, one)
@@ -122,7 +117,6 @@ async def _family(kept: Records, run_id: str, bus: Artifacts) -> list[_Part]:
 
 
 async def _journal(kept: Records, run_id: str) -> list[Entry]:
-    """Raises NotDone where the run is not as its agent left it."""
     flaws, entries = await stored_journal(kept, run_id)
     flaw = next((str(flaw) for flaw in flaws if flaw.kind != "behind"), None) or flaw_in_journal(entries, run_id)
     if flaw:
@@ -155,7 +149,6 @@ async def _part(
 async def _artifacts(
     kept: Records, run_id: str, named: dict[str, NamedArtifact], bus: Artifacts
 ) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Contents by path, and why others are left out."""
     contents, left_out = dict[str, bytes](), dict[str, str]()
     gone = kept.store.graves.artifacts_of(run_id)
     sources = Sources(kept.workspace, bus, named)

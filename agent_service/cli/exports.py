@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from agent_service.cli import output
-from agent_service.cli.exits import Exit
 from agent_service.cli.exporting import export as write
 from agent_service.cli.options import AsJson, ConfigNearby, Run
-from agent_service.cli.working import awaited, log_only_what_is_not_said
+from agent_service.cli.outcome import tell_of
 from groundwork.service.commands import examples
 
 commands = typer.Typer()
@@ -30,7 +28,4 @@ def export(
     While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
     something was left out.
     """
-    log_only_what_is_not_said()
-    made = awaited(write(run, file, config))
-    output.tell(made.for_programs(), str(made), as_json=as_json)
-    raise typer.Exit(Exit.OK if made.ok else Exit.FAILED)
+    tell_of(write(run, file, config), as_json=as_json)

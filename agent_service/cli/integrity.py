@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from agent_service.cli import output
-from agent_service.cli.exits import Exit
 from agent_service.cli.exported_file import verify as verify_file
 from agent_service.cli.migrating import into_sqlite, into_stream
 from agent_service.cli.options import AsJson, ConfigNearby, Run, named
+from agent_service.cli.outcome import tell, tell_of
 from agent_service.cli.run_folder import rebuild as rebuilt
 from agent_service.cli.run_folder import verify as verify_one
 from agent_service.cli.whole_store import verify_all
-from agent_service.cli.working import awaited, log_only_what_is_not_said
 from groundwork.service.commands import examples
 
 commands = typer.Typer()
@@ -66,18 +64,11 @@ def verify(
     every = every or against_bus
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
-    log_only_what_is_not_said()
-    if run and _is_file(run):
-        of_file = verify_file(Path(run), key)
-        output.tell(of_file.for_programs(), str(of_file), as_json=as_json)
-        raise typer.Exit(Exit.OK if of_file.ok else Exit.FAILED)
     if run is None:
-        of_all = awaited(verify_all(config, against_bus=against_bus))
-        output.tell(of_all.for_programs(), str(of_all), as_json=as_json)
-        raise typer.Exit(Exit.OK if of_all.ok else Exit.FAILED)
-    verdict = awaited(verify_one(run, config))
-    output.tell(verdict.for_programs(), str(verdict), as_json=as_json)
-    raise typer.Exit(Exit.OK if verdict.ok else Exit.FAILED)
+        tell_of(verify_all(config, against_bus=against_bus), as_json=as_json)
+    if _is_file(run):
+        tell(verify_file(Path(run), key), as_json=as_json)
+    tell_of(verify_one(run, config), as_json=as_json)
 
 
 class Kind(StrEnum):
@@ -107,10 +98,8 @@ def migrate(
     """
     if source is target:
         raise typer.BadParameter(f"the runs are in {source} already: name another kind of store with --to")
-    log_only_what_is_not_said()
     move = into_stream if target is Kind.JETSTREAM else into_sqlite
-    moved = awaited(move(config, sqlite))
-    output.tell(moved.for_programs(), str(moved), as_json=as_json)
+    tell_of(move(config, sqlite), as_json=as_json)
 
 
 @commands.command(epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
@@ -119,6 +108,4 @@ def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> N
 
     While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
     """
-    log_only_what_is_not_said()
-    made = awaited(rebuilt(run, config))
-    output.tell(made.for_programs(), str(made), as_json=as_json)
+    tell_of(rebuilt(run, config), as_json=as_json)

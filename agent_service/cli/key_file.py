@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.cli import configuration
+from agent_service.cli.outcome import Outcome
 from agent_service.settings import load
 from agent_service.signing import Signing
 from groundwork.service.errors import Misconfigured
@@ -13,9 +14,7 @@ from schemas.signing import AgentKey
 
 
 @dataclass(frozen=True)
-class Listed:
-    """The keys of a file, and what was done."""
-
+class Listed(Outcome):
     path: Path
     keys: tuple[AgentKey, ...]
     done: str = ""
@@ -29,7 +28,6 @@ class Listed:
 
 
 def listed(config: Path | None, done: str = "") -> Listed:
-    """Raises Misconfigured where there are none yet."""
     settings = load(configuration.nearby(config))
     path = settings.keys_path()
     _held(path)
@@ -45,7 +43,6 @@ def rotated(config: Path | None) -> Listed:
 
 
 def retired(config: Path | None, key_id: str) -> Listed:
-    """Raises Misconfigured for the newest key, and for one that is not there."""
     path = load(configuration.nearby(config)).keys_path()
     keys = _held(path)
     if key_id not in [key.id for key in keys]:

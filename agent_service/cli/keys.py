@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from agent_service.cli import output
+from agent_service.cli import key_file, output
 from agent_service.cli.options import AsJson, ConfigNearby
+from agent_service.cli.outcome import tell
 from groundwork.service.commands import examples
 
 commands = typer.Typer()
@@ -26,19 +27,13 @@ def about(context: typer.Context) -> None:
 @commands.command(name="list", epilog=examples("agentic keys list", "agentic keys list --json"))
 def list_(config: ConfigNearby = None, as_json: AsJson = False) -> None:
     """Show the keys, newest first: when each was made, and its public half, by which others know the agent's events."""
-    from agent_service.cli import key_file
-
-    found = key_file.listed(config)
-    output.tell(found.for_programs(), str(found), as_json=as_json)
+    tell(key_file.listed(config), as_json=as_json)
 
 
 @commands.command(epilog=examples("agentic keys rotate"))
 def rotate(config: ConfigNearby = None, as_json: AsJson = False) -> None:
     """Make a newer key. The older ones go on checking what was made with them."""
-    from agent_service.cli import key_file
-
-    made = key_file.rotated(config)
-    output.tell(made.for_programs(), str(made), as_json=as_json)
+    tell(key_file.rotated(config), as_json=as_json)
 
 
 @commands.command(epilog=examples("agentic keys retire k1f2e3d4"))
@@ -47,7 +42,4 @@ def retire(key: KeyId, config: ConfigNearby = None, as_json: AsJson = False) -> 
 
     Wait until no run is older than the key after it.
     """
-    from agent_service.cli import key_file
-
-    left = key_file.retired(config, key)
-    output.tell(left.for_programs(), str(left), as_json=as_json)
+    tell(key_file.retired(config, key), as_json=as_json)

@@ -8,16 +8,16 @@ It may be interrupted at any point, and is finished by the same command. Until t
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from agent_service import settings
 from agent_service.bus.topology import check
 from agent_service.cli import configuration
 from agent_service.cli.at_work import nobody_at_work
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import RESTORED, bus_at_hand
 from agent_service.store.copying import Copied, copied, left_out, log_of_runs
 from agent_service.store.moving import marks
@@ -42,16 +42,13 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Migrated:
+class Migrated(Outcome):
     """`entries`: so many were written now, of so many `runs` that are there."""
 
     source: str
     target: str
     runs: int
     entries: int
-
-    def for_programs(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         if not self.runs and not self.entries:
@@ -107,7 +104,6 @@ async def said_to_come(move: Move, mark: Mark) -> AsyncIterator[int]:
 
 
 async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
-    """From JetStream to SQLite. Raises as `into_stream`."""
     async with _moving(config, sqlite) as move:
         log = log_of_runs(move.link)
         mark = await marks.mark_in(log)
@@ -128,7 +124,6 @@ async def into_sqlite(config: Path | None, sqlite: Path | None) -> Migrated:
 
 @asynccontextmanager
 async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[Move]:
-    """Nobody else is at work while this is held."""
     loaded = settings.load(configuration.nearby(config))
     folder = sqlite or (USUAL if loaded.shared else loaded.store)
     async with AsyncExitStack() as opened:
@@ -145,7 +140,6 @@ async def _moving(config: Path | None, sqlite: Path | None) -> AsyncIterator[Mov
 
 
 async def _refuse_strangers(mark: Mark, there: Copied, move: Move) -> None:
-    """Raises Misconfigured for runs in the stream that were never in this store."""
     if not mark.store and (runs := await _runs(there.database)):
         raise Misconfigured(
             f"the stream {subjects.STREAM_RUNS} holds {runs} runs of its own: {move.folder} can be moved only into an "
@@ -154,7 +148,6 @@ async def _refuse_strangers(mark: Mark, there: Copied, move: Move) -> None:
 
 
 def _refuse_another(folder: Path) -> None:
-    """Raises Misconfigured for a store that holds other runs."""
     if (folder / FILE).exists() and not (folder / marks.FILE).exists():
         raise Misconfigured(
             f"{folder} is a store with runs of its own: name another folder with --sqlite, or move it away"
@@ -192,7 +185,6 @@ async def _fetch(move: Move) -> int:
 
 
 def _not_ours(mark: Mark) -> Misconfigured:
-    """Of a stream that holds the runs of another store, or none any more."""
     match mark.state:
         case "left":
             anew = f"`nats stream rm {subjects.STREAM_RUNS}`, then `agentic setup --shared`"

@@ -1,23 +1,21 @@
 """`agentic prune` without an agent: on the store itself, whose lock is held meanwhile."""
 
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from agent_service import settings
 from agent_service.api.pruning import PruneView, view
 from agent_service.belongings import RunBelongings
-from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.beside_runs import ON_ITS_MACHINE, NatsBesideRuns
 from agent_service.cli import configuration
-from agent_service.cli.records import bus_at_hand
+from agent_service.cli.records import LateArtifacts, bus_at_hand
 from agent_service.identity import SystemClock
 from agent_service.pruning import Pruning
 from agent_service.retention import Beside
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, open_for_reading
 from agent_service.store.sqlite import SqliteStore
-from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.errors import Failure, Misconfigured
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 
 
@@ -35,7 +33,6 @@ async def prune(config: Path | None, *, dry_run: bool) -> PruneView:
 
 
 async def _beside(loaded: AgentSettings, *, dry_run: bool) -> Beside:
-    """Dead letters and what the gateway keeps, where the bus is there."""
     try:
         async with bus_at_hand(loaded) as link:
             return await NatsBesideRuns(link, loaded.keep_runs.letters(), SystemClock()).prune(dry_run=dry_run)
@@ -52,32 +49,5 @@ async def _opened(loaded: AgentSettings, opened: AsyncExitStack, *, dry_run: boo
         except AlreadyRunning as error:
             raise Misconfigured(f"its agent runs: ask it with --url. Nothing was done: {error}") from error
         store = await opened.enter_async_context(SqliteStore.open(loaded.store, reserve=True))
-    belongings = RunBelongings(loaded.workspaces, _BusWhenNeeded(loaded, opened))
+    belongings = RunBelongings(loaded.workspaces, LateArtifacts(loaded, opened))
     return Pruning(store.forgetting, belongings, loaded.retention(), SystemClock())
-
-
-class _BusWhenNeeded:
-    """The artifacts on the bus. It is connected to for the first of them; one that is away is asked once."""
-
-    def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
-        self._settings = of
-        self._opened = opened
-        self._artifacts: NatsArtifacts | None = None
-        self._away = ""
-
-    async def remove(self, run_id: str, path: str) -> None:
-        await (await self._there()).remove(run_id, path)
-
-    async def sizes(self) -> Mapping[str, int]:
-        return await (await self._there()).sizes()
-
-    async def _there(self) -> NatsArtifacts:
-        if self._away:
-            raise TryAgain(self._away)
-        if self._artifacts is None:
-            try:
-                self._artifacts = NatsArtifacts(await self._opened.enter_async_context(bus_at_hand(self._settings)))
-            except Failure as error:
-                self._away = f"the bus is away: {error}"
-                raise TryAgain(self._away) from error
-        return self._artifacts

@@ -51,7 +51,6 @@ def _on_the_store(config: Path | None, *, dry_run: bool) -> Json:
 
 
 def _by_the_agent(url: str, token: str | None, config: Path | None, *, dry_run: bool) -> Json:
-    """All of it, a few seconds at a time."""
     with AgentClient(url, token, config) as agent:
         answers = [agent.post("/v1/prune", {"dry_run": dry_run})]
         while answers[-1]["more"]:

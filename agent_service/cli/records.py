@@ -31,7 +31,7 @@ from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named
 from groundwork.nats import link as nats_link
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Failure
+from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.key_ring import KeyRing
 from groundwork.service.slots import claimed
 from groundwork.sqlite.file import SqliteFile
@@ -65,7 +65,6 @@ class Records:
         return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
 
     async def entries(self, run_id: str) -> list[Entry]:
-        """The whole journal of a run. Raises NotDone when there is none."""
         try:
             entries = list(await self.store.entries(checked(run_id)))
         except IllegalName as error:
@@ -105,7 +104,6 @@ async def records(named: Path | None) -> AsyncIterator[Records]:
 
 @asynccontextmanager
 async def _copy(loaded: AgentSettings) -> AsyncIterator[Copied]:
-    """Of what is in the stream now."""
     async with bus_at_hand(loaded) as link:
         with claimed(loaded.cache / LOOKING) as folder:
             async with copied(link, folder) as there:
@@ -151,23 +149,30 @@ async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
 
 @asynccontextmanager
 async def bus_when_needed(of: AgentSettings) -> AsyncIterator["LateArtifacts"]:
-    """The artifacts on the bus. It is connected to for the first of them; away, each raises Fatal."""
     async with AsyncExitStack() as opened:
         yield LateArtifacts(of, opened)
 
 
 class LateArtifacts:
-    """Fills the port Artifacts."""
+    """The artifacts on the bus. It is connected to for the first of them; one that is away is asked once."""
 
     def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
         self._settings = of
         self._opened = opened
         self._link: NatsLink | None = None
+        self._away: Failure | None = None
         self._asked = False
         self._hashes: Mapping[str, str] | None = None
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        return await NatsArtifacts(await self._connected(path)).get(run_id, path)
+        return await (await self._bucket(path)).get(run_id, path)
+
+    async def remove(self, run_id: str, path: str) -> None:
+        """Raises TryAgain, as `sizes` does: what stays now goes later."""
+        await (await self._later()).remove(run_id, path)
+
+    async def sizes(self) -> Mapping[str, int]:
+        return await (await self._later()).sizes()
 
     async def hashes(self) -> Mapping[str, str] | None:
         """The SHA-256 in hex of each that is there, by its key, as they were when first asked for; None where the bus
@@ -179,14 +184,24 @@ class LateArtifacts:
                 self._hashes = {stored.key: stored.sha256 for stored in await bucket.list()}
         return self._hashes
 
-    async def _connected(self, path: str) -> NatsLink:
+    async def _bucket(self, wanted: str) -> NatsArtifacts:
+        return NatsArtifacts(await self._connected(wanted))
+
+    async def _later(self) -> NatsArtifacts:
+        try:
+            return await self._bucket(subjects.ARTIFACT_BUCKET)
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def _connected(self, wanted: str) -> NatsLink:
         if self._link:
             return self._link
-        try:
-            link = await nats_link.connect(self._settings.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
-        except Failure as error:
-            message = f"{path} is needed from the bus, which is away, so nothing was changed: {error}"
-            raise type(error)(message) from error
-        self._opened.push_async_callback(link.close)
-        self._link = link
-        return link
+        if self._away is None:
+            try:
+                self._link = await self._opened.enter_async_context(bus_at_hand(self._settings))
+            except Failure as error:
+                self._away = error
+            else:
+                return self._link
+        message = f"{wanted} is needed from the bus, which is away, so nothing was changed: {self._away}"
+        raise type(self._away)(message) from self._away

@@ -10,7 +10,7 @@ ledger (`ductile_gateway.store.restored`).
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from agent_service.cli import configuration
 from agent_service.cli.alone import alone
 from agent_service.cli.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
 from agent_service.cli.migrating import Move, said_to_come
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import RESTORED
 from agent_service.core.waiting import FINAL, Status
 from agent_service.lines import RunLine, Wanted
@@ -66,7 +67,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class Restored(Outcome):
     """`under_way`: runs that had not ended, by id with what each waits for. `ended_since`: runs of which the bus knows
     that they went on after the backup; `begun_since`: that they began after it."""
 
@@ -83,9 +84,6 @@ class Restored:
     ended_since: Mapping[str, str]
     begun_since: Mapping[str, str]
     left_out: Mapping[str, str]
-
-    def for_programs(self) -> dict[str, Any]:
-        return {"ok": True, **asdict(self)}
 
     def __str__(self) -> str:
         calls = "" if self.calls is None else f"{self.calls} calls, "
@@ -143,7 +141,6 @@ async def restore(config: Path | None, order: Order) -> Restored:
 
 
 def _proved(archive: Archive, loaded: AgentSettings, order: Order) -> tuple[Part, Whole, KeyRing | None]:
-    """What there is to restore. Raises Misconfigured."""
     name = order.backup or ""
     kept = archive.unproved(name, AGENT)
     if kept is None:
@@ -154,7 +151,6 @@ def _proved(archive: Archive, loaded: AgentSettings, order: Order) -> tuple[Part
 
 
 async def _refuse_to_overwrite(folder: Path) -> None:
-    """Raises Misconfigured for a store with runs."""
     if not (folder / FILE).exists():
         return
     async with open_database(folder) as there:
@@ -178,7 +174,6 @@ async def _refuse_a_stream_with_runs(link: NatsLink, store: str) -> None:
 
 
 async def _restore_ledger(config: Path | None, order: Order) -> int:
-    """How many calls it has."""
     asked = {"--moved": order.moved, "--new-keys": order.new_keys}
     options = [option for option, wanted in asked.items() if wanted]
     answer = await run_gateway(
@@ -198,8 +193,6 @@ def _left_out(whole: Whole, artifacts_of: str | None) -> dict[str, str]:
 async def _restore_artifacts(
     archive: Archive, part: Part | None, bucket: ArtifactBucket, *, but_those_there: bool
 ) -> int:
-    """Put those into the bucket that are not in it as they were, or of an earlier backup not at all; how many the part
-    has."""
     files = part.files if part else ()
     there = {one.key for one in await bucket.list()} if files and but_those_there else set[str]()
     for file in files:
@@ -262,7 +255,6 @@ async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dic
 
 
 async def _stop(store: SqliteStore, part: Part) -> None:
-    """As `agentic stop-all` does."""
     before = await store.halts.newest()
     if before and before.until is None:
         return

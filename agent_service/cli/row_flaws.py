@@ -29,7 +29,6 @@ def flaws_of_version(run: Run, entries: Sequence[Entry]) -> list[Flaw]:
 
 
 def _of_columns(loaded: Loaded, run: Run, goal: str) -> Iterator[str]:
-    """What stands beside the state says the same as the state."""
     row, state = loaded, run.state
     due_at = microseconds(state.due_at) if state.due_at else None
     said = {
@@ -46,7 +45,6 @@ def _of_columns(loaded: Loaded, run: Run, goal: str) -> Iterator[str]:
 
 
 def _of_fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
-    """Where the state is not what the journal gives."""
     try:
         *_, (_, transition) = rehearse(entries)
     except (ValueError, AssertionError, TypeError):  # of a journal that cannot be followed its own flaw is told

@@ -8,15 +8,15 @@ does not know.
 import asyncio
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from agent_service.bus.artifacts import key_of
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.configuration import nearby, told
 from agent_service.cli.exits import Exit
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import (
     RESTORED,
     LateArtifacts,
@@ -46,7 +46,7 @@ PASSING = frozenset({"behind", "missing"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class Verified(Outcome):
     """`unchecked` names artifacts whose content nothing here can prove."""
 
     run_id: str
@@ -61,9 +61,6 @@ class Verified:
     def ok(self) -> bool:
         return not self.flaws
 
-    def for_programs(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
-
     def __str__(self) -> str:
         if self.ok:
             unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
@@ -77,13 +74,10 @@ class Verified:
         return "\n".join(lines)
 
     def _option(self) -> str:
-        """What has another command find the same settings."""
         return "" if self.config == told(nearby(None)) else f"--config {shlex.quote(self.config)} "
 
 
 async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verified:
-    """Check the run that `name` means. Raises NotDone for an unknown one, Misconfigured without a store that can be
-    read."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
         return await verified(kept, await kept.named(name), bus, looks)
 
@@ -199,7 +193,6 @@ async def _without_folder(
 
 
 async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, bytes]:
-    """What the bus has of these artifacts; nothing more once it does not answer."""
     contents: dict[str, bytes] = {}
     for path in paths:
         try:
@@ -212,7 +205,7 @@ async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
+class Rebuilt(Outcome):
     """What is different now: files by path. `missing` are artifacts that the store of artifacts has no more."""
 
     run_id: str
@@ -222,9 +215,6 @@ class Rebuilt:
     changed: tuple[str, ...]
     removed: tuple[str, ...]
     missing: tuple[str, ...]
-
-    def for_programs(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         lines = [
@@ -255,7 +245,6 @@ async def rebuild(name: str, config: Path | None) -> Rebuilt:
 
 
 async def _named(kept: Records, run_id: str) -> dict[str, NamedArtifact]:
-    """The artifacts of a run. Raises NotDone for a journal that nothing should be written from."""
     entries = await kept.entries(run_id)
     flaw = flaw_in_chain(entries)
     try:

@@ -5,12 +5,12 @@ It reads only, while the agent runs or not.
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from agent_service.bus.ends import ToldEnd, told_ends
 from agent_service.cli.configuration import told
+from agent_service.cli.outcome import Outcome
 from agent_service.cli.records import Records, bus_at_hand, bus_when_needed, records
 from agent_service.cli.run_folder import Verified, verified
 from agent_service.store.copying import left_out
@@ -22,7 +22,7 @@ AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreVerified:
+class StoreVerified(Outcome):
     """`runs` were looked at; `flawed` are those that are not as they were written, `flaws` those of the whole store.
     `ends`: so many endings on the bus were compared."""
 
@@ -35,9 +35,6 @@ class StoreVerified:
     @property
     def ok(self) -> bool:
         return not self.flaws and not self.flawed
-
-    def for_programs(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
 
     def __str__(self) -> str:
         if self.ok:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 
 class Alone:
-    """What tells processes apart: a part of the port RunStore, and when what others stored can be read."""
-
     async def caught_up(self) -> None:
         return
 

@@ -21,8 +21,6 @@ class Attempt:
 
 
 class Appending:
-    """For one process. Its copy of the log is as good as an answer."""
-
     def __init__(self, log: Log, copy: Copy) -> None:
         self._log = log
         self._copy = copy
@@ -56,7 +54,6 @@ class Appending:
         return bool(attempts)
 
     def _give_up(self, fact: EntryFact, attempt: Attempt) -> None:
-        """If it is stored after all, that is news."""
         attempts = self._awaited.get(_name(fact), [])
         if attempt in attempts:
             attempts.remove(attempt)

@@ -12,8 +12,6 @@ AT_ONCE = 500
 
 
 class SqliteGraves:
-    """Of an open database. A locked disk raises TryAgain, a broken one Broken."""
-
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._sql = load_queries()
@@ -23,13 +21,11 @@ class SqliteGraves:
         return tombstone_of(rows[0]) if rows else None
 
     def artifacts_of(self, run_id: str) -> ArtifactsGone | None:
-        """Of a run that is there."""
         for at, rule in self._database.look_up(self._sql["artifacts_gone"], (run_id,)):
             return ArtifactsGone(run_id=run_id, gone_at=instant(at), rule=rule)
         return None
 
     async def every(self) -> AsyncIterator[Tombstone]:
-        """In the order of their runs."""
         after = ""
         while rows := await self._database.read(self._sql["tombstones"], (after, AT_ONCE)):
             for row in rows:

@@ -1,7 +1,9 @@
 """When everything was stopped, and by whom, on SQLite."""
 
 import sqlite3
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from agent_service.store.sql.queries import load_queries
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
@@ -9,19 +11,13 @@ from schemas.halt import Halt
 
 
 class SqliteHalts:
-    """Fills the port Halts. A full or locked disk raises TryAgain, a broken one Broken."""
-
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._sql = load_queries()
 
     async def newest(self) -> Halt | None:
         rows = await self._database.read(self._sql["newest_halt"])
-        for number, since, by, reason, until, until_by, over in rows:
-            ended = instant(until) if until is not None else None
-            told = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
-            return Halt(number=number, since=instant(since), until=ended, **told)
-        return None
+        return halt_of(rows[0]) if rows else None
 
     async def keep(self, halt: Halt) -> None:
         await self._database.write(partial(self._keep, halt))
@@ -30,7 +26,13 @@ class SqliteHalts:
         connection.execute(self._sql["keep_halt"], halt_row(halt))
 
 
+def halt_of(row: Sequence[Any]) -> Halt:
+    number, since, by, reason, until, until_by, over = row
+    ended = instant(until) if until is not None else None
+    told = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
+    return Halt(number=number, since=instant(since), until=ended, **told)
+
+
 def halt_row(halt: Halt) -> tuple[object, ...]:
-    """A halt as the parameters of the statement `keep_halt`."""
     until = microseconds(halt.until) if halt.until else None
     return halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over

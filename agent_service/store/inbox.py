@@ -12,8 +12,6 @@ from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 
 class SqliteInbox:
-    """Fills the port Inbox. A full or locked disk raises TryAgain, a broken one Broken."""
-
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._sql = load_queries()

@@ -32,7 +32,6 @@ class SharedForgetting(SqliteForgetting):
         """The position of the fact of which all is removed from the log."""
 
     def is_ours(self) -> bool:
-        """As the port says: one member at a time, for all."""
         return self._members.mine("", KEEPER)
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
@@ -53,7 +52,6 @@ class SharedForgetting(SqliteForgetting):
         return [one for one in await self.behind(len(of)) if one.run_id in of and not one.folder]
 
     async def give_back(self) -> bool:
-        """As the port says; in the log too."""
         await self._remove_what_is_left()
         return await super().give_back()
 

@@ -11,8 +11,6 @@ LATE_PLACES = 30_000
 
 
 class SqliteMembers:
-    """Of an open database. A locked disk raises TryAgain, a broken one Broken."""
-
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._sql = load_queries()
@@ -22,6 +20,5 @@ class SqliteMembers:
         return {seq for (seq,) in self._database.look_up(self._sql["entries_by"], (run_id, member))}
 
     async def runs_moved_by(self, member: str, since: datetime) -> Sequence[str]:
-        """Runs with an entry of the member since then."""
         rows = await self._database.read(self._sql["runs_moved_by"], (LATE_PLACES, member, microseconds(since)))
         return list(dict.fromkeys(run_id for (run_id,) in rows))

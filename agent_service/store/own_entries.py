@@ -27,7 +27,6 @@ class OwnEntries:
             _move(run_id, {seq}, self._coming)
 
     def add(self, run_id: str, seqs: Iterable[int]) -> None:
-        """They are to be done here."""
         self._open.setdefault(run_id, set()).update(seqs)
 
     def done(self, run_id: str, since: int, upto: int) -> bool:
@@ -43,15 +42,12 @@ class OwnEntries:
         return spans(done)
 
     def all_to_tell(self, runs: int) -> dict[str, tuple[Span, ...]]:
-        """The same of many, at most `runs`."""
         return {run_id: self.to_tell(run_id) for run_id in list(self._done)[:runs]}
 
     def not_told(self, run_id: str, told: Iterable[Span]) -> None:
-        """What was to be told could not be."""
         _move(run_id, _entries(told), self._told, self._done)
 
     def heard(self, run_id: str, told: Iterable[Span]) -> None:
-        """What was told is in the copy."""
         _move(run_id, _entries(told), self._told)
 
     def say_again(self, run_id: str) -> bool:
@@ -81,7 +77,6 @@ def _entries(told: Iterable[Span]) -> set[int]:
 
 
 def _move(run_id: str, seqs: set[int], of: dict[str, set[int]], to: dict[str, set[int]] | None = None) -> None:
-    """Those of the entries that are there."""
     there = of.get(run_id, set()) & seqs
     if there and to is not None:
         to.setdefault(run_id, set()).update(there)

@@ -21,13 +21,11 @@ class Quarantine:
         return len(self._why)
 
     def add(self, found: Damaged) -> None:
-        """Leave the run of `found` alone from now on; told once."""
         if found.run_id not in self._why:
             self._why[found.run_id] = found
             log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
 
     def check(self, run_id: str) -> None:
-        """Raises Damaged for a run that is left alone."""
         if found := self._why.get(run_id):
             raise type(found)(found.run_id, found.what)
 
@@ -37,5 +35,4 @@ class Quarantine:
         return found.what if found else ""
 
     def without(self, run_ids: Iterable[str]) -> list[str]:
-        """The runs that may be worked on."""
         return [run_id for run_id in run_ids if run_id not in self._why]

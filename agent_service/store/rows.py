@@ -52,7 +52,6 @@ class Loaded:
         )
 
     def run(self) -> Run:
-        """Raises ValueError."""
         items = ((field.decode(), item.decode()) for field, item in self.items)
         return Run(state=decode_state(self.state.decode(), self.brief.decode(), items), head=self.head.hex())
 

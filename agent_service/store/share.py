@@ -14,8 +14,6 @@ LOOKED_AT = 10_000
 
 
 class Share:
-    """Reads the copy."""
-
     def __init__(self, database: SqliteFile, members: Members) -> None:
         self._database = database
         self._members = members
@@ -32,7 +30,6 @@ class Share:
         return self._ours(await self._database.read(self._sql["held_of"], self._whose))
 
     async def untold(self, reached: int) -> Sequence[Untold]:
-        """Runs, oldest first, with the entries of them, up to position `reached`, that this member is to see to."""
         found: dict[str, list[int]] = {}
         for run_id, seq, by in await self._database.read(self._sql["untold_of"], (*self._whose, reached)):
             if self._members.mine(by, run_id):
@@ -45,7 +42,6 @@ class Share:
 
     @property
     def _whose(self) -> tuple[str, str]:
-        """This member, and the others that live, as statements take them."""
         me = self._members.me
         return me, json.dumps(sorted(self._members.live - {me}))
 

@@ -39,8 +39,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def _nobody(_: object) -> None:
-    """Where no one wants to know."""
+def _nobody(_: object) -> None: ...
 
 
 class SharedStore(SqliteStore):
@@ -123,11 +122,9 @@ class SharedStore(SqliteStore):
             self._telling.is_due.set()
 
     async def keep_telling(self) -> None:
-        """Tell the others what is done, for ever, unless commits of the same runs take it along."""
         await self._telling.keep()
 
     async def tell(self) -> None:
-        """Tell the others what is done, now. Raises TryAgain."""
         await self._telling.tell()
 
     async def untold(self, limit: int) -> Sequence[Untold]:
@@ -201,7 +198,6 @@ class SharedStore(SqliteStore):
         return ""
 
     def _refused(self, wake: Wake, commit: Commit) -> str:
-        """The wake is known, and its run is not."""
         if self.version(commit.entry.run_id):
             raise moved(commit.entry)
         raise TryAgain(
@@ -218,7 +214,6 @@ class SharedStore(SqliteStore):
         return 0 if version == 1 else position
 
     def _newest_in_copy(self, run_id: str) -> tuple[int, int, bytes]:
-        """The run's newest entry, its position and its hash; nothing where there is no such run."""
         for version, position, head in self._database.look_up(self._sql["newest_of"], (run_id,)):
             return version, position, head
         return 0, 0, b""

@@ -37,14 +37,11 @@ class SharedHalts(SqliteHalts):
 
 
 class SharedInbox(SqliteInbox):
-    """Fills the port Inbox."""
-
     def __init__(self, database: SqliteFile, log: Log, copy: Copy, me: str) -> None:
         super().__init__(database)
         self._log, self._copy, self._me = log, copy, me
 
     async def dismiss(self, dismissal: Dismissal) -> Dismissal:
-        """As the port says. Raises TryAgain."""
         said = SeenFact.of(dismissal, by=self._me)
         position = await self._log.append(subjects.stored_seen(dismissal.run_id), said.encoded(), after=None)
         await self._copy.wait(position)
@@ -52,7 +49,6 @@ class SharedInbox(SqliteInbox):
 
 
 def _follows(halt: Halt, known: Halt | None) -> bool:
-    """Whether it is a later stop, or the known one come further."""
     if known is None or halt.number != known.number:
         return known is None or halt.number > known.number
     same = (halt.since, halt.by, halt.reason) == (known.since, known.by, known.reason)

@@ -134,11 +134,9 @@ class SqliteStore(Alone):
         self._quarantine.add(found)
 
     async def goal(self, run_id: str) -> str:
-        """As it is shown in lists; empty where there is no such run."""
         return "".join(goal for (goal,) in await self._database.read(self._sql["goal"], (run_id,)))
 
     async def artifacts(self) -> dict[str, list[str]]:
-        """The paths of those that are kept, of each run that has any."""
         rows = await self._database.read(self._sql["artifacts"])
         return {run_id: list(map(str, json.loads(paths))) for run_id, paths in rows}
 
@@ -205,11 +203,9 @@ class SqliteStore(Alone):
         return self._quarantine.without(run_id for (run_id,) in rows)
 
     async def held(self) -> Sequence[str]:
-        """Runs whose model call waits for money."""
         return self._quarantine.without(run_id for (run_id,) in await self._database.read(self._sql["held"]))
 
     async def counts(self) -> dict[Status, int]:
-        """As the port says; a status that no run has counts 0."""
         return {Status(status): runs for status, runs in await self._database.read(self._sql["counts"])}
 
     async def _intact(self, run_id: str) -> bool:

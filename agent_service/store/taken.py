@@ -14,8 +14,6 @@ LATE_PLACES = 30_000
 
 
 class SqliteTaken:
-    """Fills the port Taken. A locked disk raises TryAgain, a broken one Broken."""
-
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._sql = load_queries()

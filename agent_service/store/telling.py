@@ -14,8 +14,6 @@ RUNS_AT_ONCE = 1000
 
 
 class Telling:
-    """For the member `me`. `is_due`: there is something to tell; `permitted` raises where nothing may be."""
-
     def __init__(self, own: OwnEntries, facts: Log, me: str, permitted: Callable[[], Awaitable[None]]) -> None:
         self._own = own
         self._log = facts
@@ -24,7 +22,6 @@ class Telling:
         self.is_due = asyncio.Event()
 
     async def keep(self) -> None:
-        """For ever."""
         while True:
             await self.is_due.wait()
             await asyncio.sleep(TOLD_WITHIN_S)

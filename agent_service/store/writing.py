@@ -21,8 +21,6 @@ class Mark:
 
 
 class Writing:
-    """By the statements of queries.sql, in the transaction of a connection."""
-
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
         self._common = CommonTexts(sql)

@@ -11,10 +11,10 @@ from typing import Any
 from agent_service.core.waiting import Status
 from agent_service.store.facts import VERSION, Buried, EntryFact, GoneFact, HaltFact, SeenFact, Span, ToldFact
 from agent_service.store.graves import SqliteGraves
+from agent_service.store.halts import halt_of
 from agent_service.store.sql.queries import load_queries
 from groundwork.service.errors import Misconfigured
-from groundwork.sqlite.file import SqliteFile, instant
-from schemas.halt import Halt
+from groundwork.sqlite.file import SqliteFile
 
 AT_ONCE = 500
 REPLACED: Mapping[str, Any] = {"status": Status.RUNNING, "summary": "", "state": "{}"}
@@ -32,7 +32,6 @@ class History:
         self._sql = load_queries("moving.sql")
 
     async def entries(self) -> AsyncIterator[EntryFact]:
-        """In the order in which they were stored. Raises Misconfigured where the copy has another entry in a place."""
         spent, opened = iter(await self._spent()), iter(await self._opened())
         position = 0
         while rows := await self._source.read(self._sql["stretch"], (position, AT_ONCE)):
@@ -49,10 +48,9 @@ class History:
         ]
 
     async def halts(self) -> list[HaltFact]:
-        return [HaltFact(v=VERSION, by="", halt=_halt(row)) for row in await self._news("all_halts")]
+        return [HaltFact(v=VERSION, by="", halt=halt_of(row)) for row in await self._news("all_halts")]
 
     async def gone(self) -> AsyncIterator[GoneFact]:
-        """Tombstones, which have no place in the order of the log."""
         there = {run_id for (run_id,) in await self._copy.read(self._sql["all_gone"])}
         found = [one async for one in SqliteGraves(self._source).every() if one.run_id not in there]
         for at in range(0, len(found), AT_ONCE):
@@ -61,14 +59,12 @@ class History:
             yield GoneFact(v=VERSION, by="", runs=runs, tombstones=buried)
 
     async def told(self) -> ToldFact | None:
-        """How far runs were told after they had been copied."""
         runs: dict[str, tuple[Span, ...]] = {
             run_id: ((1, told),) for run_id, told in await self._news("all_told") if told
         }
         return ToldFact(v=VERSION, by="", runs=runs) if runs else None
 
     def newest_place(self, run_id: str) -> tuple[int, int]:
-        """The newest entry of the run in the copy, and its position; zeros where there is none."""
         for seq, position in self._copy.look_up(self._sql["newest_place"], (run_id,)):
             return seq, position
         return 0, 0
@@ -99,7 +95,6 @@ class History:
         return {"asking": asking, "goal": goal, "brief": brief}
 
     def _newest(self, run_id: str) -> dict[str, Any]:
-        """Items that an earlier attempt has brought are replaced."""
         ((status, summary, due_at, state, goal, brief),) = self._source.look_up(self._sql["newest_row"], (run_id,))
         items = self._source.look_up(self._sql["items"], (run_id,))
         there = self._copy.look_up(self._sql["items_there"], (run_id,))
@@ -125,10 +120,3 @@ class History:
     async def _news(self, statement: str) -> list[Row]:
         there = set(await self._copy.read(self._sql[statement]))
         return [row for row in await self._source.read(self._sql[statement]) if row not in there]
-
-
-def _halt(row: Row) -> Halt:
-    number, since, by, reason, until, until_by, over = row
-    ended = instant(until) if until is not None else None
-    told = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
-    return Halt(number=number, since=instant(since), until=ended, **told)

@@ -21,10 +21,7 @@ TOGETHER = 64
 
 
 class Copy(Protocol):
-    """Facts of the log in a database, in their order."""
-
-    async def caught_up(self) -> None:
-        """Until all is there that is in the log now. Raises TryAgain."""
+    async def caught_up(self) -> None: ...
 
 
 class IntoLog:
@@ -52,7 +49,6 @@ class IntoLog:
         return written
 
     async def _write_the_rest(self, history: History) -> None:
-        """After the runs that it is about are there."""
         await self._copy.caught_up()
         for seen in await history.dismissals():
             await self._append(subjects.stored_seen(seen.run_id), seen.encoded(), None)

@@ -25,8 +25,6 @@ TO_FILE = "agentic migrate --from jetstream --to sqlite"
 
 
 class Log(Protocol):
-    """Facts in one order, by the word of whoever leads the log."""
-
     async def append(self, subject: str, body: bytes, *, after: int | None) -> int: ...
 
     async def newest(self, subject: str) -> Fact | None: ...
@@ -64,7 +62,6 @@ async def put_mark(log: Log, mark: Mark, before: Mark) -> Mark:
 
 
 def command_of(mark: Mark) -> str:
-    """What it was said by, and goes on by."""
     backup = backup_in(mark.store)
     into_log = f"agentic restore FILE --backup {backup}" if backup else TO_LOG
     return into_log if mark.state in ("coming", "here") else TO_FILE
@@ -85,7 +82,6 @@ async def refuse_unless_here(log: Log) -> None:
 
 
 def refuse_moved_away(folder: Path) -> None:
-    """To be asked by an agent with a store of its own. Raises Misconfigured."""
     if (folder / FILE).exists():
         raise Misconfigured(
             f"the runs of {folder} were moved to the stream {subjects.STREAM_RUNS}: set agent.store: jetstream; or "
@@ -94,10 +90,8 @@ def refuse_moved_away(folder: Path) -> None:
 
 
 def mark_moved_away(folder: Path) -> None:
-    """Raises OSError."""
     private_file.write(folder / FILE, f'{{"stream": "{subjects.STREAM_RUNS}"}}\n')
 
 
 def mark_brought_back(folder: Path) -> None:
-    """Raises OSError."""
     (folder / FILE).unlink(missing_ok=True)

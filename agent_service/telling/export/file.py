@@ -76,7 +76,6 @@ def written(path: Path, manifest: bytes, signature: bytes | None, files: Mapping
 
 
 def journal_of(entries: Iterable[Entry]) -> bytes:
-    """A line for each."""
     fields = WrittenEntry.model_fields
     lines = (WrittenEntry(**{name: getattr(entry, name) for name in fields}).model_dump_json() for entry in entries)
     return "".join(f"{line}\n" for line in lines).encode()
@@ -125,7 +124,6 @@ class ExportFile:
         return self._decoded(Signature, SIGNATURE, self.read(SIGNATURE, MAX_BYTES))
 
     def entries(self, run_id: str) -> list[Entry]:
-        """The journal of a run."""
         name = f"{run_id}/{JOURNAL}"
         lines = io.BytesIO(self.read(name, LONGEST_JOURNAL))
         decoded = (self._decoded(WrittenEntry, name, line) for line in lines)
@@ -135,7 +133,6 @@ class ExportFile:
         return FolderInFile(self, run_id)
 
     def below(self, run_id: str) -> list[str]:
-        """The names of the files of a run, without its own."""
         return self._folders.get(run_id, [])
 
     def hash_of(self, name: str) -> str:
@@ -176,7 +173,6 @@ class FolderInFile:
         self._below = f"{checked(run_id)}/"
 
     def files(self, run_id: str) -> Listing:
-        """As a workspace tells them; the journal is none of them."""
         listed, foreign = [], []
         for name in sorted(set(self._file.below(run_id)) - {JOURNAL}):
             try:
@@ -188,7 +184,6 @@ class FolderInFile:
         return Listing(files=tuple(listed), foreign=tuple(foreign))
 
     def read(self, run_id: str, path: str) -> bytes | None:
-        """As a workspace reads it."""
         del run_id
         if f"{self._below}{path}" not in self._file.names:
             return None

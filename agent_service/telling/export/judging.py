@@ -24,8 +24,6 @@ from schemas.signing import signed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """`signature`: whose it is, where there is one. `journals`: by run, where no flaw was found."""
-
     signature: Signature | None
     flaws: tuple[Flaw, ...]
     journals: dict[str, list[Entry]]

@@ -103,19 +103,19 @@ class Questions:
         given = self.given[option]
         if given is not None or self.silent:
             try:
-                return read(_shown(default if given is None else given.strip()))
+                return read(_printable(default if given is None else given.strip()))
             except ValueError as error:
                 raise typer.BadParameter(str(error), param_hint=option) from error
         question, choices = ASKED[option]
         output.complain("\n".join((question, *(f"     {name:14}{about}".rstrip() for name, about in choices.items()))))
         while True:
             try:
-                return read(_shown(output.asked(f"   [{default}] " if default else "   ") or default))
+                return read(_printable(output.asked(f"   [{default}] " if default else "   ") or default))
             except ValueError as error:
                 output.complain(f"   {error}")
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """Raises ValueError for what no file of settings can hold."""
     if not text.isprintable():
         raise ValueError("it has a character that cannot be shown: type it again")

@@ -15,7 +15,7 @@ from rich.text import Text
 from agent_service.core.unseen import visible
 from agent_service.telling.plain import one_line
 
-LOOK_S = 0.2
+LOOK_AT_LOGS_S = 0.2
 MOST_RUNS = 1000
 """Whose beginning is remembered, to tell at the end how long they took."""
 LONGEST_REASON = 300
@@ -90,7 +90,7 @@ async def tell_lines(logs: Mapping[Path, int], tell: Callable[[Text], None]) -> 
                 places[log] += len(written)
                 if line := lines.line(written.decode(errors="replace")):
                     tell(line)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(LOOK_AT_LOGS_S)
 
 
 def _added(log: Path, place: int) -> list[bytes]:

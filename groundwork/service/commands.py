@@ -16,14 +16,22 @@ class At:
 
     module: str
     about: str
-    panel: str | None
+    panel: str
 
 
-def table_of(listed: Mapping[tuple[str | None, str], Mapping[str, str]]) -> dict[str, At]:
-    """By name; `listed` has the line of each, by panel and module."""
-    return {
-        name: At(module, about, panel) for (panel, module), lines in listed.items() for name, about in lines.items()
-    }
+def table_of(text: str) -> dict[str, At]:
+    """By name. `text` has a line for each panel, below it one for each module, and below that its commands."""
+    table: dict[str, At] = {}
+    panel = module = ""
+    for line in filter(None, text.splitlines()):
+        name, _, about = line.strip().partition("  ")
+        if line.startswith("    "):
+            table[name] = At(module, about.strip(), panel)
+        elif line.startswith("  "):
+            module = name
+        else:
+            panel = name
+    return table
 
 
 class LazyGroup(TyperGroup):

@@ -7,7 +7,7 @@ import pytest
 
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import streams
-from agent_service.cli.doctor.cluster import cluster, replicas, room
+from agent_service.cli.doctor.cluster import cluster, replicas, store_room
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
@@ -80,6 +80,6 @@ async def test_a_compressed_stream_is_told_with_what_ends_it(link: NatsLink) -> 
 
 def test_a_store_that_is_nearly_full_is_a_warning_with_the_command_that_makes_room() -> None:
     info = {"config": {"name": "AGENTIC_RUNS", "max_bytes": 1000 << 20}, "state": {"bytes": 900 << 20}}
-    found = room(info)
+    found = store_room(info)
     assert (found.mark, found.text) == ("warning", "AGENTIC_RUNS has 900 of 1000 MiB: full, it takes nothing")
     assert "--change" in found.remedy

@@ -46,7 +46,7 @@ async def cluster(link: NatsLink, settings: NatsSettings) -> AsyncIterator[Findi
         yield answering
     for info in infos:
         if info["config"]["name"] in SHARED_STREAMS:
-            yield room(info)
+            yield store_room(info)
 
 
 def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
@@ -79,7 +79,7 @@ async def servers(settings: NatsSettings) -> Finding:
     return ok("servers", f"all {len(found)} answer, nats-server {versions[0]}")
 
 
-def room(info: Json) -> Finding:
+def store_room(info: Json) -> Finding:
     """How full a store is that takes nothing more when it is full."""
     name, most, size = info["config"]["name"], info["config"].get("max_bytes", -1), info["state"]["bytes"]
     if most <= 0:

@@ -10,7 +10,7 @@ from agent_service.telling.findings import ok, warning, wrong
 from groundwork.service.errors import Misconfigured
 from schemas.gateway_status import Finding
 
-ANSWER_WITHIN_S = 15.0
+MODEL_ANSWERS_WITHIN_S = 15.0
 
 
 async def model(settings: ModelSettings) -> Finding:
@@ -18,12 +18,14 @@ async def model(settings: ModelSettings) -> Finding:
         return await asyncio.to_thread(_script, settings)
     names = f"{settings.provider}: {', '.join(settings.names())}"
     try:
-        async with open_model(settings) as provider, asyncio.timeout(ANSWER_WITHIN_S):
+        async with open_model(settings) as provider, asyncio.timeout(MODEL_ANSWERS_WITHIN_S):
             findings = await provider.check()
     except Misconfigured as error:
         return wrong("model", str(error), remedy="correct the section agent.model of the configuration")
     except TimeoutError:
-        return warning("model", f"{names}: no answer in {ANSWER_WITHIN_S:g} s", remedy="ask again later: runs wait")
+        return warning(
+            "model", f"{names}: no answer in {MODEL_ANSWERS_WITHIN_S:g} s", remedy="ask again later: runs wait"
+        )
     except ModelError as error:
         if error.remedy == "try_again":
             return warning("model", f"{names}: {error}", remedy="ask again later: runs wait until it answers")

@@ -30,7 +30,6 @@ from agentic_client.views import FINAL, Accepted, Event, File, Run, RunPage, Sta
 
 PATIENCE_S = 60.0
 LONGEST_WAIT_S = 30.0
-"""For which an agent is asked to hold an answer back."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
@@ -80,7 +79,6 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """May be called again."""
         self._closed = True
         await self._transport.close()
 
@@ -171,7 +169,6 @@ class AsyncClient:
         return await self._say(run, "signal", {name: value for name, value in said.items() if value is not None})
 
     async def tools(self) -> tuple[Tool, ...]:
-        """What runs may use now, by name."""
         listed = await self._patiently(self._transport.tools)
         return tuple(_read(Tool, one) for one in listed["tools"])
 
@@ -211,7 +208,6 @@ class AsyncClient:
             raise closed()
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], run_id: str | None = None) -> T:
-        """What is answered at last. An error names the run that it is about."""
         silence = _Silence(self._patience_s)
         while True:
             self._check_open()

@@ -128,7 +128,6 @@ def body_of(goal: str | None, said: Order | Answer) -> Json:
 
 
 def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Filters:
-    """As parameters: what is not wished for is left out."""
     wished = cast("dict[str, Any]", dict(wishes))
     status = wished.pop("status", ())
     statuses = (status,) if isinstance(status, str) else tuple(status)
@@ -137,5 +136,4 @@ def filters_of(limit: int, cursor: str | None, wishes: Wishes) -> Filters:
 
 
 def _plain(value: Any) -> Any:
-    """An instant without a zone is one of this machine's clock."""
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value

@@ -79,7 +79,6 @@ _BY_STATUS: Mapping[int, type[AgenticError]] = {
 
 
 def refused(status: int, body: object, *, retry_after: str | None = None) -> AgenticError:
-    """The error that an answer of this status and (JSON) body stands for."""
     told = body if isinstance(body, dict) else {}
     error = told.get("error")
     facts = dict(error) if isinstance(error, dict) else {}
@@ -95,7 +94,6 @@ def refused(status: int, body: object, *, retry_after: str | None = None) -> Age
 
 
 def closed() -> AgenticError:
-    """Of a client that was closed."""
     return AgenticError("this client is closed: make another one, or call it before its `with` ends")
 
 

@@ -20,7 +20,6 @@ from schemas.bounded import json_of
 CONNECT_WITHIN_S = 5.0
 NAME = "agentic-client"
 REFUSED = "authorization"
-"""What the server, and the library, say of a login that is none."""
 REFUSED_FOR_S = 1.0
 """By then the library has closed the connection, and has not begun another."""
 
@@ -34,7 +33,6 @@ class OverNats:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._within: asyncio.Timeout | None = None
-        """What connecting has to be done within, while it is under way."""
         self._denied = ""
 
     async def wake(self, body: Json) -> Json:
@@ -112,7 +110,6 @@ class OverNats:
         return f" ({self._denied})" if self._denied else ""
 
     async def _note(self, error: Exception) -> None:
-        """What the server says outside of answers; its text names a subject, and no secret."""
         self._denied = str(error).lower()
         if REFUSED in self._denied and self._within:
             self._within.reschedule(asyncio.get_running_loop().time() + REFUSED_FOR_S)

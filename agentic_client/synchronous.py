@@ -53,7 +53,6 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """May be called again."""
         if self._loop.is_closed():
             return
         self._done(self._client.close())
@@ -77,7 +76,6 @@ class Client:
         return self._done(self._client.wait(run, timeout_s=timeout_s, through_pauses=through_pauses))
 
     def show(self, run: Which) -> Run:
-        """Where the run stands."""
         return self._done(self._client.show(run))
 
     def runs(self, *, limit: int = 50, cursor: str | None = None, **wishes: Unpack[Wishes]) -> RunPage:
@@ -110,7 +108,6 @@ class Client:
         return self._done(self._client.say(run, message, signal_id=signal_id, by=by))
 
     def tools(self) -> tuple[Tool, ...]:
-        """What runs may use now, by name."""
         return self._done(self._client.tools())
 
     def cancel(self, run: Which, *, reason: str | None = None) -> Status:
@@ -130,7 +127,6 @@ class Client:
         return self._done(self._client.read(run, path))
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
-        """In the thread of the loop; what interrupts the caller, such as Ctrl-C, ends it there."""
         if self._loop.is_closed():
             work.close()
             raise closed()

@@ -6,12 +6,9 @@ from typing import Any, Protocol
 Json = dict[str, Any]
 Filters = Mapping[str, str | int | tuple[str, ...]]
 SILENT_AT_MOST_S = 20.0
-"""How long an answer may take."""
 
 
 class Transport(Protocol):
-    """One address. Each call is one request; nothing is repeated here."""
-
     async def wake(self, body: Json) -> Json: ...
 
     async def run(self, run_id: str, wait_s: float) -> Json:

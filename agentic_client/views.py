@@ -96,17 +96,14 @@ class Run(_Told):
 
     @property
     def done(self) -> bool:
-        """It reached its goal."""
         return self.status == "done"
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes, unless somebody answers an escalation."""
         return self.status in FINAL
 
     @property
     def rests(self) -> bool:
-        """It has ended, or waits for a person."""
         return self.ended or self.status == "paused"
 
 

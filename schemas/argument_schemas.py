@@ -21,7 +21,6 @@ _DEFINITIONS = ("$defs", "definitions")
 _MOVING = ("$dynamicRef", "$recursiveRef")
 
 Way = frozenset[str]
-"""The references that lead to a part."""
 
 
 def validator_of(schema: Mapping[str, JsonValue]) -> Any:
@@ -49,7 +48,6 @@ def argument_flaws(validator: Any, arguments: JsonValue, *, most: int, whole: st
 
 
 def _check_size(schema: Mapping[str, JsonValue]) -> None:
-    """Definitions count where they are named."""
     root = {name: part for name, part in schema.items() if name not in _DEFINITIONS}
     waiting: list[tuple[object, Way]] = [(root, frozenset())]
     for _ in range(MOST_PARTS):
@@ -78,7 +76,6 @@ def _reference(part: Mapping[str, object]) -> str | None:
 
 
 def _at(schema: object, reference: str) -> object:
-    """What is there; nothing where there is nothing, of which the compiler tells."""
     for name in reference.removeprefix("#").split("/")[1:]:
         key = unquote(name).replace("~1", "/").replace("~0", "~")
         if isinstance(schema, list):

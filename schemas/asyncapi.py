@@ -78,7 +78,6 @@ STREAMS: dict[str, tuple[str, ...]] = {
     subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
     subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),
 }
-"""What each stream stores, by its name."""
 
 ANSWERED: dict[str, tuple[str, str]] = {
     subjects.CATALOG: ("askCatalog", "An empty body asks for all tools."),

@@ -27,7 +27,6 @@ class Bounded(bytearray):
             raise TooLong(f"more than {self._most >> 20} MiB")
 
     def lines(self) -> Iterator[bytes]:
-        """The lines that are whole by now; they are held no longer."""
         begin = 0
         while (end := self.find(b"\n", max(begin, self._searched))) >= 0:
             yield bytes(self[begin:end])
@@ -37,7 +36,6 @@ class Bounded(bytearray):
 
 
 def json_of(content: bytes) -> object:
-    """What the JSON says; None where it is no JSON, or nested too deep to be read."""
     try:
         found: object = json.loads(content)
     except (ValueError, RecursionError):

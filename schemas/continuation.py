@@ -36,7 +36,6 @@ AGAIN = "again"
 """How asking the tool again that asked is named beside its tasks: none of them may have that id."""
 LONGEST_TEXT = 4096
 MOST_TASKS = 1000
-"""More are not even looked at, whatever a run may be granted."""
 
 _ID = r"[a-z0-9][a-z0-9_-]{0,31}"
 _MARKDOWN_NAMES = {name: shown for shown, name in TASK_FIELDS.items()} | {"id": "the task's number"}
@@ -187,7 +186,6 @@ Continuation = Retrieve | MultiStep
 CONTINUATION: TypeAdapter[Continuation] = TypeAdapter(
     Annotated[Continuation, Field(discriminator="action")], config=ConfigDict(defer_build=True)
 )
-"""The JSON form."""
 
 
 def read(result: ToolOutput | None) -> Continuation:
@@ -240,7 +238,6 @@ def _is_whole(told: Mapping[str, Any]) -> bool:
 
 
 def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
-    """The place of each flaw, and the rule that it breaks. Nothing of the values is repeated."""
     for flaw in error.errors(include_url=False, include_input=False):
         rule = _RULES.get(flaw["type"], rule_of(flaw["msg"]))
         place = _without_tags(flaw["loc"])
@@ -250,19 +247,16 @@ def _broken(error: ValidationError) -> Iterator[tuple[Place, str]]:
 
 
 def _without_tags(place: Place) -> Place:
-    """Without the actions, which pydantic puts behind whatever they were read for."""
     place = place[1:] if place[:1] in (("retrieve",), ("multi-step",)) else place
     return (*place[:2], *place[3:]) if place[2:3] in (("retrieve",), ("plugin",)) else place
 
 
 def _line_of(place: Place, lines: Mapping[Place, int]) -> int:
-    """Where it stands, or what it should be a part of."""
     while place and place not in lines:
         place = place[:-1]
     return lines.get(place, 1)
 
 
 def _shown(place: Place) -> str:
-    """What a field is called in the markdown form."""
     name = str(next((part for part in reversed(place) if isinstance(part, str)), "action"))
     return _MARKDOWN_NAMES.get(name, name.capitalize())

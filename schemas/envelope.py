@@ -97,7 +97,6 @@ def _flaw(subject: str, attributes: Mapping[str, Any]) -> str:
 
 
 def _data(event: Json) -> Json:
-    """The data of an event in JSON format, also where it is base64."""
     data = event.get("data")
     if "data_base64" in event:
         try:
@@ -110,7 +109,6 @@ def _data(event: Json) -> Json:
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
-    """The context attributes in headers, whose values are percent-encoded."""
     named = ((name.lower(), value) for name, value in headers.items())
     return {name.removeprefix(_PREFIX): unquote(value) for name, value in named if name.startswith(_PREFIX)}
 

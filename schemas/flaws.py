@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 LONGEST_PLACE = 200
-"""Characters: whoever sends a value names its keys."""
 _TOO_FEW = re.compile(r"\w+ should have at least (\d+) items? after validation, not (\d+)")
 _NO_OBJECT = re.compile(r"Input should be a valid dictionary( or (instance of \w+|object to extract fields from))?")
 

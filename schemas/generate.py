@@ -33,7 +33,6 @@ MODELS: dict[str, type[BaseModel]] = {
     subjects.CATALOG: Catalog,
     subjects.STATUS: GatewayStatus,
 }
-"""The body of every message, by the name of its event."""
 
 
 def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
@@ -48,7 +47,6 @@ def main(argv: Sequence[str] | None = None, folder: Path = GENERATED) -> None:
 
 
 def write(folder: Path) -> None:
-    """Make the folder's files exactly documents()."""
     wanted = documents()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in wanted.items():
@@ -69,7 +67,6 @@ def differences(folder: Path) -> list[str]:
 
 
 def documents() -> dict[str, bytes]:
-    """Every generated file, by name."""
     files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS}
     bodies = {name: _body(name, asyncapi.REFS) for name in MODELS}
     files["asyncapi.json"] = asyncapi.document(bodies, {name: _samples(name) for name in MODELS})
@@ -101,14 +98,12 @@ def _body(name: str, refs: str) -> Json:
 
 
 def _with_continuation(models: Json, refs: str) -> None:
-    """A result is taken whatever its continuation looks like, for its step has to end; it should look like this."""
     schema = _published(CONTINUATION.json_schema(ref_template=refs))
     models |= schema.pop("$defs") | {"Continuation": schema}
     models["ToolOutput"]["properties"]["continuation"] = {"$ref": refs.format(model="Continuation")}
 
 
 def _published(schema: Any) -> Any:
-    """Without what only repeats (titles, and discriminators beside constants), open to fields that are added later."""
     if isinstance(schema, list):
         return [_published(item) for item in schema]
     if not isinstance(schema, dict):

@@ -4,7 +4,6 @@ here; NATS clients compare them by case."""
 import hashlib
 
 MSG_ID = "Nats-Msg-Id"
-"""By it JetStream knows what it has stored."""
 RUN_ID = "Agentic-Run-Id"
 TRACEPARENT = "traceparent"
 CAPABILITY = "Agentic-Capability"
@@ -14,7 +13,6 @@ SIGNATURE = "Agentic-Signature"
 HEAD = "Agentic-Head"
 """With what is told of a run: its newest entry, the hash of that, and a MAC of the agent, for itself to know again."""
 RETRIED_BY = "Agentic-Retried-By"
-"""Who sent again what had become a dead letter."""
 
 
 def of_event(
@@ -40,7 +38,6 @@ def of_event(
 
 
 def of_cloud_event(event_type: str, *, dedupe_key: str, source: str, at: str) -> dict[str, str]:
-    """Headers for an event that may belong to no run."""
     return {
         "ce-specversion": "1.0",
         "ce-id": dedupe_key,

@@ -35,7 +35,6 @@ def result(run_id: str, step: int, attempt: int, task: str | None = None, asked_
 
 
 def late_result(run_id: str, step: int, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    """Of what came of a call after it was answered that its end was not seen."""
     return f"{result(run_id, step, attempt, task, asked_in)}{LATE_SUFFIX}"
 
 
@@ -55,7 +54,6 @@ def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = Non
 def proven(
     run_id: str, step: int, attempt: int, tool: str, task: str | None = None, asked_in: int | None = None
 ) -> tuple[str, ...]:
-    """What the capability of a request proves: which one it is."""
     return run_id, str(step), str(attempt), tool, task or "", str(asked_in or 0)
 
 

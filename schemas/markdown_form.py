@@ -32,7 +32,6 @@ STATUSES = ("success", "error", "continuation")
 HEAD_FIELDS = ("Status", "Plugin", "Confidence")
 REQUEST_FIELDS = {"Action": "action", "Query": "query", "Profile": "profile", "Reason": "reason"}
 TASK_FIELDS = REQUEST_FIELDS | {"Plugin": "plugin", "Command": "command", "Input": "input", "DependsOn": "depends_on"}
-"""What a field is called in the JSON form."""
 
 _BEGINS = re.compile(rf"(?:[^\S\n]*\n)*{RESULT}[^\S\n]*(?:\n|\Z)")
 _HEADING = re.compile(r"#{1,6}(\s.*)?")
@@ -43,7 +42,6 @@ _FENCE = re.compile(r"(`{3,})[^`]*")
 Place = tuple[str | int, ...]
 """Where something stands in the JSON form: `("tasks", 2, "query")`."""
 _Fields = dict[str, tuple[int, str]]
-"""Line and value of each field, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,6 @@ class Form:
 
 
 def is_form(text: str) -> bool:
-    """Whether the first line that is not blank says so."""
     return _BEGINS.match(text) is not None
 
 
@@ -76,8 +73,6 @@ def form_in(text: str) -> Form:
 
 
 class _Reading:
-    """One pass over the lines. What is wrong is noted, and the next line is read."""
-
     def __init__(self, text: str) -> None:
         self._lines = [line.rstrip() for line in text.split("\n")]
         self._at = 0
@@ -137,7 +132,6 @@ class _Reading:
         return {"id": f"task-{found[1]}"} if found else {}
 
     def _object(self, place: Place, begins: int, names: Mapping[str, str]) -> dict[str, Any]:
-        """The fields below a heading in their JSON form."""
         self._lines_of[place] = begins
         found = self._fields(names)
         for name, (line, _) in found.items():
@@ -160,7 +154,6 @@ class _Reading:
             return value
 
     def _fields(self, names: Collection[str], *, ends_at_blank: bool = False) -> _Fields:
-        """The fields from here to the next heading, or to a blank line."""
         self._skip_blank()
         found: _Fields = {}
         while self._line is not None and not _HEADING.fullmatch(self._line):
@@ -189,7 +182,6 @@ class _Reading:
             found[name] = (number, value)
 
     def _block(self, number: int) -> str:
-        """The fenced block that begins here; empty where there is none."""
         fence = _FENCE.fullmatch(self._line or "")
         if not fence:
             return ""
@@ -202,7 +194,6 @@ class _Reading:
         return "\n".join(self._lines[begins : self._at - 1])
 
     def _takes(self, heading: str) -> bool:
-        """Whether the heading that must stand here does."""
         if self._line != heading:
             self._flaw(self._number, f"'{heading}' must stand here")
             return False
@@ -210,7 +201,6 @@ class _Reading:
         return True
 
     def _skip_blank(self) -> int:
-        """The number of the next line that is not blank."""
         while self._line == "":
             self._at += 1
         return self._number
@@ -220,10 +210,8 @@ class _Reading:
 
     @property
     def _line(self) -> str | None:
-        """The line that is read next; None at the end."""
         return self._lines[self._at] if self._at < len(self._lines) else None
 
     @property
     def _number(self) -> int:
-        """Its number, from 1."""
         return self._at + 1

@@ -30,9 +30,7 @@ STREAMS = (
     subjects.STREAM_DEAD_LETTERS,
 )
 SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
-"""Where several agents, and several gateways, share a store."""
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
-"""The streams behind them."""
 AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
 """The leases of several, of which each hears how the others renew theirs."""
@@ -48,11 +46,9 @@ GATEWAY_CONSUMERS = (
     (subjects.STREAM_PROGRESS, subjects.DURABLE_PROGRESS),
 )
 ORDERS = (subjects.START, subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL)
-"""What the agent acts upon."""
 ACCOUNTS = ("", "*.*.")
 """What comes before the stream where JetStream is answered: nothing, or its domain and the account (NATS ADR-15)."""
 ADVISED_ON = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$SYS.REQ.USER.INFO")
-"""What a login asks of itself, and which stream takes a subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +66,10 @@ def inbox_of(login: str) -> str:
 
 
 def permissions_of(role: RoleName, login: str) -> Permissions:
-    """Of that login. An executor's consumer has the name of its login."""
     return _ROLES[role](login)
 
 
 def indispensable(role: RoleName) -> Permissions:
-    """What a login of that role cannot work without. The rest tells people more."""
     may = permissions_of(role, "")
     spared = ("$JS.API.", "$JS.FC.", "$SYS.", subjects.PRUNE, *(answer.removesuffix(">") for answer in ANSWERS))
     publish = (one for one in may.publish if one.startswith("$JS.API.CONSUMER.MSG.NEXT.") or not one.startswith(spared))
@@ -83,7 +77,6 @@ def indispensable(role: RoleName) -> Permissions:
 
 
 def _setup(login: str) -> Permissions:
-    """Also to bring back a stream from a backup, and to make anew what can be said again."""
     streams = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     return Permissions(
         publish=(
@@ -238,7 +231,6 @@ def _pairs(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _consuming(consumers: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """To be given messages, and to acknowledge them."""
     return (*_api(("CONSUMER.MSG.NEXT",), _pairs(consumers)), *_acknowledging(consumers))
 
 
@@ -247,7 +239,6 @@ def _acknowledging(consumers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _reading(streams: Iterable[str]) -> tuple[str, ...]:
-    """By consumers that last as long as somebody reads."""
     kept = tuple(streams)
     passing = _api(("CONSUMER.CREATE", "CONSUMER.DELETE", "CONSUMER.MSG.NEXT"), [f"{stream}.>" for stream in kept])
     unnamed = _api(("CONSUMER.CREATE",), kept)
@@ -268,7 +259,6 @@ def _storing(facts: str, stream: str) -> tuple[str, ...]:
 
 
 def _artifacts() -> tuple[str, ...]:
-    """To store and to read them. What is replaced is purged from their bucket."""
     bucket = f"OBJ_{subjects.ARTIFACT_BUCKET}"
     return (f"$O.{subjects.ARTIFACT_BUCKET}.>", f"$JS.API.STREAM.PURGE.{bucket}", *_reading((bucket,)))
 

@@ -26,8 +26,6 @@ _STEP: TypeAdapter[int] = TypeAdapter(Count)
 
 
 class Refused(Protocol):
-    """A message as a stream delivered it."""
-
     @property
     def subject(self) -> str: ...
     @property
@@ -86,7 +84,6 @@ def _headers(event: Envelope[Rejected], trace: str, *, source: str, at: datetime
 
 
 def _payload(message: Json) -> Json:
-    """Where the payload is in an envelope, a CloudEvent, or the payload itself."""
     return next((message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message)
 
 

@@ -24,9 +24,7 @@ REJECTED = "agent.rejected"
 
 ENDINGS = (COMPLETED, ESCALATED, FAILED, CANCELLED)
 LIFECYCLE = (*ENDINGS, WAITING, REOPENED)
-"""Where a run ends, waits for a person, or goes on after either."""
 TOLD = (WAKE_ACCEPTED, PROGRESS, *LIFECYCLE)
-"""What the agent says of its runs."""
 
 EVENTS = "agent."
 """What every subject begins with on which the agent tells of runs."""
@@ -43,11 +41,9 @@ SETTLED = "agentic.dlq.settled"
 ALL_DEAD_LETTERS = "agentic.dlq.>"
 
 STREAM = "AGENTIC"
-"""Cancels, signals and endings: every message is durable."""
 STREAM_STARTS = "AGENTIC_STARTS"
 """Starts that the agent has not taken yet: what it has taken leaves the stream."""
 STREAM_RESULTS = "AGENTIC_RESULTS"
-"""Results of tools: every message is durable."""
 STREAM_REQUESTS = "AGENTIC_REQUESTS"
 """Tool requests. Whoever asks can ask again from the journal, so that they pay for no fsync."""
 STREAM_PROGRESS = "AGENTIC_PROGRESS"
@@ -60,9 +56,7 @@ STREAM_RUNS = "AGENTIC_RUNS"
 STREAM_LEDGER = "AGENTIC_LEDGER"
 """The same of gateways: what is known of their calls, and what they owe others."""
 STORE = "agentic-store"
-"""The first token of every fact in the stream of runs."""
 LEDGER = "agentic-ledger"
-"""The first token of every fact in the stream of gateways."""
 STORED_TOLD = f"{STORE}.told"
 STORED_HALT = f"{STORE}.halt"
 STORED_GONE = f"{STORE}.gone"
@@ -76,7 +70,6 @@ DURABLE_LOOP = "loop"
 DURABLE_CONTROL = "control"
 """The agent's consumer of cancels and signals: apart from the loop, so that no slow turn delays a cancel."""
 DURABLE_TOOLS = "tools"
-"""The gateway's consumer of tool requests."""
 DURABLE_LIFECYCLE = "lifecycle"
 """The gateway's consumer of endings, which it passes on to Ductile, to callbacks and to subscribers."""
 DURABLE_PROGRESS = "progress"
@@ -88,7 +81,6 @@ LEASE_BUCKET = "agentic-leases"
 LEASE_AGENT = "agent"
 """With the id of a store behind it (`agent.store_…`): one of several agents, each of which has a lease of its own."""
 LEASE_GATEWAY = "gateway"
-"""Of several gateways likewise."""
 IN_FLIGHT = "in-flight"
 """With the name of a tool behind it, in the same bucket: whose calls of it are under way, over all gateways."""
 HALT_KEY = "halt"
@@ -114,7 +106,6 @@ PRUNE = "ductile-gateway.prune"
 """Request and reply: `{dry_run}`, and what the gateway keeps no longer, which goes unless it is a dry run."""
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
-"""What a tool, command or route may be called."""
 
 WAKE_ROUTE = "agentic-wake"
 OUR_OWN_ROUTES = frozenset({"agentic-loop", WAKE_ROUTE, "agentic-run", "ductile-gateway"})
@@ -139,15 +130,12 @@ def stored_wake(wake_id: str) -> str:
 
 
 def stored_run(run_id: str) -> str:
-    """Where the entries of a run are stored, from its second on."""
     return f"{STORE}.run.{run_id}"
 
 
 def stored_seen(run_id: str) -> str:
-    """Where it is stored that a person has dismissed the run from the inbox."""
     return f"{STORE}.seen.{run_id}"
 
 
 def member(role: str, holder: str) -> str:
-    """The key of the lease of one of several agents or gateways."""
     return f"{role}.{holder}"

@@ -6,12 +6,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Protocol
 
 MOST_OF_A_CYCLE = 50
-"""Ids of it that are told."""
 
 
 class Waiting(Protocol):
-    """A task as far as its place among the others goes."""
-
     @property
     def id(self) -> str: ...
     @property
@@ -34,7 +31,6 @@ def flaws_of(tasks: Sequence[Waiting]) -> Iterator[tuple[int, str, str]]:
 
 
 def _cycle(tasks: Sequence[Waiting]) -> list[str]:
-    """The ids of one, each before the one that it waits for, the first also at the end; empty where there is none."""
     try:
         TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
     except CycleError as error:

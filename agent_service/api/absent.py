@@ -7,7 +7,6 @@ from agent_service.tombstones import Tombstone
 
 
 async def absent(store: RunStore, run_id: str) -> Refusal:
-    """What somebody is told who asks for a run that is not there."""
     tombstone = await store.tombstone(run_id)
     return gone(tombstone) if tombstone else Refusal(404, "unknown_run", "there is no run of this id")
 

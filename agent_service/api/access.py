@@ -25,7 +25,6 @@ from groundwork.service.errors import Misconfigured
 
 LONGEST_TOKEN = 512
 UNKNOWN = "http"
-"""Who called, where nothing is known of the caller."""
 EVERYBODY = "everybody"
 EVERY_SCOPE = frozenset(get_args(Scope))
 SCHEME = "Bearer "
@@ -33,12 +32,9 @@ SCHEME = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """A caller as the configuration knows it."""
-
     name: str
     scopes: frozenset[Scope]
     digest: Callable[[], str]
-    """Of the token as it is now: it may stand in a file."""
 
 
 class Access:
@@ -101,13 +97,11 @@ def _require(request: Request, *scopes: str) -> None:
 
 
 async def who(request: Request) -> str:
-    """Who calls, for the journal: what is known of it, and nothing that it claims."""
     token, user = request.state.token, os_user(request.scope)
     return audit.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
 
 
 async def whose(request: Request) -> str:
-    """Against whose quota the request counts."""
     return of_token(request.state.token)
 
 

@@ -29,8 +29,6 @@ Wait = Annotated[
 
 
 class Awaiting:
-    """Each who waits holds one of the slots of those who follow runs."""
-
     def __init__(self, streams: EventStreams) -> None:
         self._streams = streams
 

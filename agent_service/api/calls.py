@@ -54,7 +54,6 @@ RUN = "/v1/runs/{run_id}"
 LETTERS = "/v1/dead-letters"
 
 OF_RUNS = ("/v1/runs", "/v1/counts", "/v1/inbox", "/v1/events")
-"""Calls that show what runs have come to."""
 
 A_FILE = {
     "description": "The file as it is; its media type goes by the suffix of its name.",
@@ -80,7 +79,6 @@ class Call:
     errors: tuple[int, ...] = ()
     answers: type[Response] = JSONResponse
     before: tuple[Callable[..., Any], ...] = ()
-    """Dependencies that run after the token was checked."""
     also: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
     shown: bool = True
     finished: bool = False
@@ -172,7 +170,6 @@ def _calls_on_runs(api: RunCalls, awaiting: Awaiting) -> tuple[Call, ...]:
 
 
 def _calls_to_runs(api: RunCalls) -> Iterator[Call]:
-    """What changes a run."""
     control: dict[str, Any] = {"method": "POST", "tag": "people", "scope": "control", "errors": (404, 409)}
     control["before"] = (only(),)
     yield Call(path=f"{RUN}/cancel", endpoint=api.cancel_run, takes=CancelRequest, **control)
@@ -214,7 +211,6 @@ def _looks_into_runs(inspection: Inspection, why: WhyCalls) -> tuple[Call, ...]:
 
 
 def _calls_for_people(inbox: InboxCalls, letters: DeadLetterCalls) -> tuple[Call, ...]:
-    """What waits for somebody, and how it is seen to."""
     of: dict[str, Any] = {"tag": "people", "scope": "read"}
     act: dict[str, Any] = {"method": "POST", "takes": Nothing, "errors": (404, 409), "before": (only(),)}
     of_letters = {**act, "tag": "dead letters", "scope": "operate"}

@@ -18,13 +18,10 @@ from agent_service.moments import Moment
 
 KEPT = 1000
 KEPT_CHARACTERS = 4_000_000
-"""Of the entries that a channel keeps."""
 PAGE = 50
 KEPT_PAGES = 4
 LONGEST_KEPT_PAGE = 1_000_000
-"""Characters of its entries."""
 CHUNK_BYTES = 64 * 1024
-"""At least so much is given at a time, where there is so much."""
 PAUSE_PER_FOLLOWER_S = 80e-6
 """Between two times that followers are woken. Each costs some 20 µs: all together are given a quarter of the thread."""
 
@@ -79,7 +76,6 @@ class Channel:
         """How the run of the newest event stands after it; None where that is only to be read from the store."""
         self.followers = 0
         self.ended = False
-        """Whether nothing more is told here: the agent stops."""
         self._source = source
         self._gather = gather
         self._told: deque[Told] = deque()
@@ -93,7 +89,6 @@ class Channel:
         self._woken_at = 0.0
 
     def tell(self, number: int, moment: Moment) -> None:
-        """Keep the event; followers are not woken by this."""
         self._told.append(_told(number, moment))
         self._size += self._told[-1].size
         self.newest, self.reached = number, moment.after
@@ -132,7 +127,6 @@ class Channel:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """By one more, inside the context."""
         self.followers += 1
         try:
             yield
@@ -153,12 +147,10 @@ class Channel:
         self.wake()
 
     def end(self) -> None:
-        """Nothing more is told: those who follow are let go."""
         self.ended = True
         self.wake()
 
     def wake(self) -> None:
-        """Wake the followers now."""
         self._woken_of = self.newest
         self._news.set()
         self._news = asyncio.Event()

@@ -21,7 +21,6 @@ from schemas.headers import RUN_ID
 MOST_BODY = 64 * 1024
 """Bytes of a message that a list shows."""
 READ_AT_ONCE = 4
-"""Refused messages, each of up to a megabyte."""
 WITHIN_S = 5.0
 
 Number = Annotated[int, Path(ge=1, lt=2**53)]
@@ -142,7 +141,6 @@ class DeadLetterCalls:
 
 
 def letter_view(letter: DeadLetter, refused: Stored | None) -> LetterView:
-    """The letter, with the message that it is about."""
     stream, sequence = letter.place
     settled = letter.settled
     return LetterView(

@@ -75,8 +75,6 @@ class EntryPage(BaseModel):
 
 
 class Said(Protocol):
-    """A request that says something to a run, in whatever form."""
-
     def signal(self, run_id: str) -> Signal:
         """The same as a signal."""
 
@@ -184,7 +182,6 @@ class Desk:
         return StandingAnswer(run_id=run_id, status=state.status, stopped="" if state.final else self._brake.why)
 
     async def callback(self, run_id: str) -> CallbackAnswer:
-        """Where the run asked to have its ending sent."""
         run = await self._store.load(run_id)
         return CallbackAnswer(run_id=run_id, callback=run.state.brief.callback if run else None)
 
@@ -228,11 +225,9 @@ class Desk:
         await self._state(run_id)
 
     async def standing(self, run_id: str) -> Status:
-        """The status of the run."""
         return (await self._state(run_id)).status
 
     async def is_gone(self, run_id: str) -> bool:
-        """Whether the run was here, and is kept no longer."""
         return await self._store.tombstone(run_id) is not None
 
     async def check_kept(self, run_id: str) -> None:
@@ -297,5 +292,4 @@ class Desk:
         return await self._troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
     def _go_on(self, transition: Transition) -> None:
-        """Let what is committed lead to the rest of its turn."""
         self._background.start(self._intake.follow(transition))

@@ -18,7 +18,6 @@ p { white-space: pre-line; } :root { color-scheme: light dark; }
 
 
 def page(document: Json) -> str:
-    """The whole document as HTML."""
     about, parts = document["info"], document["components"]
     schemas = [_schema(name, schema) for name, schema in parts["schemas"].items()]
     groups = [_group(tag, document["paths"], parts["responses"]) for tag in document["tags"]]

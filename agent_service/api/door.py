@@ -26,8 +26,6 @@ STOPS = "the agent stops, and what was asked for may have been done or not: ask 
 
 
 class Door:
-    """ASGI middleware."""
-
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)
@@ -60,7 +58,6 @@ class Door:
 
 
 def _is_of_another_site(scope: Scope) -> bool:
-    """Whether a browser says that it asks for a page of another site. Links to the page itself and /docs are fine."""
     if scope["method"] in READING and not scope["path"].startswith(CALLS):
         return False
     if any(name == b"origin" for name, _ in scope["headers"]):

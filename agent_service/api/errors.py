@@ -29,7 +29,6 @@ HARDENED = {
 Styles are for the page at /docs, which has no script."""
 
 OF_A_BODY = (400, 408, 413, 415, 422, 503)
-"""How a call that takes a body can refuse."""
 
 _OF_THE_FRAMEWORK: dict[int, tuple[Code, str]] = {
     404: ("not_found", "there is nothing at this path: see /docs"),
@@ -38,7 +37,6 @@ _OF_THE_FRAMEWORK: dict[int, tuple[Code, str]] = {
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """These errors and any other, as a call of the OpenAPI document refers to them."""
     which: tuple[int | str, ...] = (*statuses, "default")
     return {status: {"$ref": f"#/components/responses/{_name(status)}"} for status in which}
 
@@ -59,7 +57,6 @@ def _problem(meaning: str, refusal: Refusal) -> dict[str, Any]:
 
 
 def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The refusal as a response, which is logged without anything that was sent."""
     call, caller = getattr(scope.get("endpoint"), "__name__", None), scope.get("state", {}).get("caller")
     facts = {"status": refusal.status, "code": refusal.code, "field": refusal.field, "call": call, "caller": caller}
     facts["instance"] = refusal.instance

@@ -60,8 +60,6 @@ class EventStream(StreamingResponse):
 
 
 class Slots:
-    """How many streams are open, in all and by caller."""
-
     def __init__(self, most: int = MOST_STREAMS, of_a_caller: int = MOST_STREAMS_OF_A_CALLER) -> None:
         self._most = most
         self._of_a_caller = of_a_caller

@@ -28,8 +28,6 @@ MOST_UNTOLD = 5000
 
 
 class Places(Protocol):
-    """The part of the port Archive that is looked at in the middle of other work."""
-
     def newest(self) -> int:
         """The position of the newest entry of all runs."""
 
@@ -38,8 +36,6 @@ class Places(Protocol):
 
 
 class Feed:
-    """Channels of runs, and one of all runs, each as long as somebody follows it."""
-
     def __init__(self, journal: Places, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._journal = journal
         self._look_every_s = look_every_s
@@ -49,26 +45,21 @@ class Feed:
         """Committed, and not yet in the channel of all runs: by run and `seq`. None: it is to be read from there."""
         self._reached = Reached()
         self._position = 0
-        """Up to here, all places were looked at."""
         self._overdue = 0
-        """What was stored by then should have been told."""
         self._looking: asyncio.TimerHandle | None = None
         self._looks = 0
         self._ended = False
 
     @property
     def followers(self) -> int:
-        """How many there are now."""
         return sum(channel.followers for channel in self._channels())
 
     def tell(self, moment: Moment) -> None:
-        """It is committed."""
         if self._follows(moment.entry.run_id):
             self._reached.note(moment.after)
             self._push(moment.entry, moment)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        """Another process has committed it."""
         if self._follows(one.run_id):
             self._push(one.entry, self._reached.moment(one))
 
@@ -177,7 +168,6 @@ class Feed:
                 self._position = place.position
 
     def _take_up(self, place: Place, *, overdue: bool) -> bool:
-        """False for a place that is only to be told of."""
         named = place.run_id, place.seq
         if named not in self._moments and not overdue:
             return False

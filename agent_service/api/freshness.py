@@ -14,7 +14,6 @@ from groundwork.service.errors import TryAgain
 WITHIN_S = 2.0
 
 Fresh = Callable[[], Awaitable[None]]
-"""Returns once what is shown is new enough."""
 
 
 async def at_once() -> None:
@@ -22,8 +21,6 @@ async def at_once() -> None:
 
 
 class Freshness:
-    """Many who ask at a time are waited for together."""
-
     def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
         """`caught_up` returns once all is here that was stored when it was called. May raise TryAgain."""
         self._caught_up = caught_up
@@ -32,7 +29,6 @@ class Freshness:
         self._turn = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Until what was stored before this call is here."""
         enough = self._begun + 1  # a look that has begun already may have been too early
         async with self._turn:
             if self._begun < enough:

@@ -112,7 +112,6 @@ async def serve_on_bus(
 
 
 async def add(service: Service, endpoint: Endpoint) -> None:
-    """Answer it, too, from now on."""
     await service.add_endpoint(
         name=endpoint.name,
         subject=f"{subjects.SERVICE_AGENT}.{endpoint.name}",

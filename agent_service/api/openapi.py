@@ -63,12 +63,10 @@ _BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s+")
 
 
 def tags() -> list[dict[str, Any]]:
-    """What calls are about, in the order in which they are shown."""
     return [{"name": tag, "description": TAGS[tag]} for tag in get_args(Tag)]
 
 
 def document(app: FastAPI) -> Json:
-    """The whole document, made once."""
     if app.openapi_schema is None:
         made = app.openapi()
         parts = made["components"]
@@ -91,7 +89,6 @@ def _open(schema: Json) -> Json:
 
 
 def _more_schemas() -> Json:
-    """Those of bodies and problems, which FastAPI does not see."""
     models: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
         *((model, "validation") for model in TAKEN),
         (Problem, "serialization"),
@@ -118,7 +115,6 @@ def _tell(call: Json, schemas: Json) -> None:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """The first sentence, and the rest."""
     first, *rest = _BETWEEN_SENTENCES.split(text, maxsplit=1)
     return " ".join(first.split()), "".join(rest)
 

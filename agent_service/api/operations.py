@@ -15,8 +15,6 @@ from agent_service.api.why import WhyCalls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """The calls, by what they are about."""
-
     inspection: Inspection
     inbox: InboxCalls
     letters: DeadLetterCalls

@@ -23,7 +23,6 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""By suffix; files of other suffixes are not served."""
 
 INDEX = "index.html"
 ROOT = "/page/"
@@ -50,11 +49,9 @@ class Page:
         self._folder = folder
 
     async def index(self, request: Request) -> Response:
-        """The page itself."""
         return self._answer(request, INDEX)
 
     async def file(self, request: Request, path: str) -> Response:
-        """One of its modules, styles or pictures."""
         return self._answer(request, path)
 
     def _answer(self, request: Request, path: str) -> Response:
@@ -74,7 +71,6 @@ class Page:
 
 
 def is_of_the_page(path: str) -> bool:
-    """Whether a request's path is the page's, and not a call's."""
     return path == "/" or path.startswith(ROOT)
 
 

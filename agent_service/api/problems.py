@@ -149,5 +149,4 @@ class Problem(_Told):
 
 
 def kind(code: Code) -> str:
-    """The URI of a kind of problems."""
     return f"/docs#{code}"

@@ -14,13 +14,10 @@ MOST_RUNS = 4096
 
 
 class Reached:
-    """Of the runs that were told of last."""
-
     def __init__(self) -> None:
         self._states: OrderedDict[str, RunState] = OrderedDict()
 
     def note(self, state: RunState) -> None:
-        """A run stands like this, unless it is known how it stood later."""
         known = self._states.get(state.run_id)
         if known is None or known.version < state.version:
             self._states[state.run_id] = state
@@ -41,5 +38,4 @@ class Reached:
         return moment
 
     def forget(self) -> None:
-        """Nobody follows."""
         self._states.clear()

@@ -47,11 +47,9 @@ class Refusal(Exception):
 
     @cached_property
     def instance(self) -> str:
-        """The name of this one refusal, which its log line has too."""
         return uuid4().urn
 
     def body(self) -> dict[str, Any]:
-        """What the caller gets to read, over HTTP and over the bus."""
         first = ErrorDetail(code=self.code, message=str(self), field=self.field, run_id=self.run_id)
         told = Problem(
             type=kind(self.code),
@@ -79,7 +77,6 @@ REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain
 
 
 def broken() -> Refusal:
-    """What a caller is told of a fault of ours."""
     return Refusal(500, "broken", "the agent failed at this request; its log says how")
 
 

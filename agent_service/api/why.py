@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 
 class Finder(Protocol):
-    """Where messages are on the bus."""
-
     async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
         """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
 
@@ -127,7 +125,6 @@ class WhyCalls:
 
 
 def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
-    """What the gateway says of the call that is waited for."""
     pending = out_longest(run)
     name = pending.name if pending else (0, "", 0)
     calls = (call for call in (status.waiting if status else ()) if call.run_id == run.run_id)

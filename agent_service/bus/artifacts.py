@@ -13,7 +13,6 @@ FOLDER = "artifacts/"
 
 
 def key_of(run_id: str, path: str) -> str:
-    """Of an artifact in the bucket."""
     return f"{run_id}/{path.removeprefix(FOLDER)}"
 
 
@@ -35,7 +34,6 @@ class NatsArtifacts:
             raise TryAgain(str(error)) from error
 
     async def put(self, run_id: str, path: str, content: bytes) -> None:
-        """As the port says."""
         try:
             await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
         except Failure as error:
@@ -63,5 +61,4 @@ class NatsArtifacts:
 
 
 def content_type_of(path: str) -> str:
-    """By its name."""
     return mimetypes.guess_type(path)[0] or "application/octet-stream"

@@ -44,8 +44,6 @@ _STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Extent(NamedTuple):
-    """The number of the newest message of the stream, and how many it has."""
-
     last: int = 0
     messages: int = 0
 
@@ -102,7 +100,6 @@ class NatsDeadLetters:
         return message if message and letter.is_of(message) else None
 
     async def _with_body(self, letter: DeadLetter) -> DeadLetter | None:
-        """The letter, which may have been listed without its body; None where it is gone."""
         if letter.body or (letter.held and not letter.size):
             return letter
         found = await self.find(letter.id)
@@ -182,7 +179,6 @@ class NatsDeadLetters:
 
 
 def retry_id(letter: DeadLetter) -> str:
-    """The Nats-Msg-Id under which the refused message is sent again."""
     return f"retried:{_name(letter)}"
 
 
@@ -195,7 +191,6 @@ def _name(letter: DeadLetter) -> str:
 
 
 def _headers_in(encoded: str | bytes | None) -> dict[str, str]:
-    """The client's own reading of them loses what is not ASCII."""
     lines = base64.b64decode(encoded or b"").decode(errors="replace").split("\r\n")[1:]
     pairs = (line.partition(":") for line in lines if line)
     return {name: value.strip() for name, _, value in pairs}

@@ -13,7 +13,6 @@ ANSWER_WITHIN_S = 2.0
 
 
 def server(link: NatsLink) -> Finding:
-    """Which server it is, and whether it will do."""
     text = f"nats-server {link.server_version} at {link.servers}"
     if tuple(map(int, link.server_version.split("."))) < OLDEST_SERVER:
         return wrong("nats", text, remedy="install nats-server 2.14 or newer")
@@ -24,7 +23,6 @@ def server(link: NatsLink) -> Finding:
 
 
 async def jetstream(link: NatsLink) -> Finding:
-    """Whether the server keeps messages."""
     try:
         await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S)
     except Failure as error:
@@ -49,7 +47,6 @@ async def dead_letters(letters: NatsDeadLetters) -> Finding:
 
 
 async def gateway(troubles: NatsTroubles) -> tuple[Finding, ...]:
-    """What the gateway finds of itself, and of the Ductile behind it."""
     status = await troubles.status()
     if status is None:
         return (wrong("gateway", "no gateway says how it is", remedy="start `ductile-gateway serve`"),)

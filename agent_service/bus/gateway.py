@@ -19,7 +19,6 @@ from schemas import subjects
 from schemas.gateway_status import GatewayStatus
 
 FLAW_WITHIN_S = 3.0
-"""The gateway looks up the name, which may take it a second."""
 FRESH_S = 10.0
 STATUS_WITHIN_S = 3.5
 """A little longer than the gateway gives each thing that it looks at."""
@@ -61,7 +60,6 @@ class NatsTroubles:
         )
 
     async def status(self) -> GatewayStatus | None:
-        """What the gateway says of itself; None where none answers."""
         async with self._asking:
             if time.monotonic() - self._asked_at > self._fresh_s:
                 self._told = await self._ask()
@@ -89,7 +87,6 @@ async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus
 
 
 def together(told: Sequence[GatewayStatus]) -> GatewayStatus:
-    """What several gateways say, as if it were one that says it."""
     first = told[0]
     findings = tuple(finding for status in told for finding in status.findings)
     waiting = tuple(call for status in told for call in status.waiting)

@@ -37,7 +37,6 @@ from schemas.headers import RUN_ID, SIGNATURE
 from schemas.rejection import rejection
 
 IN_PROGRESS_S = 10.0
-"""A third of the consumers' ack_wait."""
 CONTROL_SLOTS = 16
 STARTS_SLOTS = 16
 """A start is accepted, not carried out: what it leads to begins by itself."""
@@ -58,8 +57,6 @@ log = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
-    """A consumer of the agent's, and where what it cannot take ends."""
-
     stream: str
     durable: str
     dead_letters: str
@@ -109,8 +106,6 @@ class NatsBus:
 
 
 class NatsIntake:
-    """Feeds the intake from the agent's three consumers."""
-
     def __init__(
         self,
         link: NatsLink,
@@ -139,7 +134,6 @@ class NatsIntake:
 
     @property
     def trouble(self) -> str:
-        """Why no message can come at present; empty when all is well."""
         return "; ".join(loop.trouble for loop in self._loops.values() if loop.trouble)
 
     async def run(self) -> None:
@@ -167,7 +161,6 @@ class NatsIntake:
         await self._hear(CONTROL)
 
     async def hear_results(self) -> None:
-        """The same of what tools answered."""
         await self._hear(RESULTS)
 
     async def recall(self, places: Iterable[str]) -> None:
@@ -275,7 +268,6 @@ class _Patience:
 
 
 def arrival_of(delivery: Delivery) -> Arrival:
-    """The message as the intake takes it."""
     # The sequence alone may be given out again by a server that lost its newest messages.
     place = f"{delivery.stream_seq}-{delivery.at:%Y%m%dT%H%M%S%f}"
     return Arrival(subject=delivery.subject, body=delivery.body, place=place, headers=delivery.headers, at=delivery.at)

@@ -26,11 +26,9 @@ from schemas import subjects
 MARK = "missed"
 """The file: made when another agent is found to have had the bus, removed when all is heard."""
 ABOUT_RUNS = {subjects.STREAM_RESULTS: [subjects.TOOL_RESULT], subjects.STREAM: [subjects.CANCEL, subjects.SIGNAL]}
-"""What the streams of work hold that a run of ours may wait for."""
 AT_ONCE = 256
 QUIET_S = 5.0
 AGAIN_S = 1.0
-"""After which a reading that was cut off begins anew."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +44,6 @@ class Missed:
 
     @property
     def any(self) -> bool:
-        """Whether something may have been missed."""
         return self._mark.exists()
 
     async def hear(self, since: datetime) -> None:

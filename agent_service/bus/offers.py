@@ -18,7 +18,6 @@ from schemas.flaws import flaws_of
 LONGEST_FLAW = 200
 
 SchemaCheck = Callable[[Mapping[str, JsonValue]], str | None]
-"""What is wrong with a JSON Schema, if anything."""
 
 
 class NoCatalog(ValueError):
@@ -34,7 +33,6 @@ class Told:
     flaws: tuple[str, ...] = ()
 
     def and_also(self, other: "Told") -> "Told":
-        """Both answers of executors that share a name."""
         return Told(self.executor, (*self.offers, *other.offers), (*self.flaws, *other.flaws))
 
 
@@ -61,7 +59,6 @@ def read_answer(body: bytes, schema_flaw: SchemaCheck) -> Told:
 
 
 def told_by(executor: str, tools: Iterable[JsonValue], schema_flaw: SchemaCheck) -> Told:
-    """Each tool as an offer of the executor, or what is wrong with it."""
     offers, flaws = [], []
     for tool in tools:
         try:

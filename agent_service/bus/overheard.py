@@ -23,9 +23,7 @@ from schemas.envelope import object_in
 from schemas.headers import MSG_ID
 
 REMEMBERED = 10_000
-"""Ids of stored results, of which others may come."""
 MOST_WAITING = 1000
-"""Ids that were heard and that the stream has not delivered yet."""
 MOST_UNDER_ONE_ID = 4
 LONGEST_ID = 1024
 MOST_WAITING_BYTES = 16 * 1024 * 1024
@@ -50,15 +48,12 @@ class Overheard:
         self._bytes = 0
 
     async def listen(self, link: NatsLink) -> None:
-        """From now on, as long as the link lives."""
         await link.subscribe(subjects.TOOL_RESULT, self._on_message)
 
     def delivered(self, delivery: Delivery) -> None:
-        """The stream has this one under its id."""
         self._keep(delivery.headers.get(MSG_ID), delivery.body, passed=False)
 
     def recall(self, stored: Stored) -> None:
-        """The stream has had this one under its id since before we listened."""
         if stored.headers.get(MSG_ID) not in self._stored:
             self._keep(stored.headers.get(MSG_ID), stored.body, passed=True)
 

@@ -27,7 +27,6 @@ PASSING: Mapping[str, Any] = {
 """Of a consumer that lasts as long as somebody reads. Not the client's ordered one: it takes subjects of the form
 `$JS.ACK.DOMAIN.ACCOUNT…` (NATS ADR-15) for gaps, and begins anew for ever (nats-py 2.16)."""
 NO_STREAM = 10059
-"""JetStream's error code."""
 
 T = TypeVar("T")
 

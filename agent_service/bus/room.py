@@ -27,7 +27,6 @@ LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
 """Of the disk of the store: the smaller of both is left for what is under way."""
 
 _UNAVAILABLE = 503
-"""The class of JetStream's errors where a cluster has no leader."""
 
 UNANSWERED_S = 5.0
 """For how long a server that answers questions may store nothing, before it is taken to keep an error of its disk."""
@@ -93,7 +92,6 @@ def is_leaderless(info: dict[str, Any]) -> bool:
 
 
 def of_stream(info: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with a stream, by what JetStream says of it."""
     config = info.get("config", {})
     most, has = config.get("max_bytes", -1), info.get("state", {}).get("bytes", 0)
     if config.get("discard") == "new" and most > 0 and has >= NEARLY_FULL * most:
@@ -102,7 +100,6 @@ def of_stream(info: dict[str, Any]) -> Iterator[str]:
 
 
 def of_disk(folder: Path) -> Iterator[str]:
-    """Whether its disk has little room left."""
     disk = shutil.disk_usage(folder)
     if disk.free < min(LEAST_FREE_BYTES, LEAST_FREE * disk.total):
         yield f"the disk of {folder} has only {disk.free >> 20} MiB left: make room on it"

@@ -21,7 +21,6 @@ from schemas import subjects
 
 STEP = 0.5
 LEFT_TO_OTHERS = 0.2
-"""Of what the account may still set aside."""
 
 
 async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replicas: int) -> float:
@@ -42,7 +41,6 @@ async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replic
 
 
 def sizes() -> Iterator[float]:
-    """MAX_GIB, and each the half of the one before."""
     gib = MAX_GIB
     while gib >= LEAST_GIB:
         yield gib

@@ -83,7 +83,6 @@ class NatsSkills:
         self._inbox = ""
         self._unknown: frozenset[str] = frozenset()
         self.problems: tuple[str, ...] = ()
-        """What is left out of the offers, and why."""
 
     async def catalog(self) -> Catalog:
         if self._stale():
@@ -119,7 +118,6 @@ class NatsSkills:
             raise Misconfigured(f"{told_misspelt(near)} Correct agent.tools, then start again")
 
     def _offered(self) -> frozenset[str]:
-        """The names of all that is offered, also of what is not allowed."""
         declared = (offer.name for offer in self._declared.offers)
         return frozenset().union(self._own, declared, *self._named.values())
 
@@ -174,7 +172,6 @@ class NatsSkills:
             self._merge()
 
     def _usable(self, told: Told) -> Told:
-        """What is allowed, and proven where it has to be."""
         allowed = tuple(filter(self._allows, told.offers))
         open_to_all = tuple(offer for offer in allowed if self._proven and not offer.echoes_capability)
         flaws = (*told.flaws, *(f"{offer.name} of {told.executor} {UNPROVEN}" for offer in open_to_all))
@@ -242,5 +239,4 @@ def misspelt(allow: Collection[str] | None, offered: Collection[str]) -> dict[st
 
 
 def told_misspelt(near: Mapping[str, str]) -> str:
-    """For people."""
     return "; ".join(f"agent.tools names {name}, which nobody offers: did you mean {near[name]}?" for name in near)

@@ -143,7 +143,6 @@ def _requests(replicas: int, max_gib: float) -> StreamSpec:
 
 
 def _without_fsync(replicas: int) -> dict[str, str | None]:
-    """A server with replicas has no such mode, and needs none."""
     return {"persist_mode": "async" if replicas == 1 else None}
 
 

@@ -29,7 +29,6 @@ SHARERS = 8
 MAX_GIB = 10.0
 LEAST_GIB = 0.01
 OPERATORS_CHOICE = frozenset({"max_bytes", "max_age", "num_replicas", "description"})
-"""What a stream may have otherwise than we would create it."""
 OF_WORK = tuple(f"stream {name}" for name in (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS))
 ROLE = Role(bucket=subjects.LEASE_BUCKET, key=subjects.LEASE_AGENT, command="agentic serve")
 
@@ -149,7 +148,6 @@ def _consumers() -> tuple[ConsumerSpec, ...]:
 
 
 def _as_shared(spec: ConsumerSpec) -> ConsumerSpec:
-    """A consumer that several read at the same time, each as much as it has hands for."""
     more = {"ack_wait": SHARED_ACK_WAIT_S, "max_ack_pending": spec.settings["max_ack_pending"] * SHARERS}
     return ConsumerSpec(spec.stream, spec.name, {**spec.settings, **more})
 
@@ -180,7 +178,6 @@ def _buckets(replicas: int, max_gib: float) -> tuple[BucketSpec | KeyValueSpec, 
 
 
 def reserved_gib(max_gib: float, *, shared: bool = False) -> float:
-    """What the server has to have room for, in each of its replicas."""
     needed = topology(max_gib=max_gib, shared=shared).all_streams()
     return float(sum(stream.settings["max_bytes"] for stream in needed)) / GIB
 

@@ -58,7 +58,6 @@ class NatsWhereabouts:
 
 
 def _takes(info: Mapping[str, Any], subject: str) -> bool:
-    """Whether it is a consumer that lasts, and is given messages of the subject."""
     config = info["config"]
     patterns = config.get("filter_subjects") or [config.get("filter_subject") or ">"]
     return bool(config.get("durable_name")) and any(matches(pattern, subject) for pattern in patterns)

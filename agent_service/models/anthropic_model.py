@@ -120,8 +120,6 @@ class Message(Wire):
 
 
 class AnthropicApi:
-    """Claude's Messages API, at Anthropic or in a cloud."""
-
     sdk: Any = anthropic
     sdk_error: type[Exception] = anthropic.AnthropicError
 
@@ -141,7 +139,6 @@ class AnthropicApi:
         return reply
 
     async def look_up(self, model: str) -> str:
-        """Which will be retired. The clouds do not offer the list of models."""
         if self._settings.platform != "anthropic":
             return ""
         found = await self._client.models.retrieve(model)
@@ -210,7 +207,6 @@ def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[
 
 
 async def _said(answer: Body, heard: Heard) -> Event:
-    """The message that a stream makes up."""
     message: Event = {}
     blocks: list[tuple[object, list[str]]] = []
     async for event in events(answer, heard):

@@ -88,12 +88,9 @@ class Wire(BaseModel):
 
 
 class Api(Protocol):
-    """What a provider has of its own."""
-
     sdk: Any
     """The SDK's module. Both SDKs come from one generator and name their errors alike, but for the root of them."""
     sdk_error: type[Exception]
-    """The root of the SDK's errors."""
 
     async def send(self, request: Request, heard: Heard) -> Reply:
         """One request; what it says is noted in `heard`. Raises the SDK's errors, SaidError, and ValueError for an
@@ -131,7 +128,6 @@ class LanguageModel:
         return True
 
     async def check(self) -> tuple[str, ...]:
-        """Look up each model of the settings."""
         try:
             found = [await self._api.look_up(name) for name in self._settings.names()]
         except (self._api.sdk.APIStatusError, self._api.sdk.APIConnectionError) as error:
@@ -188,7 +184,6 @@ class LanguageModel:
         return await self._api.send(replace(request, grammar=False), heard)
 
     def _charged(self, error: ModelError, heard: Heard, request: Request, *, made: bool) -> ModelError:
-        """With what the call has cost, or perhaps has where nothing is known but that it was made."""
         error.lost = request.estimate.reserve.if_lost if made else None
         if heard.begun:
             counts = so_far(heard, request)
@@ -197,7 +192,6 @@ class LanguageModel:
         return error
 
     def _fault(self, error: Exception) -> ModelError:
-        """What an error of the SDK, or an answer that cannot be read, leads to."""
         sdk = self._api.sdk
         if isinstance(error, SaidError):
             message = self._without_key(str(error))
@@ -211,7 +205,6 @@ class LanguageModel:
         return without_answer("model_bad_answer", f"the answer cannot be read: {error}")
 
     def _refused(self, error: Any) -> ModelError:
-        """The body may be anything, as a proxy may have written it, and may repeat the key that it does not know."""
         code, message = self._api.told(error)
         return by_status(
             error.status_code,
@@ -262,12 +255,10 @@ def so_far(heard: Heard, request: Request, text: str = "") -> TokenCounts:
 
 
 def _bytes_of(prompt: Prompt) -> int:
-    """All that the provider counts as input, for the most part."""
     return prompt.size() + len(json.dumps(prompt.schema))
 
 
 def _usual(settings: ModelSettings, question: Question) -> int:
-    """As configured; twice as many where the last reply was cut."""
     most = settings.of(question.phase).max_tokens or settings.max_tokens
     asking = question.state.asking
     return min(2 * most, MOST_REPLY_TOKENS) if asking and asking.longer else most

@@ -21,9 +21,7 @@ SPENT = frozenset(
         *("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"),
     }
 )
-"""Codes that come with 429 and yet do not go away by waiting."""
 SPENT_SAID = "credit balance is too low"
-"""How Anthropic says it, with 400 and no code of its own."""
 FORBIDDEN = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
 TOO_LONG = frozenset({"context_length_exceeded", "prompt_too_long"})
 TOO_LONG_SAID = (
@@ -56,7 +54,6 @@ _NOT_MADE = (
     *(httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError),
     *(httpx2.WriteError, httpx2.WriteTimeout, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol),
 )
-"""What went wrong before all of the request had left."""
 
 
 def status_of(kind: str) -> int:
@@ -98,7 +95,6 @@ def by_status(
 
 
 def without_answer(error_class: str, message: str, remedy: Remedy = "try_again") -> ModelError:
-    """The error for a call that brought nothing that could be read."""
     return ModelError(remedy, error_class, message[:MOST_MESSAGE])
 
 

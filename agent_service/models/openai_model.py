@@ -191,7 +191,6 @@ def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
 
 
 def _code(error: openai.APIStatusError) -> str | None:
-    """The cause's name. A used-up quota is told by the type, and some servers only repeat the status as code."""
     named = error.code and not error.code.isdigit()
     code = error.code if named and error.type != "insufficient_quota" else error.type
     return code if isinstance(code, str) else None  # a type is whatever the server wrote there
@@ -232,7 +231,6 @@ def _messages(system: Any, user: Any) -> dict[str, Any]:
 
 
 async def _said(answer: Body, heard: Heard) -> Event:
-    """The completion that a stream makes up. What a model thought is not shown, or under a name of the server's own."""
     completion: Event = {}
     said: dict[str, list[str]] = {"content": [], "refusal": []}
     heard.hidden, finish_reason = True, None

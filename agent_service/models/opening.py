@@ -113,12 +113,10 @@ def _check_way(settings: ModelSettings, address: str) -> None:
 
 
 def _price_list(settings: ModelSettings) -> str:
-    """The provider as the price list names it."""
     return {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}[settings.platform]
 
 
 def _claude(settings: ModelSettings) -> Any:
-    """The SDK's client. No retries inside it, and no trace headers to the provider."""
     from anthropic import AnthropicError  # see above
 
     try:

@@ -24,8 +24,6 @@ class TokenCounts:
 
 
 class Prices:
-    """Prices of one provider's models."""
-
     def __init__(self, provider: str | None, own: PriceSettings | None) -> None:
         """`provider` as the price list names it; None for a server that it does not know."""
         self._provider = provider
@@ -36,7 +34,6 @@ class Prices:
         return _by_own(self._own, counts) if self._own else self._by_list(model, counts)
 
     def usage(self, model: str, counts: TokenCounts) -> ModelUsage:
-        """What a call used, with its price."""
         return ModelUsage(
             input_tokens=counts.input,
             output_tokens=counts.output,

@@ -26,7 +26,6 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 def unusable(script: Script) -> Iterator[str]:
-    """Each flaw with its place."""
     for number, rule in enumerate(script.rules):
         given = {name: getattr(rule, name) for name in (*DECISIONS, "digest") if getattr(rule, name) is not None}
         if given and (flaw := _misplaced(rule, given)):
@@ -37,7 +36,6 @@ def unusable(script: Script) -> Iterator[str]:
 
 
 def _misplaced(rule: Rule, given: dict[str, Any]) -> str:
-    """Why the answer is none to what is asked; empty where it is one."""
     serve = _SERVE[rule.phase]
     first = next(iter(given)) if len(given) == 1 else next(name for name in ("frame", "reflect") if name in given)
     if first not in serve:

@@ -32,7 +32,6 @@ class Review:
     advice: tuple[str, ...] = ()
 
     def told(self) -> str:
-        """In lines."""
         if self.script is None or self.flaws:
             return "\n".join(f"✗ {self.file}: {flaw}" for flaw in self.flaws)
         counted = ", ".join(f"{number} {phase}" for phase, number in _by_phase(self.script).items())
@@ -41,7 +40,6 @@ class Review:
 
 
 def review(file: Path) -> Review:
-    """All that can be told of the script in that file without a run."""
     try:
         script = read_script(file)
         document = parse(file.read_text(encoding="utf-8"))
@@ -53,7 +51,6 @@ def review(file: Path) -> Review:
 
 
 def _placed(flaw: str) -> str:
-    """With its place as all others have theirs."""
     place, _, told = flaw.partition(": ")
     return f"{place.replace('/', '.')}: {told}"
 
@@ -78,7 +75,6 @@ def _by_phase(script: Script) -> dict[str, int]:
 
 
 def _always_before(script: Script, number: int) -> int | None:
-    """An earlier rule of the same phase that fits every question."""
     phase, earlier = script.rules[number].phase, enumerate(script.rules[:number])
     return next((at for at, rule in earlier if rule.phase is phase and rule.when == Condition()), None)
 
@@ -88,12 +84,10 @@ def _answers(rule: Rule) -> list[Any]:
 
 
 def _known(rule: Rule) -> set[str]:
-    """The names that its texts may use."""
     return {*NAMES, *(rule.when.goal.groupindex if rule.when.goal else ())}
 
 
 def _names_in(node: Any) -> set[str]:
-    """The names that texts use."""
     if isinstance(node, str):
         return set(Template(node).get_identifiers())
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
@@ -101,7 +95,6 @@ def _names_in(node: Any) -> set[str]:
 
 
 def _schema() -> Schema:
-    """Of a whole script. It is stricter than a run, which passes over keys of an answer that it does not know."""
     whole = Script.model_json_schema(ref_template=REFERENCE)
     shapes = whole["$defs"]
     rule = shapes["Rule"]
@@ -116,7 +109,6 @@ def _schema() -> Schema:
 
 
 def _alone(answer: str) -> Schema:
-    """That answer and no other, but for what may come along with it."""
     along = NEXT if answer in ("frame", "reflect") else ()
     others = [[other] for other in ANSWERS if other != answer and other not in along]
     several = map(list, combinations(along, 2))
@@ -124,7 +116,6 @@ def _alone(answer: str) -> Schema:
 
 
 def _closed(node: Any) -> Any:
-    """Without further keys in any object whose keys are known, and without titles, which only repeat names."""
     if isinstance(node, list):
         return [_closed(inner) for inner in node]
     if not isinstance(node, dict):

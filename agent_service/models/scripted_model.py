@@ -49,7 +49,6 @@ DECISIONS: dict[str, TypeAdapter[Any]] = {
     "verify": TypeAdapter(Verification),
 }
 NEXT = ("plan", "ask", "wait")
-"""What may come along with a framing or a reflection."""
 
 
 class _Strict(BaseModel):
@@ -64,7 +63,6 @@ def _compiled(given: Any) -> Any:
 
 
 Asked = Literal[Phase.FRAME, Phase.PLAN, Phase.REFLECT, Phase.COMPACT, Phase.VERIFY]
-"""What a model is asked for."""
 
 
 def _asked(given: Any) -> Any:
@@ -74,7 +72,6 @@ def _asked(given: Any) -> Any:
 
 
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
-"""Is searched for, anywhere in a text."""
 
 
 class Condition(_Strict):
@@ -110,7 +107,6 @@ class Fault(_Strict):
 
 
 KEY = "[key]"
-"""How pydantic names a key in the place of an error."""
 ANSWERS = (*DECISIONS, "digest", "unusable", "fault")
 
 
@@ -166,7 +162,6 @@ def _flaws(place: str, shape: TypeAdapter[Any], answer: dict[str, Any] | None) -
 
 
 def _told(flaw: ErrorDetails) -> str:
-    """What is wrong; of what YAML reads otherwise than it is meant, what to write instead."""
     if KEY in flaw["loc"] or flaw["type"] == "invalid_key":
         said = "(YAML reads on, off, yes and no as true and false)"
         return f"the key {flaw['input']!r} is no text: put it in quotes {said}"
@@ -198,7 +193,6 @@ def read_script(path: Path) -> Script:
 
 
 def _unusable(error: ValidationError) -> Iterator[str]:
-    """Each with its place, which answers name themselves. That rules are too few follows from those that are wrong."""
     found = error.errors(include_url=False)
     for flaw in found:
         place = ".".join(map(str, flaw["loc"][:-1] if flaw["type"] == "invalid_key" else flaw["loc"]))
@@ -214,7 +208,6 @@ class ScriptedModel:
         self._name = f"script:{script.name}"
 
     def prepare(self, question: Question) -> ModelCall:
-        """Nothing is spent: nothing has to be set aside."""
         return ModelCall(estimate=None, make=partial(self._decide, question))
 
     @property
@@ -223,7 +216,6 @@ class ScriptedModel:
         return any(rule.phase is Phase.VERIFY for rule in self._script.rules)
 
     async def check(self) -> tuple[str, ...]:
-        """A script that was read can be followed."""
         return ()
 
     async def _decide(self, question: Question) -> Answer:
@@ -255,7 +247,6 @@ class ScriptedModel:
 
 
 def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
-    """The names that the rule's texts may use, or None when it does not fit."""
     state, goal = question.state, rule.when.goal
     found = goal.search(state.brief.goal) if goal is not None else None
     if rule.phase is not question.phase or (goal is not None and not found) or not _holds(rule.when, state):
@@ -271,7 +262,6 @@ def _fit(rule: Rule, question: Question) -> dict[str, str] | None:
 
 
 def _holds(when: Condition, state: RunState) -> bool:
-    """Whether all that is given holds, the goal left out."""
     asking, newest = state.asking, state.completed[-1] if state.completed else None
     compared = (
         (when.steps, len(state.completed)),
@@ -304,7 +294,6 @@ def _newest_output(state: RunState) -> dict[str, JsonValue]:
 
 
 def _said(output: dict[str, JsonValue]) -> str:
-    """The tool's own words, or those of its error."""
     return str(output.get("summary") or output.get("message") or "")
 
 

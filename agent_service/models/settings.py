@@ -31,9 +31,7 @@ class PriceSettings(_Section):
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
     cache_read: Annotated[float, Field(ge=0)] | None = None
-    """Without it what the input costs."""
     cache_write: Annotated[float, Field(ge=0)] | None = None
-    """Without it what the input costs."""
 
 
 class PhaseSettings(_Section):
@@ -49,7 +47,6 @@ class ModelSettings(_Section):
 
     provider: Provider = "scripted"
     script: Path | None = None
-    """Of the scripted model; without one the script of the demo."""
     model: str | None = None
     """The model's id; without one claude-sonnet-5-5. `openai` has no default."""
     api_key: SecretStr | None = None
@@ -64,7 +61,6 @@ class ModelSettings(_Section):
     platform: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
     """Where Claude runs. The clouds take region, project and credentials from their own environment."""
     effort: Effort | None = None
-    """How hard the model thinks; without it the provider's default."""
     max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] = 8000
     """Of one reply, thinking included; a reply that was cut may have twice as many, once."""
     timeout_s: Annotated[float, Field(gt=0)] = 300.0
@@ -73,16 +69,13 @@ class ModelSettings(_Section):
     cache: Literal["auto", "5m", "1h", "off"] = "auto"
     """How long the provider is asked to keep prompts. `auto`: 1h in runs whose tools take long, else 5m."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
-    """Over all runs; without it as many as the provider takes."""
     tokens_per_minute: Annotated[int, Field(ge=1000)] | None = None
     """In and out, over all runs; without it as many as the provider takes."""
     price: PriceSettings | None = None
     """Without it the price list; a model that it does not know has no price, and no limit in USD can be kept."""
     phases: dict[ThinkingPhase, PhaseSettings] = {}
-    """What single phases do differently."""
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show."""
         key = (self.api_key.get_secret_value(),) if self.api_key else ()
         return (*key, *secrets_in(self.base_url or ""), *secrets_in(self.proxy or ""))
 
@@ -90,18 +83,15 @@ class ModelSettings(_Section):
         return self.script or Path(str(resources.files("agent_service") / "scripts" / "demo.yaml"))
 
     def known_as(self) -> str:
-        """Who is asked, as the GenAI conventions of OpenTelemetry call it."""
         if self.provider == "anthropic":
             return {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai"}.get(self.platform, "anthropic")
         return self.provider
 
     def names(self) -> tuple[str, ...]:
-        """The ids of all models that are asked, each once."""
         phases = (phase for phase in Phase if phase is not Phase.ACT)
         return tuple(dict.fromkeys(str(self.of(phase).model) for phase in phases))
 
     def of(self, phase: Phase) -> PhaseSettings:
-        """The settings of one phase, with nothing absent but the effort."""
         own = self.phases.get(phase.value, PhaseSettings())  # type: ignore[call-overload] # act is not asked for
         return PhaseSettings(
             model=own.model or self.model or DEFAULT_MODEL,

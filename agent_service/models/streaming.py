@@ -18,8 +18,6 @@ DONE = "[DONE]"
 
 
 class Body(Protocol):
-    """An answer whose body was not read yet, as both SDKs hand it over."""
-
     @property
     def headers(self) -> Any: ...
 
@@ -37,25 +35,19 @@ class SaidError(Exception):
 
 
 class Heard:
-    """What came of a call so far."""
-
     def __init__(self, silence: asyncio.Timeout, timeout_s: float) -> None:
         self.model = ""
         self.counts: TokenCounts | None = None
-        """What the provider itself says, so far."""
         self.said = 0
         """Bytes of the reply and of the thinking that it shows."""
         self.hidden = False
-        """Whether it thinks, and does not show what."""
         self._silence, self._timeout_s = silence, timeout_s
 
     @property
     def begun(self) -> bool:
-        """Whether anything was said of the reply."""
         return self.counts is not None or self.said > 0
 
     def alive(self) -> None:
-        """Something came: the time of silence begins anew."""
         self._silence.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
 
     def says(self, text: object) -> None:
@@ -63,7 +55,6 @@ class Heard:
 
 
 def is_whole(body: Body) -> bool:
-    """Whether the server answers with one JSON, and streams nothing."""
     return "json" in str(body.headers.get("content-type", ""))
 
 
@@ -86,7 +77,6 @@ def _error(error: object) -> SaidError:
 
 
 async def _data(body: Body, heard: Heard) -> AsyncIterator[str]:
-    """The data of each event; what a server says beside it, such as names and comments, is only a sign of life."""
     said: list[bytes] = []
     async for line in _lines(body, heard):
         if line.startswith(b"data:"):

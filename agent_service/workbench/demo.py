@@ -24,7 +24,6 @@ from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Story, content, follow, show, tell_the_trail
 
 LOOK_S = 0.05
-"""How often the page's server looks whether it is to stop."""
 
 
 async def run_demo(folder: Path, *, chaos: bool, as_json: bool) -> Exit:

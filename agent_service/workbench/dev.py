@@ -52,14 +52,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """How to run it. Port 0 takes a free one."""
-
     folder: Path
     nats_port: int = 0
     http_port: int = 0
     script: Path | None = None
     plugins: tuple[Path, ...] = (PLUGINS,)
-    """Folders of plugin folders."""
     plugin_config: Mapping[str, Any] = field(default_factory=dict)
     sync_interval: str = "always"
     agent: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +64,6 @@ class DevOptions:
     gateway: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the section `gateway:`."""
     taken: Taken = NOTHING_TAKEN
-    """Those of a file, over which the others here have precedence."""
 
 
 class Service:
@@ -91,7 +87,6 @@ class Service:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would be. One that has just ended by itself stays ended."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -251,7 +246,6 @@ def check_that_both_can_start(made: DevStack) -> None:
 
 
 def _only_stopped(answer: httpx2.Response) -> bool:
-    """Whether a person has stopped everything, who can let it go on only while the agent is there."""
     with suppress(ValueError, AttributeError):
         return {name for name, said in answer.json().get("checks", {}).items() if said != "ok"} == {"halt"}
     return False
@@ -292,7 +286,6 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
 
 
 def _plugins(folder: Path, options: DevOptions) -> dict[str, Any]:
-    """With our own plugins, and some pages in which one of them looks things up."""
     taken = options.taken
     named = {Path(folder).resolve() for folder in taken.folders()}
     folders = (*taken.folders(), *as_data([path for path in options.plugins if path.resolve() not in named]))

@@ -76,7 +76,6 @@ def model_here(script: Path | None, environ: Mapping[str, str]) -> dict[str, Any
 
 
 def _check_free(port: int) -> None:
-    """Like a wrong script, this is said at once, where the agent could only try again and again."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:

@@ -20,7 +20,6 @@ MOST_RUNS = 1000
 """Whose beginning is remembered, to tell at the end how long they took."""
 LONGEST_REASON = 300
 OTHER_TOOLS = "other tools are on offer"
-"""What the gateway logs then."""
 ENDED = ("done", "escalated", "failed", "cancelled")
 NOTABLE = frozenset({"WARNING", "ERROR", "CRITICAL"})
 
@@ -69,7 +68,6 @@ class Lines:
 
 
 def _of_tools(fields: Fields) -> Sequence[str]:
-    """Empty unless other tools are on offer than before."""
     if fields.get("msg") != OTHER_TOOLS:
         return ()
     return "tools", *(f"{how}: {', '.join(fields[how])}" for how in ("new", "changed", "gone") if fields.get(how))
@@ -82,7 +80,6 @@ def _outcome(fields: Fields) -> str:
 
 
 async def tell_lines(logs: Mapping[Path, int], tell: Callable[[Text], None]) -> None:
-    """Tell what is in the logs from that place on. For ever."""
     lines, places = Lines(), dict(logs)
     while True:
         for log, place in places.items():

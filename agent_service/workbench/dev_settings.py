@@ -19,7 +19,6 @@ from groundwork.service.strict_yaml import NotYaml, parse
 DEFAULT = Path("agentic.yaml")
 PLACES = frozenset({"nats", "store", "cache", "keys_file", "http", "log"})
 OURS = {"agent": PLACES | {"workspaces"}, "gateway": PLACES}
-"""What of a section does not count."""
 
 Section = Mapping[str, Any]
 
@@ -91,7 +90,6 @@ async def check(config: Path, taken: Taken) -> None:
 
 
 def as_data(value: Any) -> Any:
-    """The value, so that no variable is looked for in it."""
     match value:
         case str():
             return value.replace("${", "$${")

@@ -126,12 +126,10 @@ def _table(results: Sequence[Result], width: int) -> Table:
 
 
 def _name(result: Result) -> Text:
-    """The scenario; beneath it, who else decided it."""
     return Text(result.name.replace(f"{result.scenario}-", "  ", 1))
 
 
 def _ended(result: Result) -> Text:
-    """The class of the ending, where it says more than the status, whose mark goes before it."""
     if result.status == "done":
         return Text(result.status)
     said = result.ending_class if result.ending_class not in ("completed", "") else result.status

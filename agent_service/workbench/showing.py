@@ -26,8 +26,6 @@ WIDTH = 80
 
 
 class Outcome(Protocol):
-    """What came of a demo."""
-
     @property
     def exit_code(self) -> Exit: ...
 
@@ -43,7 +41,6 @@ class Story:
         self.console.print(Text(visible(text), style=style))
 
     def line(self, text: str) -> None:
-        """One that can be copied as a whole, however long."""
         self.console.print(Text(visible(text)), soft_wrap=True)
 
     def chapter(self, title: str) -> None:
@@ -99,7 +96,6 @@ def tell_the_trail(made: DevStack, run_id: str, verified: Verified, told: Story)
 
 
 def content(file: Path) -> str:
-    """Its text as a terminal may show it, or why there is none."""
     try:
         return visible(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -107,7 +103,6 @@ def content(file: Path) -> str:
 
 
 def _followed(client: AgentClient, goal: str, told: Story, entries: list[Json], over: threading.Event) -> Json:
-    """In a thread."""
     run_id = client.post("/v1/wake", {"goal": goal})["run_id"]
     with watching(client, run_id, told.console, stays=True) as watcher:
         return to_the_end(client, run_id, _Noting(watcher, entries, over))

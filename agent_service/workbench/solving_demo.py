@@ -97,7 +97,6 @@ def _tell(made: DevStack, outcome: _Outcome, told: Story) -> None:
 
 
 def _tree(results: tuple[Json, ...]) -> Tree:
-    """The step's own request first; below it what it asked for, and itself again."""
     first, *others = [_line(result) for result in results] or [Text("nothing was answered")]
     tree = Tree(first, guide_style="dim")
     for other in others:

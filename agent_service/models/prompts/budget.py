@@ -91,7 +91,6 @@ def _time(state: RunState, now: datetime) -> _Left:
 
 
 def _paid(state: RunState, calls: int | None) -> Iterator[_Left]:
-    """Tokens and money; where little of them is left, in calls too."""
     limits, tokens, cost = state.brief.limits, state.spent.tokens + state.spent.lost_tokens, cost_so_far(state.spent)
     shares = [0.0]
     if limits.max_tokens is not None:

@@ -24,8 +24,6 @@ Read = tuple[Decision, Next | Unusable | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """The decision that a question wants, and what came along."""
-
     main: Part[Decision]
     beside: Part[Next]
 
@@ -81,7 +79,6 @@ def _judged(question: Question, found: Found) -> _Judged:
 
 
 def _framed(parts: Parts, *, with_plan: bool) -> _Judged:
-    """A framing, with what comes next; or a question alone, whose answer the framing needs; or no hope at all."""
     framing, asked = parts.framing(), parts.ask()
     if not framing.empty:
         return _Judged(main=framing, beside=parts.next() if with_plan else asked)
@@ -89,13 +86,11 @@ def _framed(parts: Parts, *, with_plan: bool) -> _Judged:
 
 
 def _planned(parts: Parts) -> Part[Decision]:
-    """What comes next; or no hope."""
     then = parts.next()
     return _given_up(parts, "plan, ask and wait") if then.empty else then
 
 
 def _given_up(parts: Parts, asked: str) -> Part[Decision]:
-    """A reflection that escalates, in the place of what was asked for."""
     reflection = parts.reflection()
     if reflection.empty:
         return _null(asked, parts)
@@ -106,7 +101,6 @@ def _given_up(parts: Parts, asked: str) -> Part[Decision]:
 
 
 def _reflected(parts: Parts, *, with_plan: bool) -> _Judged:
-    """A reflection, with what comes next where it goes on."""
     reflection = parts.reflection()
     if reflection.empty:
         return _Judged(main=_null("reflection", parts), beside=parts.next() if with_plan else Part())
@@ -131,7 +125,6 @@ def _after(reflection: Reflection, parts: Parts, with_plan: bool) -> Part[Next]:
 
 
 def _flaws_of_whole(question: Question, found: Found) -> tuple[str, ...]:
-    """What is wrong with the JSON, and names that no part has."""
     flaws = [found.flaw] if found.flaw else []
     if isinstance(found.value, dict) and question.phase is not Phase.VERIFY:
         unknown = [str(name) for name in found.value if name not in DecisionReply.model_fields]

@@ -84,7 +84,6 @@ class Parts:
         return self._part("memory", _MEMORY, lambda said: Digest(memory=tuple(said)))
 
     def next(self) -> Part[Next]:
-        """What comes next: the one of plan, question and wait that is given."""
         parts = {name: part for name, part in self._choices().items() if not part.empty}
         flaws = [flaw for part in parts.values() for flaw in part.flaws]
         if len(parts) > 1:
@@ -163,12 +162,10 @@ def _proof(item: dict[str, Any]) -> Proof:
 
 
 def _said(value: Any) -> str:
-    """A text; of anything else its shape tells what is wrong."""
     return value if isinstance(value, str) else "?"
 
 
 def _actions(raw: Any, state: RunState) -> tuple[tuple[Action, ...], tuple[str, ...]]:
-    """The actions as far as they can be read, and what is wrong with them beyond their shape."""
     listed = raw.get("actions") if isinstance(raw, dict) else None
     if not isinstance(listed, list):
         return (), ()
@@ -238,7 +235,6 @@ def _ask_flaws(raw: Any, state: RunState) -> tuple[str, ...]:
 
 
 def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tuple[str, ...]]:
-    """The wait, and what is wrong with its time; what is no number or text is told by its shape."""
     said = raw if isinstance(raw, dict) else {}
     seconds, until = said.get("seconds"), said.get("until")
     try:

@@ -39,7 +39,6 @@ from agent_service.ports import PromptText, Question
 
 FOLDER = "templates"
 REFRAMED = "reframe: "
-"""How the core begins to say why the goal is framed anew."""
 SCHEMA_AND_TAIL = 5000
 """About how many bytes these are."""
 
@@ -63,7 +62,6 @@ class Prompt:
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The one message of the user, in blocks."""
         return self.case, *self.notes, self.tail
 
     def size(self) -> int:
@@ -116,7 +114,6 @@ def _case(state: RunState) -> str:
 
 
 def _notes(question: Question) -> tuple[str, ...]:
-    """What came until now. A framing hears people, and no result."""
     framing = question.phase is Phase.FRAME
     return tuple(note.text for note in question.state.notes if note.kind == "person" or not framing)
 
@@ -152,7 +149,6 @@ def _standing(question: Question, size: int) -> str:
 
 
 def _unmade(state: RunState) -> list[str]:
-    """The calls of the newest plan where it was not carried out, for a person rejected it, or said something newer."""
     actions = state.plan.actions if state.plan else ()
     made = {record.call for record in state.completed[-2 * len(actions) :]}
     calls = [f"{action.tool}.{action.command} with {canonical(action.arguments)}" for action in actions]
@@ -164,7 +160,6 @@ def _minute(now: datetime) -> str:
 
 
 def _feedback(asking: Asking) -> tuple[str, ...]:
-    """What the program says. Why the goal is framed anew is the model's own word, and told as such elsewhere."""
     return tuple(line for line in asking.feedback if asking.phase is not Phase.FRAME or not line.startswith(REFRAMED))
 
 
@@ -208,7 +203,6 @@ def _claim(state: RunState) -> str:
 
 
 def _evidence(state: RunState, item: DoneItem) -> list[tuple[str, str]]:
-    """Each evidence of an item with its quote, and of a step what was called, and what a write was called with."""
     calls = {f"step:{record.step}": f" ({record.tool} {record.command}{_sent(record)})" for record in state.completed}
     pairs = zip_longest(item.evidence, item.quotes[: len(item.evidence)], fillvalue="")
     return [(f"{evidence}{calls.get(evidence, '')}", quote) for evidence, quote in pairs]
@@ -219,7 +213,6 @@ def _sent(record: StepRecord) -> str:
 
 
 def shown_by(proof: Proof | None) -> str:
-    """What kind of evidence an item needs, in the words of the schema."""
     if proof is None:
         return ""
     return f" [{proof.kind} of {proof.tool}]" if proof.tool else f" [{proof.kind}]"
@@ -227,12 +220,10 @@ def shown_by(proof: Proof | None) -> str:
 
 @cache
 def version() -> str:
-    """That of the templates in force."""
     return version_of(_texts())
 
 
 def version_of(texts: Mapping[str, str]) -> str:
-    """SHA-256 over the names and texts of templates, its first 16 digits."""
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):
         digest.update(f"{name}\0{text}\0".encode())

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 LONGEST_SAID = 60
-"""Characters of a reply that a flaw repeats."""
 LONGEST_GUESSED, DEEPEST_GUESSED = 32_000, 60
 """Characters and levels of a reply that is no JSON, and still looked through."""
 
@@ -95,7 +94,6 @@ def _guessed(said: str) -> Found:
 
 
 def _around(before: str, after: str) -> list[str]:
-    """What stands beside the object."""
     flaws = [f"before the JSON object stands {_shown(before)}"] if before else []
     if after.startswith("{"):
         flaws.append("there is more than one JSON object in the reply")
@@ -114,7 +112,6 @@ def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
 
 
 def _begun(said: str) -> Any:
-    """What is complete in an object that breaks off."""
     try:
         return from_json(said, allow_partial=True)
     except ValueError:

@@ -48,8 +48,6 @@ Claude writes what is required before all that is not: the verdict would stand b
 
 
 class Form(StrEnum):
-    """The shapes of a reply."""
-
     DECISION = "decision"
     VERIFICATION = "verification"
 
@@ -126,8 +124,6 @@ class ActionReply(_Reply):
 
 
 class PlanReply(_Reply):
-    """The reasons come first: what is written before a choice can still guide it."""
-
     rationale: Text
     outline: list[Text] | None = None
     actions: list[ActionReply]
@@ -168,8 +164,6 @@ class WaitReply(_Reply):
 
 
 class DecisionReply(_Reply):
-    """What every question but that of a verification is answered with."""
-
     framing: FramingReply | None = None
     reflection: ReflectionReply | None = None
     plan: PlanReply | None = None

@@ -50,8 +50,6 @@ class Call(_Strict):
 
 
 class WantedCall(Call):
-    """How often such calls are made, each attempt counted."""
-
     at_least: Annotated[int, Field(ge=0)] = 1
     at_most: Annotated[int, Field(ge=0)] | None = None
 
@@ -61,7 +59,6 @@ class WantedCall(Call):
 
 
 def _call(given: Any) -> Any:
-    """A name alone is the tool's."""
     return {"tool": given} if isinstance(given, str) else given
 
 
@@ -108,7 +105,6 @@ LONGEST_REASON = 300
 
 
 def unmet(expected: Expected, seen: Observed) -> list[str]:
-    """What was expected and is not so."""
     if seen.broken:
         return [seen.broken]
     if seen.state is None:

@@ -42,13 +42,10 @@ Happening = Literal[
     "verification_refused",
     "wait",
 ]
-"""What can be seen in a journal, beyond how a run ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One entry of the journal, and what it led to."""
-
     seq: int
     event: Event
     before: RunState | None
@@ -57,8 +54,6 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A tool request that left the agent."""
-
     at: datetime
     route: str
     asked: ToolRequest
@@ -75,7 +70,6 @@ class Request:
 
     @property
     def asks_again(self) -> bool:
-        """Whether a tool is asked again that wanted more before it answers."""
         return (self.asked.task or "").rpartition(".")[2] == AGAIN
 
 
@@ -86,17 +80,14 @@ class Observed:
     goal: str
     offers: tuple[ToolOffer, ...]
     state: RunState | None
-    """As the store holds it."""
     entries: Sequence[Entry]
     said: Sequence[Said]
     artifacts: frozenset[str]
     broken: str = ""
     children: tuple["Observed", ...] = ()
-    """The runs that it started, in their order."""
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
-        """The journal, folded anew."""
         moments: list[Moment] = []
         for entry, transition in rehearse(self.entries):
             if transition.state is not None:
@@ -111,24 +102,20 @@ class Observed:
 
     @property
     def tree(self) -> Iterator["Observed"]:
-        """The run, and all that came of it."""
         yield self
         for child in self.children:
             yield from child.tree
 
     @property
     def tasks(self) -> int:
-        """How many tasks of its steps were asked for, however many attempts each took."""
         return len({request.name for request in self.requests if request.asked.task and not request.asks_again})
 
     @property
     def rounds(self) -> int:
-        """How often tools were asked again, with what they had wanted."""
         return len({request.name for request in self.requests if request.asks_again})
 
     @property
     def endings(self) -> list[Said]:
-        """The events that say how the run ended, or why it pauses."""
         return [said for said in self.said if said.subject in subjects.ENDINGS]
 
     def _requests(self) -> Iterator[Request]:
@@ -150,7 +137,6 @@ def happenings(seen: Observed) -> dict[Happening, int]:
 
 
 def _compaction(moment: Moment) -> bool:
-    """By a digest of the model, or by the facts alone."""
     return _memory(moment.state) != (_memory(moment.before) if moment.before else [])
 
 
@@ -180,7 +166,6 @@ def _unticked(moment: Moment) -> bool:
 
 
 def _bad_continuation(moment: Moment) -> bool:
-    """A tool asked for more in a way that cannot be used. Told to the model, or to the tool that asked for that one."""
     result, evidence = moment.state.last_result, moment.state.evidence
     told = [result.output] if result else []
     return any(output.get("class") == "bad_continuation" for output in (*told, *(one.output for one in evidence)))

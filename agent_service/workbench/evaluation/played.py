@@ -51,8 +51,6 @@ WORK = (subjects.START, subjects.TOOL_RESULT, f"{subjects.TOOL_REQUEST}.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A message of the agent."""
-
     at: datetime
     subject: str
     key: str
@@ -97,13 +95,11 @@ class PlayedBus:
             self.send(subject, body)
 
     def send(self, subject: str, body: bytes, *, after_s: float = 0.0) -> None:
-        """Let a message arrive so much later."""
         self._places += 1
         heapq.heappush(self._due, Due(self._clock.later(after_s), self._places, subject, body))
 
     @property
     def next_at(self) -> datetime | None:
-        """When the next message arrives."""
         return self._due[0].at if self._due else None
 
     def next(self) -> Due:

@@ -86,7 +86,6 @@ class KeptArtifacts:
         return frozenset(path for of, path in self._contents if of == run_id)
 
     def keep(self, run_id: str, document: Document, step: int, excerpt: str | None) -> dict[str, Any]:
-        """Keep a document of a run under a name of its own; what a result says of it."""
         path, content = self._path(run_id, document.name, step), document.text.encode()
         self._contents[run_id, path] = content
         named = {"path": path, "content_type": document.content_type}
@@ -197,7 +196,6 @@ class PlayedGateway:
         return request
 
     def _answer(self, request: ToolRequest) -> ToolAnswer | None:
-        """The first answer that fits and whose turn it is. Every answer counts all calls that fit it."""
         tool, arguments = self._scenario.tool(request.tool), canonical(request.tool_payload)
         fitting = [
             (place, answer)
@@ -248,7 +246,6 @@ class PlayedGateway:
 
 
 def _status(told: ToolOutput | ToolError) -> Status:
-    """Of a tool that says by itself what its answer is."""
     if isinstance(told, ToolError):
         return "error"
     return "continuation" if "continuation" in (told.model_extra or {}) else "ok"

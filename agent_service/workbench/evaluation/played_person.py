@@ -31,7 +31,6 @@ class PlayedPerson:
                 self._bus.send(*self._said(state, signal), after_s=signal.after_s)
 
     def sees_rest(self, state: RunState, place: int) -> None:
-        """The run rests for people, or has escalated."""
         left = self._when_escalated if state.status is Status.ESCALATED else self._when_paused
         signal = next((signal for signal in left if (signal.child or 0) == place), None)
         if signal:

@@ -33,7 +33,6 @@ class Result:
 
     scenario: str
     name: str
-    """That of the scenario, or of its obeying decision maker."""
     title: str
     models: tuple[str, ...]
     run_id: str
@@ -65,7 +64,6 @@ class Result:
 
 
 def judged(scenario: Scenario, name: str, *, expected: Sequence[Expected], seen: Observed) -> Result:
-    """The row of a run that was seen."""
     state = seen.state
     never = tuple(secret for one in expected for secret in one.never_say)
     return Result(
@@ -91,7 +89,6 @@ def judged(scenario: Scenario, name: str, *, expected: Sequence[Expected], seen:
 
 
 def totals(results: Sequence[Result]) -> dict[str, Any]:
-    """The sums. A cost that is not known makes the sum unknown."""
     costs = [result.cost_usd for result in results]
     sent = sum(result.input_tokens for result in results)
     return {
@@ -109,7 +106,6 @@ def totals(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _models(seen: Observed) -> tuple[str, ...]:
-    """Who answered, as they name themselves; not what the scenario put in a model's place."""
     replies = (moment.event.model for moment in seen.moments if isinstance(moment.event, ModelReplied))
     return tuple(dict.fromkeys(model for model in replies if model != PLAYED_MODEL))
 
@@ -143,7 +139,6 @@ async def evaluate(
 
 
 async def play(trial: Trial, options: Options) -> Result:
-    """Play one trial to its end and judge it."""
     try:
         mind = trial.mind()
     except Misconfigured as error:
@@ -172,14 +167,12 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
 
 
 async def _keep_trails(folder: Path, seen: Observed, store: SqliteStore, artifacts: Artifacts) -> None:
-    """Those of the run and of all that came of it."""
     for run in seen.tree:
         if run.state:
             await rewrite(run.state.run_id, store, Workspace(folder), artifacts)
 
 
 async def _trouble(world: World) -> str:
-    """Play to the end; why that could not be done, or nothing."""
     try:
         await world.play()
     except (Endless, LimitRefused, Unreadable) as error:

@@ -26,7 +26,6 @@ PLUGINS = shipped("deploy", "ductile", "plugins")
 HOUSEKEEPING = frozenset({"health", "init"})
 TIMEOUT_S = 60.0
 FILES = "$files"
-"""In a configuration: the folder of the plugin's files."""
 
 
 class Plugin(Strict):
@@ -56,7 +55,6 @@ class Plugin(Strict):
 
     @property
     def place(self) -> Path:
-        """Its own folder."""
         return (self.folder.absolute() if self.folder else PLUGINS) / self.plugin
 
     def manifest(self) -> dict[str, Any]:
@@ -65,7 +63,6 @@ class Plugin(Strict):
 
     @property
     def missing(self) -> str:
-        """Why it cannot take part here; empty where it can."""
         if not (self.place / "manifest.yaml").is_file():
             return f"there is no plugin {self.plugin} in {self.place.parent}"
         if self.needs and find_spec(self.needs) is None:
@@ -82,7 +79,6 @@ class PluginFolder:
 
     @property
     def offer(self) -> ToolOffer:
-        """As its manifest says it."""
         manifest = self.plugin.manifest()
         return ToolOffer(
             name=manifest["name"],

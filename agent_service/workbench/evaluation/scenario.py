@@ -159,12 +159,10 @@ class Scenario(Strict):
 
     @property
     def settings(self) -> AgentSettings:
-        """Of the agent, as far as a scenario says them."""
         return AgentSettings(limits=self.limits, continuations=self.continuations)
 
     @property
     def missing(self) -> str:
-        """Why it cannot be played here; empty where it can."""
         return "; ".join(filter(None, (plugin.missing for plugin in self.plugins)))
 
     def tool(self, name: str) -> Tool | None:
@@ -175,7 +173,6 @@ SUFFIXES = frozenset({".yaml", ".yml"})
 
 
 def own_folder() -> Path:
-    """Where the scenarios lie that come along."""
     return Path(str(resources.files("agent_service.workbench.evaluation") / "scenarios"))
 
 

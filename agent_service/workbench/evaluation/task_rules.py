@@ -15,7 +15,6 @@ from schemas.continuation import AGAIN, Continuation, ContinuationInvalid, Multi
 from schemas.events import ToolResult
 
 RETRIEVED = "task-1"
-"""What a retrieval by itself is called among the tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +25,6 @@ class Wanted:
     step: int
     asker: str
     tasks: dict[str, tuple[str, ...]]
-    """Names, and the names of what each depends on."""
 
 
 def _tasks_wait_for_what_they_need(seen: Observed) -> Iterator[str]:

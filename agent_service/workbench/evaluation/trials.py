@@ -108,7 +108,6 @@ def scripted(scenario: Scenario) -> list[Trial]:
 
 
 def of_model(scenario: Scenario, mind: Callable[[], Mind]) -> Trial:
-    """The scenario, decided by a model that thinks for itself."""
     return Trial(scenario=scenario, name=scenario.name, expected=(scenario.expect,), mind=mind)
 
 

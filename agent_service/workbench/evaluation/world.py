@@ -44,7 +44,6 @@ Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
 LOOK_AGAIN_S = 300.0
 PLAYED_MODEL = "played"
-"""Who gives an answer that a scenario puts in the model's place."""
 
 
 class FaultyModel:
@@ -61,7 +60,6 @@ class FaultyModel:
         self._faults = {fault.call: fault for fault in scenario.model_faults}
         self._price_unknown = scenario.price_unknown
         self._outages: dict[int, datetime] = {}
-        """Until when, by the call that met it first."""
         self.broke: Exception | None = None
         """What the model raised that says nothing of what to do: the loop would make it an ending of the run."""
 
@@ -119,8 +117,6 @@ class Endless(Exception):
 
 
 class World:
-    """The run of one scenario, and the runs that it starts."""
-
     def __init__(
         self,
         scenario: Scenario,
@@ -141,7 +137,6 @@ class World:
         self.gateway = PlayedGateway(scenario, self._bus, self._clock, folder)
         self._person = PlayedPerson(scenario, self._bus, self._clock)
         self._runs: dict[str, RunState] = {}
-        """As they stand, in the order in which they were started."""
         self._model = FaultyModel(model, scenario, self._clock, self._while_thinking)
         thinker = Thinker(
             self._model,
@@ -180,7 +175,6 @@ class World:
                 raise Endless(f"a run has {longest} entries and goes on")
 
     async def observed(self, broken: str = "") -> Observed:
-        """What can be seen now of the scenario's own run, and of those that came of it."""
         first = next(iter(self._runs), "")
         return await self._seen(first, self._scenario.goal, broken)
 
@@ -201,7 +195,6 @@ class World:
         )
 
     async def _next(self) -> bool:
-        """Let happen what is due next. Returns False when nothing is."""
         queued = next((run_id for run_id, state in self._runs.items() if state.status is Status.QUEUED), None)
         if queued is not None:
             await self._intake.begin(queued)

@@ -88,7 +88,7 @@ CHOSEN = {
         "executors/test_shipped.py::test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_up",
         "executors/test_shipped.py::test_it_goes_on_after_the_bus_was_killed[python]",
     ],
-    "forged results": ["attacks/test_forged_results.py::test_an_answer_for_a_tool"],
+    "forged results": ["attacks/test_results.py::test_a_result_of_the_pending_step"],
     "the boundary of plugins": [
         "attacks/test_plugins.py::test_the_box_lets_a_plugin_do_its_work",
         "attacks/test_plugins.py::test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services",

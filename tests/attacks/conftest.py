@@ -7,7 +7,7 @@ import pytest
 
 from tests.attacks.doors import HttpDoor
 from tests.attacks.stand import TOKENS, Stand, standing
-from tests.attacks.twins import api, ingress
+from tests.attacks.twins import api
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +25,6 @@ def files_of_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def twin_of_api(files_of_twin: Path) -> Iterator[str]:
     with api.api(files_of_twin) as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def twin_of_ingress() -> Iterator[str]:
-    with ingress.ingress() as url:
         yield url
 
 

@@ -59,11 +59,6 @@ class IngressDoor:
         sent = standard_headers(self.named, body, [standard_key(STANDARD_KEY)], at=at)
         return await self.takes("/webhooks/standard", body, replaced(sent, headers))
 
-    async def takes_ductile(self, body: bytes, signature: str | None = None) -> bool:
-        """As a webhook of Ductile."""
-        sent = {"X-Ductile-Signature-256": signature or hex_of(body, KEYS["ductile"])}
-        return await self.takes("/webhooks/ductile", body, sent)
-
     async def takes_relayed(
         self,
         event: Mapping[str, Any],

@@ -62,7 +62,6 @@ def granted(**limits: Any) -> Change:
     return change
 
 
-THREE = ("here", "there", "both")
 ONE = {"task": "here", "round": 1}
 CASES: dict[str, Sequence[Change]] = {
     "tasks_wait_for_what_they_need": [

@@ -13,7 +13,7 @@ from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret_file import FileSecret
 from tests.http import raw
-from tests.http.house import HOST, TOKENS, House, known_token, open_house, secret
+from tests.http.house import TOKENS, House, known_token, open_house, secret
 from tests.kit.runs import whole_run
 from tests.kit.waiting import until
 
@@ -125,32 +125,18 @@ async def call(client: httpx2.AsyncClient, method: str, path: str, run_id: str) 
 
 
 @pytest.mark.parametrize("token", [*TOKENS, "stranger", None])
-@pytest.mark.parametrize(("method", "path"), RULES)
-async def test_only_a_token_with_the_scope_of_a_route_may_call_it(
-    house: House, method: str, path: str, token: str | None
-) -> None:
-    run_id = await house.play(whole_run())
-    scope = RULES[method, path]
-    async with house.client(token) as client:
-        answer = await call(client, method, path, run_id)
-    if scope is None or scope in TOKENS.get(token or "", ()):
-        assert answer.status_code not in (401, 403)
-        return
-    known = token in TOKENS
-    assert answer.status_code == (403 if known else 401)
-    assert answer.json()["error"]["code"] == ("forbidden" if known else "unauthorized")
-    assert ("www-authenticate" in answer.headers) == (not known)
-    assert secret("stranger") not in answer.text
-    assert await house.how_many() == 1
-
-
-@pytest.mark.parametrize(("method", "path"), RULES)
-async def test_the_openapi_document_tells_the_scope_of_each_route(house: House, method: str, path: str) -> None:
-    paths = house.app.openapi()["paths"]
-    shown = paths.get(path.replace(":path", ""), {}).get(method.lower())
-    if shown is not None:
-        scope = RULES[method, path]
-        assert shown.get("security", []) == ([{"token": [scope]}] if scope else [])
+async def test_only_a_token_with_the_scope_of_a_route_may_call_it(house: House, token: str | None) -> None:
+    run_id, known = await house.play(whole_run()), token in TOKENS
+    for (method, path), scope in RULES.items():
+        async with house.client(token) as client:
+            answer = await call(client, method, path, run_id)
+        if scope is None or scope in TOKENS.get(token or "", ()):
+            assert answer.status_code not in (401, 403), path
+            continue
+        assert answer.status_code == (403 if known else 401), path
+        assert answer.json()["error"]["code"] == ("forbidden" if known else "unauthorized")
+        assert ("www-authenticate" in answer.headers) == (not known)
+        assert secret("stranger") not in answer.text
 
 
 WRONG_HEADERS = [
@@ -172,12 +158,6 @@ async def test_a_token_comes_in_one_way_only(port: int, header: str) -> None:
     assert (await raw.get(port, "/v1/runs")).status == 200
 
 
-@pytest.mark.parametrize("name", ["token", "access_token", "authorization"])
-async def test_a_token_in_the_query_is_none(house: House, name: str) -> None:
-    async with house.client(None) as client:
-        assert (await client.get("/v1/runs", params={name: secret("admin")})).status_code == 401
-
-
 async def test_who_may_not_call_is_told_so_before_the_body_is_read(house: House) -> None:
     async with house.client("reader") as client:
         for content, kind in ((b"[" * 300_000, "application/json"), (b"x", "text/plain"), (b"", "")):
@@ -191,12 +171,6 @@ async def test_who_may_not_call_is_not_told_which_runs_there_are(house: House) -
         answers = [await client.get(f"/v1/runs/{run}") for run in (run_id, "run_unknown")]
     assert {answer.status_code for answer in answers} == {403}
     assert len({frozenset(told(answer).items()) for answer in answers}) == 1
-
-
-async def test_who_may_only_wake_is_shown_no_run_for_waiting(house: House) -> None:
-    async with house.client("waker") as client:
-        refused = await client.post("/v1/wake", params={"wait": 1}, json={"goal": "x"})
-    assert (refused.status_code, refused.json()["code"], await house.how_many()) == (403, "forbidden", 0)
 
 
 def told(refused: httpx2.Response) -> dict[str, str]:
@@ -251,11 +225,6 @@ def test_without_tokens_the_api_does_not_listen_to_the_world(host: str) -> None:
         Access(HttpSettings(host=host))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_without_tokens_the_api_may_listen_to_its_machine(host: str) -> None:
-    Access(HttpSettings(host=host))
-
-
 @pytest.mark.parametrize(
     "host",
     [
@@ -283,27 +252,9 @@ async def test_a_foreign_host_is_turned_away(house: House, host: str) -> None:
             assert (answer.status_code, answer.json()["error"]["code"]) == (421, "wrong_host")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST:1", "localhost:8700", "[::1]", "[::1]:8700"])
-async def test_our_own_hosts_are_answered_on_every_port(client: httpx2.AsyncClient, host: str) -> None:
-    assert (await client.get("/v1/runs", headers={"Host": host})).status_code == 200
-
-
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_a_probe_may_come_by_any_name(client: httpx2.AsyncClient, path: str) -> None:
     assert (await client.get(path, headers={"Host": "10.0.0.7:8700"})).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "origin",
-    ["https://evil.com", "null", "http://127.0.0.1:9999", "http://127.0.0.1", "http://localhost:8700", HOST, ""],
-)
-async def test_a_page_of_another_site_may_not_post(house: House, origin: str) -> None:
-    run_id = await house.play(whole_run()[:2])
-    async with house.client() as client:
-        for path, body in (("/v1/wake", {"goal": "x"}), (f"/v1/runs/{run_id}/cancel", {})):
-            answer = await client.post(path, json=body, headers={"Origin": origin})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_origin")
-    assert await house.how_many() == 1
 
 
 @pytest.mark.attack(82, 83, 125)
@@ -325,29 +276,6 @@ async def test_a_page_of_another_site_may_not_even_read_blindly(
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_origin")
 
 
-@pytest.mark.parametrize(
-    ("path", "site"),
-    [("/v1/runs", "same-origin"), ("/v1/runs", "none"), ("/", "cross-site"), ("/docs", "cross-site")],
-)
-async def test_what_is_typed_and_links_to_the_page_are_answered(
-    client: httpx2.AsyncClient, path: str, site: str
-) -> None:
-    assert (await client.get(path, headers={"Sec-Fetch-Site": site})).status_code == 200
-
-
-async def test_a_page_of_ours_may_post(client: httpx2.AsyncClient) -> None:
-    answer = await client.post("/v1/wake", json={"goal": "x"}, headers={"Origin": f"http://{HOST}"})
-    assert answer.status_code == 202
-
-
-@pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
-@pytest.mark.parametrize("origin", ["https://evil.com", "null", f"http://{HOST}"])
-async def test_no_other_site_is_let_in_by_cors(client: httpx2.AsyncClient, method: str, origin: str) -> None:
-    headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    answer = await client.request(method, "/v1/wake", json={"goal": "x"}, headers=headers)
-    assert not [name for name in answer.headers if name.startswith("access-control")]
-
-
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/nothing", "/healthz", "/docs", "/openapi.json"])
 async def test_every_answer_is_hardened(house: House, path: str) -> None:
     for token in ("admin", None):
@@ -360,29 +288,6 @@ async def test_every_answer_is_hardened(house: House, path: str) -> None:
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-PATHS_OF_NOTHING = [
-    "/v1/runs/", "/v1/runs/../../admin", "/v1/runs/%2e%2e", "/v1/runs/%2e%2e/%2e%2e/admin", "/v1/runs/%252e%252e",
-    "/v1/runs/;x", "/v1/runs/run_1%00", "/v1/runs/run_1/", "/v1//runs", "//v1/runs", "/V1/runs", "/admin", "/debug",
-    "/redoc", "/docs/oauth2-redirect",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("path", PATHS_OF_NOTHING)
-async def test_there_is_nothing_beside_the_routes(client: httpx2.AsyncClient, path: str) -> None:
-    answer = await client.get(path)
-    assert answer.status_code == 404
-    assert answer.json()["error"]["code"] in {"not_found", "unknown_run"}
-
-
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "PROPFIND"])
-async def test_other_methods_do_nothing(house: House, method: str) -> None:
-    async with house.client() as client:
-        for path in ("/v1/wake", "/v1/runs"):
-            override = {"X-HTTP-Method-Override": "POST"}
-            assert (await client.request(method, path, json={"goal": "x"}, headers=override)).status_code == 405
-    assert await house.how_many() == 0
-
-
 async def test_a_caller_is_told_who_it_is_and_what_it_may_do(house: House) -> None:
     told = {}
     for who in ("reader", "admin"):
@@ -391,13 +296,3 @@ async def test_a_caller_is_told_who_it_is_and_what_it_may_do(house: House) -> No
     assert (told["reader"]["caller"], told["reader"]["scopes"]) == ("reader", ["read"])
     assert (told["admin"]["caller"], told["admin"]["scopes"]) == ("admin", ["wake", "read", "control", "operate"])
     assert (told["admin"]["tokens"], told["admin"]["trace_url"]) == (True, "http://traces/{trace_id}")
-
-
-async def test_without_tokens_everybody_may_do_everything(tmp_path: Path) -> None:
-    async with open_house(tmp_path, tokens=()) as house, house.client(None) as client:
-        told = (await client.get("/v1/whoami")).json()
-    assert (told["caller"], told["scopes"], told["tokens"]) == (
-        "everybody",
-        ["wake", "read", "control", "operate"],
-        False,
-    )

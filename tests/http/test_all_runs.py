@@ -15,7 +15,7 @@ import pytest
 from agent_service.api.channel import KEPT
 from agent_service.journal import Commit
 from agent_service.store.sql.database import FILE
-from tests.http.house import HOST, House, bearer, secret, serving
+from tests.http.house import HOST, House, secret, serving
 from tests.http.sse import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
@@ -49,34 +49,6 @@ async def some(client: httpx2.AsyncClient, most: int, *, after: int | None = 0) 
             told.append(event)
         await stream.aclose()  # type: ignore[attr-defined] # an async generator
     return told
-
-
-async def test_all_runs_are_told_in_the_order_of_storing(over_http: httpx2.AsyncClient, house: House) -> None:
-    commits = interleaved(1, 2, 3)
-    await house.play(commits)
-    told = await some(over_http, len(commits))
-    assert told_of(told) == named(commits)
-    assert [event.id for event in told] == [event.data["position"] for event in told] == list(range(1, 25))
-    assert [event.name for event in told] == [commit.entry.kind for commit in commits]
-
-
-async def test_an_event_has_the_entry_and_the_run_as_the_other_calls_have_them(
-    over_http: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(whole_run())
-    told = await some(over_http, 6)
-    entries = (await over_http.get(f"/v1/runs/{run}/entries")).json()["entries"]
-    assert [event.data["entry"] for event in told] == entries
-    assert [told[-1].data["run"]] == (await over_http.get("/v1/runs")).json()["runs"]
-    assert [event.data["run"]["status"] for event in told] == ["queued", *["running"] * 4, "done"]
-
-
-async def test_pushed_events_are_those_that_are_read_again(over_http: httpx2.AsyncClient, house: House) -> None:
-    commits = interleaved(1, 2)
-    reader = asyncio.create_task(some(over_http, len(commits), after=None))
-    await until(lambda: house.feed.followers == 1)
-    await house.play(commits)
-    assert await reader == await some(over_http, len(commits))
 
 
 async def test_without_an_id_the_stream_begins_now(over_http: httpx2.AsyncClient, house: House) -> None:
@@ -154,17 +126,3 @@ async def test_an_id_that_is_none_of_the_journal_is_refused(
     await house.play(whole_run())
     answer = await client.get(URL, headers={"Last-Event-ID": sent})
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "Last-Event-ID")
-
-
-async def test_many_readers_are_told_the_same_and_nothing_is_left_of_them(
-    over_http: httpx2.AsyncClient, house: House
-) -> None:
-    commits = interleaved(1, 2, 3)
-    limits = httpx2.Limits(max_connections=None)
-    async with httpx2.AsyncClient(base_url=over_http.base_url, headers=bearer("reader"), limits=limits) as many:
-        readers = [asyncio.create_task(some(many, len(commits), after=None)) for _ in range(100)]
-        await until(lambda: house.feed.followers == len(readers))
-        await house.play(commits)
-        told = [await reader for reader in readers]
-    assert all(told_of(one) == named(commits) for one in told)
-    await until(lambda: house.feed.followers == 0)

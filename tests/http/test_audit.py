@@ -12,11 +12,11 @@ import pytest
 from agent_service.api.micro_service import serve_on_bus
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from groundwork.nats.asker import INFO
-from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.user_name import user_name
 from schemas import subjects
-from tests.http.house import House, bearer, open_house, serving
+from tests.http.house import House, bearer, serving
 from tests.kit.bus import server_with
 
 ME = f"os user {user_name(os.getuid())}"
@@ -45,29 +45,10 @@ async def test_who_woke_spoke_and_cancelled_is_the_token_and_the_os_user(house: 
     assert await who(house, run_id) == [f"token admin, {ME}", *[f"token controller, {ME}"] * 2]
 
 
-async def test_without_tokens_it_is_the_os_user(tmp_path: Path) -> None:
-    async with open_house(tmp_path, tokens=()) as house, serving(house.app) as port:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-            run_id = await a_run(client)
-        assert await who(house, run_id) == [ME]
-
-
-async def test_of_a_caller_from_elsewhere_only_the_token_is_known(house: House) -> None:
-    async with house.client("waker") as client:
-        assert await who(house, await a_run(client)) == ["token waker"]
-
-
 async def test_a_callers_own_word_is_quoted_and_cannot_pass_for_what_is_known(house: House) -> None:
     async with house.client("admin") as client:
         run_id = await a_run(client, by='ann", token root, "x\nos user root')
     assert await who(house, run_id) == ['token admin, says "ann ; token root; x os user root"']
-
-
-async def test_the_same_wake_is_the_same_run_whoever_repeats_it(house: House) -> None:
-    async with house.client("admin") as client, house.client("waker") as another:
-        first = await a_run(client, wake_id="w", by="ann")
-        assert await a_run(another, wake_id="w", by="ben") == first
-    assert await who(house, first) == ['token admin, says "ann"']
 
 
 async def test_a_refusal_is_logged_with_the_token_that_was_refused(
@@ -79,18 +60,6 @@ async def test_a_refusal_is_logged_with_the_token_that_was_refused(
             await client.post("/v1/wake", json={"goal": "x"})
     refused = [(vars(record)["status"], vars(record)["caller"]) for record in caplog.records]
     assert refused == [(403, "reader"), (401, None)]
-
-
-async def test_a_refusal_over_the_bus_is_logged_like_one_over_http(
-    link: NatsLink, house: House, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="agent_service")
-    service = await serve_on_bus(link, house.desk, house.signing, house.switch)
-    await link.client.request(WAKE, b'{"goal": ""}', timeout=5)
-    await service.stop()
-    (refused,) = (vars(record) for record in caplog.records)
-    told = {name: refused[name] for name in ("message", "status", "code", "field", "call", "caller")}
-    assert list(told.values()) == ["refused", 422, "invalid", "goal", WAKE, "bus"]
 
 
 async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(

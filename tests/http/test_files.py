@@ -55,11 +55,6 @@ async def test_files_are_listed_with_sizes_and_hashes(client: httpx2.AsyncClient
     assert found.keys() == {"plan.md", "artifacts/page.html", "artifacts/a.json", "artifacts/huge.bin"}
 
 
-async def test_a_run_without_a_folder_has_no_files_yet(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run(3)[:1])
-    assert (await client.get(f"/v1/runs/{run}/workspace")).json() == {"run_id": run, "files": [], "foreign": []}
-
-
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -79,13 +74,6 @@ async def test_a_file_is_a_download_that_no_browser_shows(client: httpx2.AsyncCl
     assert answer.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.usefixtures("folder")
-async def test_a_file_is_sent_byte_for_byte_and_never_in_parts(client: httpx2.AsyncClient) -> None:
-    for ranges in ({}, {"Range": "bytes=0-1"}, {"Range": "bytes=" + ",".join(f"{n}-{n}" for n in range(10_000))}):
-        answer = await client.get(f"/v1/runs/{RUN}/workspace/plan.md", headers=ranges)
-        assert (answer.status_code, answer.content) == (200, PLAN)
-
-
 PATHS_OF_NO_FILE = [
     f"../{OTHER}/memory.md", f"..%2f{OTHER}%2fmemory.md", f"%2e%2e/{OTHER}/memory.md",
     f"artifacts/../../{OTHER}/memory.md", "artifacts/../../../../../../etc/passwd", "/etc/passwd", "%2fetc%2fpasswd",
@@ -103,20 +91,8 @@ async def test_there_is_nothing_beside_the_files_of_the_run(port: int, path: str
     assert "secret" not in answer.text
 
 
-@pytest.mark.parametrize("run", ["..", "%2e%2e", ".staging", "run_1", f"{RUN}%2f..%2f{OTHER}", f"{RUN}/../{OTHER}"])
-@pytest.mark.usefixtures("folder")
-async def test_only_the_folder_of_a_run_is_listed(port: int, run: str) -> None:
-    for part in ("workspace", "workspace/memory.md"):
-        assert (await raw.get(port, f"/v1/runs/{run}/{part}")).status == 404
-
-
 def link_out(trap: Path, outside: Path) -> None:
     trap.symlink_to(outside)
-
-
-def link_in_place_of(folder: Path, elsewhere: Path) -> None:
-    folder.rename(elsewhere)
-    folder.symlink_to(elsewhere)
 
 
 def link_within(trap: Path, _: Path) -> None:
@@ -144,12 +120,6 @@ async def test_only_plain_files_are_sent(
     assert answer.status_code == 404
     listed = (await client.get(f"/v1/runs/{RUN}/workspace")).json()
     assert listed["foreign"] == ["artifacts/trap.txt"]
-
-
-async def test_a_linked_folder_is_none(client: httpx2.AsyncClient, folder: Path, tmp_path: Path) -> None:
-    link_in_place_of(folder, tmp_path / "elsewhere")
-    for part in ("workspace", "workspace/plan.md"):
-        assert (await client.get(f"/v1/runs/{RUN}/{part}")).status_code == 404
 
 
 async def test_a_file_too_large_to_be_sent_is_not_read(client: httpx2.AsyncClient, folder: Path) -> None:

@@ -35,15 +35,6 @@ async def test_those_who_come_while_one_is_looked_for_wait_for_one_more_look_tog
     assert copy.looks == 2
 
 
-async def test_each_who_asks_later_is_looked_for_again() -> None:
-    copy = Copy()
-    copy.goes_on.set()
-    fresh = Freshness(copy.caught_up)
-    for _ in range(3):
-        await fresh.wait()
-    assert copy.looks == 3
-
-
 async def test_what_is_known_is_shown_where_nobody_can_say_more() -> None:
     async def nobody_says() -> None:
         raise TryAgain("the log has no leader")

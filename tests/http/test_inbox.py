@@ -7,14 +7,13 @@ import httpx2
 import pytest
 
 from agent_service.core.events import ModelUnavailable
-from agent_service.errors import Damaged
 from agent_service.journal import Commit
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.http.house import House
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, whole_run
 from tests.projections.journals import commits_of
-from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval
+from tests.projections.people import a_run_that_needs_approval
 
 BODY = b'{"type": "agentic.start", "payload": {"goal": "look", "callback": "https://example.org/?token=canary"}}'
 
@@ -66,49 +65,6 @@ async def test_whoever_is_asked_for_approval_sees_all_that_would_be_sent(
     assert (await client.get(f"/v1/runs/{run}")).json()["asks"] == asks
 
 
-async def test_a_question_is_asked_with_its_choices_and_until_when(client: httpx2.AsyncClient, house: House) -> None:
-    await house.play(commits_of(a_run_that_asks(run_id(1))))
-    (item,) = (await inbox(client))["items"]
-    assert (item["kind"], item["text"], item["actions"]) == ("question", QUESTION.question, ["answer", "cancel"])
-    asks = item["asks"]
-    assert (asks["choices"], asks["tried"]) == (["hall", "cellar"], QUESTION.tried)
-    assert asks["would_change"] == QUESTION.would_change
-    assert asks["expires_at"] > item["since"]
-
-
-async def test_a_write_in_doubt_says_what_nobody_knows_and_can_be_answered(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(commits_of(a_run_in_doubt(run_id(1))))
-    (item,) = (await inbox(client))["items"]
-    assert (item["kind"], item["actions"]) == ("in_doubt", ["answer", "start_again", "dismiss"])
-    assert (item["asks"]["kind"], item["asks"]["arguments"]["to"]) == ("in_doubt", "ann@example.org")
-    assert (await client.get(f"/v1/runs/{run}")).json()["reopens_until"] > item["since"]
-
-
-async def test_what_was_handed_over_too_long_ago_is_not_answered_any_more(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    await house.play(stopped(1))
-    house.clock.advance(8 * 86400)
-    (item,) = (await inbox(client))["items"]
-    assert item["actions"] == ["start_again", "dismiss"]
-
-
-async def test_of_a_spent_budget_the_first_thing_to_do_is_to_raise_it(client: httpx2.AsyncClient, house: House) -> None:
-    await house.play(stopped(1, "pause", "budget_tokens"))
-    (item,) = (await inbox(client))["items"]
-    assert item["actions"] == ["raise_budget", "cancel"]
-    assert "raise_budget" in item["remedy"]["command"]
-
-
-async def test_no_more_is_listed_than_asked_for_and_all_is_counted(client: httpx2.AsyncClient, house: House) -> None:
-    for number in (1, 2, 3):
-        await house.play(stopped(number))
-    told = await inbox(client, limit=2)
-    assert ([item["run_id"] for item in told["items"]], told["total"]) == ([run_id(3), run_id(2)], 3)
-
-
 async def test_a_dismissed_run_leaves_the_inbox(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(stopped(1))
     dismissed = await client.post(f"/v1/runs/{run}/dismiss", json={})
@@ -117,14 +73,6 @@ async def test_a_dismissed_run_leaves_the_inbox(client: httpx2.AsyncClient, hous
     assert again.json() == dismissed.json()
     assert await inbox(client) == {"items": [], "total": 0, "trouble": ""}
     assert (await house.state(run)).status == "escalated"
-
-
-async def test_the_counts_say_how_many_runs_the_inbox_has(client: httpx2.AsyncClient, house: House) -> None:
-    for commits in (stopped(1), stopped(2), stopped(3, "pause"), whole_run(4)):
-        await house.play(commits)
-    assert (await client.get("/v1/counts")).json()["needs_person"] == 3
-    await client.post(f"/v1/runs/{run_id(1)}/dismiss", json={})
-    assert (await client.get("/v1/counts")).json()["needs_person"] == (await inbox(client))["total"] == 2
 
 
 @pytest.mark.parametrize(
@@ -145,13 +93,6 @@ async def test_a_bus_that_is_away_hides_its_letters_and_no_run(client: httpx2.As
     told = await inbox(client)
     assert (len(told["items"]), told["total"]) == (1, 1)
     assert "not connected to NATS" in told["trouble"]
-
-
-async def test_a_run_that_cannot_be_read_waits_for_a_person_too(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(stopped(1))
-    house.store.quarantine(Damaged(run, "its state or brief"))
-    (item,) = (await inbox(client))["items"]
-    assert (item["run_id"], item["class"], item["actions"]) == (run, "damaged", [])
 
 
 async def letters(client: httpx2.AsyncClient, **query: Any) -> dict[str, Any]:
@@ -215,11 +156,3 @@ async def test_what_cannot_be_sent_again_is_refused_with_the_reason(
     house.letters.put(b"{}", subject=subjects.COMPLETED)
     answer = await client.post(f"/v1/dead-letters/{seq}/retry", json={})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-
-
-async def test_while_the_bus_is_away_letters_are_refused_with_a_time_to_ask_again(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    house.letters.away = TryAgain("not connected to NATS", delay_s=3)
-    answer = await client.get("/v1/dead-letters")
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")

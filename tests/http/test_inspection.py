@@ -38,9 +38,3 @@ async def test_what_a_run_has_not_done_is_not_found(
     run = await house.play(whole_run(steps=2))
     answer = await client.get(f"/v1/runs/{run}/{part}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
-
-
-@pytest.mark.parametrize("part", ["steps/0", "steps/x", "calls/-1", "calls/99999999999999999999"])
-async def test_steps_and_calls_are_named_by_their_numbers(client: httpx2.AsyncClient, house: House, part: str) -> None:
-    run = await house.play(whole_run())
-    assert (await client.get(f"/v1/runs/{run}/{part}")).status_code == 422

@@ -16,12 +16,6 @@ from agent_service.settings import AgentSettings
 from tests.http.house import House, no_metrics
 
 
-async def test_the_process_lives(house: House) -> None:
-    house.wrong.update(bus="gone", store="full", skills="none")
-    async with house.client(None) as client:
-        assert (await client.get("/healthz")).json() == {"alive": True}
-
-
 async def test_ready_is_said_of_each_thing_that_is_needed(house: House) -> None:
     async with house.client(None) as client:
         answer = await client.get("/readyz")
@@ -73,9 +67,3 @@ async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Pa
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "broken")
     assert "secret" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
-
-
-async def test_what_is_counted_is_told_to_prometheus(client: httpx2.AsyncClient) -> None:
-    answer = await client.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert "# TYPE agentic_results_stale_total counter\nagentic_results_stale_total 0.0\n" in answer.text

@@ -68,34 +68,12 @@ async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Clie
         assert bool(brief["stopped"]) is (change == STOP_ALL)
 
 
-async def test_a_wake_over_the_bus_and_over_http_are_the_same(caller: Client, house: House) -> None:
-    body = {"goal": "x", "wake_id": "w-1", "constraints": {"max_loops": 3}}
-    over_bus = json.loads((await ask(caller, WAKE, body)).data)
-    async with house.client() as client:
-        assert (await client.post("/v1/wake", json=body)).json() == over_bus
-
-
-async def test_the_status_is_that_of_the_http_api(caller: Client, house: House) -> None:
-    run = await house.play(whole_run())
-    over_bus = json.loads((await ask(caller, STATUS, {"run_id": run})).data)
-    async with house.client() as client:
-        assert (await client.get(f"/v1/runs/{run}")).json() == over_bus
-    assert over_bus["class"] == "completed"
-
-
 async def test_the_address_of_a_callback_is_told_to_who_asks_for_it(caller: Client) -> None:
     hook = "https://example.org/hook?token=1"
     run = json.loads((await ask(caller, WAKE, {"goal": "x", "callback": hook})).data)["run_id"]
     assert json.loads((await ask(caller, CALLBACK, {"run_id": run})).data) == {"run_id": run, "callback": hook}
     assert json.loads((await ask(caller, CALLBACK, {"run_id": "run_x"})).data)["callback"] is None
     assert b"token=1" not in (await ask(caller, STATUS, {"run_id": run})).data
-
-
-async def test_a_run_is_cancelled_over_the_bus(caller: Client, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    answer = await ask(caller, CANCEL, {"run_id": run, "reason": "enough"})
-    assert json.loads(answer.data) == {"run_id": run, "status": "cancelled"}
-    assert (await house.state(run)).reason == "enough"
 
 
 async def test_a_person_decides_and_answers_over_the_bus(caller: Client, house: House) -> None:
@@ -156,13 +134,6 @@ async def test_a_wake_id_for_something_else_names_that_run_to_its_caller_alone(c
     assert first["run_id"] not in over_http.text
 
 
-async def test_a_store_that_is_away_is_said_to_come_back(caller: Client, house: House) -> None:
-    house.archive.away = True
-    assert error(await ask(caller, WAKE, {"goal": "x"}))[0] == "503"
-    house.archive.away = False
-    assert json.loads((await ask(caller, WAKE, {"goal": "x"})).data)["accepted"]
-
-
 async def test_a_fault_of_ours_says_nothing_of_itself(caller: Client, house: House) -> None:
     await house.play(whole_run(1)[:1])  # and the clock will give the next wake the same id
     code, description = error(await ask(caller, WAKE, {"goal": "x"}))
@@ -184,14 +155,6 @@ async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -
     for endpoint in told["endpoints"]:
         assert json.loads(endpoint["metadata"]["request"])["type"] == "object"
         assert json.loads(endpoint["metadata"]["answer"])["type"] == "object"
-
-
-async def test_errors_are_counted(caller: Client) -> None:
-    await ask(caller, WAKE, {"goal": "x"})
-    await ask(caller, WAKE, {})
-    (wake,) = [endpoint for endpoint in (await info(caller, "STATS"))["endpoints"] if endpoint["name"] == "wake"]
-    assert (wake["num_requests"], wake["num_errors"]) == (2, 1)
-    assert "goal" in wake["last_error"]
 
 
 async def test_no_stream_takes_what_is_asked_of_the_service(caller: Client, link: NatsLink) -> None:

@@ -41,21 +41,6 @@ async def prune(client: httpx2.AsyncClient, **asked: bool) -> dict[str, Any]:
     return told
 
 
-async def test_a_list_goes_on_after_a_run_that_went_meanwhile(client: httpx2.AsyncClient) -> None:
-    await prune(client)
-    answer = await client.get("/v1/runs", params={"cursor": RUN})
-    assert (answer.status_code, answer.json()["runs"]) == (200, [])
-
-
-async def test_a_dry_run_tells_what_would_go_and_nothing_does(client: httpx2.AsyncClient) -> None:
-    told = await prune(client, dry_run=True)
-    assert (told["runs"], told["dry_run"], told["rules"]) == ({RULE: 1}, True, True)
-    assert told["listed"] == [
-        {"run_id": RUN, "status": "done", "ended_at": "2026-11-21T12:00:13.250000Z", "rule": RULE},
-    ]
-    assert (await client.get(f"/v1/runs/{RUN}")).status_code == 200
-
-
 async def test_a_run_whose_time_is_over_goes_with_its_folder_and_the_others_stay(
     client: httpx2.AsyncClient, house: House
 ) -> None:
@@ -117,8 +102,3 @@ async def test_a_wake_of_a_run_that_is_gone_is_answered_with_its_id_however_long
     assert OF_CANCELLED in (await prune(client))["runs"]
     assert (await client.post("/v1/wake?wait=5", json=asked)).json()["run_id"] == first
     assert (await client.post("/v1/wake", json={**asked, "goal": "another"})).status_code == 409
-
-
-async def test_whoever_may_only_read_has_nothing_go(house: House) -> None:
-    async with house.client("reader") as client:
-        assert (await client.post("/v1/prune", json={})).status_code == 403

@@ -10,8 +10,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.caller_settings import HttpSettings, QuotaSettings, TokenSettings
-from agent_service.settings import AgentSettings
+from agent_service.caller_settings import QuotaSettings, TokenSettings
 from tests.http.house import House, known_token, open_house, secret
 
 pytestmark = pytest.mark.attack(59)
@@ -55,13 +54,6 @@ async def test_runs_that_have_not_ended(tmp_path: Path) -> None:
         assert await wakes(client, 2) == [202, 429]
 
 
-async def test_open_runs_are_known_after_a_restart(tmp_path: Path) -> None:
-    async with opened(tmp_path, open_runs=2) as (_, client):
-        assert await wakes(client, 2) == [202, 202]
-    async with opened(tmp_path, open_runs=2) as (_, client):
-        assert await wakes(client, 1) == [429]
-
-
 async def test_bytes_of_a_day_also_after_a_restart(tmp_path: Path) -> None:
     large = {"context": {"text": "x" * 5000}}
     async with opened(tmp_path, bytes_per_day=9000) as (_, client):
@@ -70,13 +62,6 @@ async def test_bytes_of_a_day_also_after_a_restart(tmp_path: Path) -> None:
         refused = await client.post("/v1/wake", json=GOAL)
         assert (refused.status_code, "bytes_per_day" in refused.text) == (429, True)
         assert int(refused.headers["retry-after"]) <= 12 * 3600
-
-
-async def test_a_new_day_brings_new_bytes(tmp_path: Path) -> None:
-    async with opened(tmp_path, bytes_per_day=1) as (house, client):
-        assert await wakes(client, 2) == [202, 429]
-        house.clock.advance(seconds=12 * 3600 + 1)
-        assert await wakes(client, 1) == [202]
 
 
 async def test_a_wake_that_comes_again_is_the_same_run_whatever_is_used_up(tmp_path: Path) -> None:
@@ -91,34 +76,3 @@ async def test_a_burst_of_wakes_opens_no_more_runs_than_the_quota(tmp_path: Path
         answers = await asyncio.gather(*(client.post("/v1/wake", json=GOAL) for _ in range(50)))
         assert [answer.status_code for answer in answers].count(202) == 10
         assert await house.how_many() == 10
-
-
-async def test_a_token_that_may_only_wake_has_a_quota_without_any_setting(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house, house.client("waker") as client, house.client("admin") as admin:
-        answers = await wakes(client, 320)
-        assert answers.index(429) == 300
-        assert set(await wakes(admin, 320)) == {202}
-
-
-async def test_who_wakes_under_the_name_of_anothers_run_is_not_told_which_run_that_is(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house, house.client("admin") as admin, house.client("waker") as client:
-        run_id = (await admin.post("/v1/wake", json=GOAL | {"wake_id": "w-1"})).json()["run_id"]
-        theirs = await client.post("/v1/wake", json={"goal": "Another.", "wake_id": "w-1"})
-        own = await admin.post("/v1/wake", json={"goal": "Another.", "wake_id": "w-1"})
-    assert (theirs.status_code, own.status_code) == (409, 409)
-    assert run_id not in theirs.text
-    assert own.json()["error"]["run_id"] == run_id
-
-
-def test_each_caller_has_the_quota_of_its_settings() -> None:
-    own = QuotaSettings(open_runs=5)
-    tokens = (
-        TokenSettings(name="ci", scopes=frozenset({"wake"})),
-        TokenSettings(name="ops"),
-        TokenSettings(name="own", quota=own),
-    )
-    settings = AgentSettings(http=HttpSettings(tokens=tokens), bus_quota=QuotaSettings(usd_per_day=2.0))
-    of = settings.quota_of
-    assert (of("token ci").wakes_per_minute, of("token ops").wakes_per_minute) == (300, None)
-    assert (of("token own"), of("")) == (own.quota(), QuotaSettings().quota())
-    assert of("bus user ann of SHOP").usd_per_day == of("bus").usd_per_day == 2.0

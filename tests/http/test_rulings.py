@@ -7,10 +7,10 @@ import httpx2
 import pytest
 
 from agent_service.core.events import SignalReceived
-from agent_service.core.waiting import ForAnswer, ForApproval
+from agent_service.core.waiting import ForApproval
 from tests.http.house import House
-from tests.http.waiting_runs import handed_over, with_a_letter, with_a_question
-from tests.kit.runs import run_id, whole_run
+from tests.http.waiting_runs import with_a_letter, with_a_question
+from tests.kit.runs import whole_run
 
 OTHER = "0" * 32
 
@@ -53,56 +53,11 @@ async def test_what_is_rejected_is_not_carried_out_and_the_model_is_told_why(
     assert "not to Ann" in " ".join(state.asking.feedback)
 
 
-@pytest.mark.parametrize(
-    "changed", [{"arguments_hash": OTHER}, {"step": 2}, {"decision": "reject", "arguments_hash": OTHER}]
-)
-async def test_what_is_not_asked_is_not_decided(
-    client: httpx2.AsyncClient, house: House, changed: dict[str, Any]
-) -> None:
-    run = await house.play(with_a_letter())
-    body = {"decision": "approve", "arguments_hash": await hash_of(house, run)} | changed
-    answer = await client.post(f"/v1/runs/{run}/approvals", json=body)
-    assert refusal(answer) == (409, "not_heard", None)
-    assert "what waits for approval is" in answer.json()["error"]["message"]
-    assert isinstance((await house.state(run)).waiting, ForApproval)
-
-
-@pytest.mark.parametrize("body", [{"decision": "approve", "arguments_hash": OTHER}, {"decision": "reject"}])
-@pytest.mark.parametrize("waits", [with_a_question, handed_over, whole_run, lambda: whole_run()[:4]])
-async def test_a_run_that_asks_for_no_approval_takes_none(
-    client: httpx2.AsyncClient, house: House, waits: Any, body: dict[str, Any]
-) -> None:
-    run = await house.play(waits())
-    before = await house.state(run)
-    assert refusal(await client.post(f"/v1/runs/{run}/approvals", json=body)) == (409, "not_heard", None)
-    assert await house.state(run) == before
-
-
 async def test_a_question_is_answered(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(with_a_question())
     answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "the cellar"})
     assert (answer.status_code, answer.json()["status"]) == (202, "running")
     assert (await house.state(run)).messages == ("the cellar",)
-
-
-async def test_an_answer_sets_an_escalated_run_going_again_with_more_to_spend(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(handed_over())
-    body = {"answer": "go on", "constraints": {"max_steps": 15}}
-    answer = await client.post(f"/v1/runs/{run}/answers", json=body)
-    assert (answer.status_code, answer.json()["status"]) == (202, "running")
-    state = await house.state(run)
-    assert (state.reopened, state.brief.limits.max_steps, state.messages) == (1, 15, ("go on",))
-
-
-async def test_more_than_is_ever_granted_is_not_granted_with_an_answer(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(handed_over())
-    answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "x", "constraints": {"max_steps": 10**6}})
-    assert refusal(answer) == (422, "not_granted", "constraints.max_steps")
-    assert (await house.state(run)).status == "escalated"
 
 
 @pytest.mark.parametrize("closed", [whole_run, lambda: whole_run()[:4]])
@@ -145,26 +100,3 @@ async def test_what_does_not_fit_is_refused_with_the_field_and_changes_nothing(
     before = await house.state(run)
     assert refusal(await client.post(f"/v1/runs/{run}/{part}", json=body)) == (422, "invalid", field)
     assert await house.state(run) == before
-
-
-async def test_a_signal_can_say_the_same(client: httpx2.AsyncClient, house: House) -> None:
-    letter, question = await house.play(with_a_letter(1)), await house.play(with_a_question(2))
-    allowed = {"kind": "approve", "arguments_hash": await hash_of(house, letter), "step": 1}
-    assert (await client.post(f"/v1/runs/{letter}/signals", json=allowed)).status_code == 202
-    answered = {"kind": "answer", "message": "the cellar"}
-    assert (await client.post(f"/v1/runs/{question}/signals", json=answered)).status_code == 202
-    assert [(await house.state(run)).status for run in (letter, question)] == ["running", "running"]
-
-
-@pytest.mark.parametrize("part", ["approvals", "answers"])
-async def test_only_who_may_control_decides(house: House, part: str) -> None:
-    run = await house.play(with_a_question())
-    for who, status in (("waker", 403), ("reader", 403), (None, 401)):
-        async with house.client(who) as client:
-            assert (await client.post(f"/v1/runs/{run}/{part}", json={"answer": "x"})).status_code == status
-    assert isinstance((await house.state(run)).waiting, ForAnswer)
-
-
-async def test_no_answer_reaches_a_run_that_is_not_there(client: httpx2.AsyncClient) -> None:
-    answer = await client.post(f"/v1/runs/{run_id(9)}/answers", json={"answer": "x"})
-    assert refusal(answer) == (404, "unknown_run", None)

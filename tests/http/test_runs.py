@@ -1,18 +1,15 @@
 """Looking at runs, cancelling them and speaking to them."""
 
 import asyncio
-import json
 from typing import Any
 
 import httpx2
 import pytest
 
-from agent_service.core.announcing import outstanding
-from agent_service.core.events import TimerFired
 from agent_service.core.waiting import Status
 from agent_service.journal import GENESIS
 from tests.http.house import House
-from tests.kit.runs import SECOND, accepted, after, run_id, started, whole_run
+from tests.kit.runs import accepted, run_id, whole_run
 
 UNKNOWN = "run_00000000000000000000000009"
 
@@ -49,41 +46,12 @@ async def test_a_run_shows_where_it_stands(client: httpx2.AsyncClient, house: Ho
     assert {"wake_id", "started_at", "updated_at", "summary", "budget", "usage", "pending", "class"} <= view.keys()
 
 
-async def test_the_ending_of_a_run_names_the_trace_that_its_view_names(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run = (await client.post("/v1/wake", json={"goal": "look"})).json()["run_id"]
-    await client.post(f"/v1/runs/{run}/cancel", json={})
-    (ending,) = outstanding(await house.state(run))
-    view = (await client.get(f"/v1/runs/{run}")).json()
-    assert json.loads(ending.body)["payload"]["trace_url"] == view["trace_url"] is not None
-
-
-async def test_every_prefix_of_a_run_is_shown_as_it_was(client: httpx2.AsyncClient, house: House) -> None:
-    states = []
-    for commit in whole_run():
-        run = await house.play([commit])
-        view = (await client.get(f"/v1/runs/{run}")).json()
-        states.append(view["status"])
-        assert view["status"] == commit.state.status.value
-        assert len(view["steps"]) == commit.state.step
-    assert states == ["queued", *["running"] * (len(states) - 2), "done"]
-
-
 @pytest.mark.parametrize(
     "part", ["", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/why", "/workspace", "/workspace/plan.md"]
 )
 @pytest.mark.parametrize("run", [UNKNOWN, "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000])
 async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient, run: str, part: str) -> None:
     assert (await client.get(f"/v1/runs/{run}{part}")).status_code == 404
-
-
-@pytest.mark.parametrize(("part", "body"), [("cancel", {}), ("signals", {"kind": "resume"}), ("dismiss", {})])
-async def test_nothing_can_be_told_to_a_run_that_is_not_there(
-    client: httpx2.AsyncClient, part: str, body: dict[str, Any]
-) -> None:
-    answer = await client.post(f"/v1/runs/{UNKNOWN}/{part}", json=body)
-    assert (answer.status_code, code(answer)) == (404, "unknown_run")
 
 
 async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.AsyncClient, house: House) -> None:
@@ -98,20 +66,6 @@ async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.Asyn
     stands = {"run_id", "wake_id", "caller", "status", "goal", "summary", "class", "waiting_for", "damaged"}
     counts = {"accepted_at", "updated_at", "ended_at", "steps", "tool", "tokens", "cost_usd"}
     assert stands | counts == found[0]["runs"][0].keys()
-
-
-async def test_a_full_last_page_has_no_next(client: httpx2.AsyncClient, house: House) -> None:
-    for number in (1, 2):
-        await house.play([accepted(number)])
-    assert len(await pages(client, "/v1/runs", "cursor", "next_cursor", limit=2)) == 1
-
-
-async def test_runs_are_listed_by_status(client: httpx2.AsyncClient, house: House) -> None:
-    await house.play(whole_run(1))
-    await house.play([accepted(2)])
-    for state, found in (("done", [run_id(1)]), ("queued", [run_id(2)]), ("failed", [])):
-        answer = await client.get("/v1/runs", params={"status": state})
-        assert [line["run_id"] for line in answer.json()["runs"]] == found
 
 
 async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClient, house: House) -> None:
@@ -131,39 +85,6 @@ async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClie
     assert await found(wake_id="wake-2") == [run_id(2)]
     assert await found(wake_id="wake-2", status="done") == await found(wake_id="wake") == []
     assert await found(wake_id="wake-2", before=run_id(2)) == []
-
-
-async def test_runs_are_listed_by_who_asked_for_them(client: httpx2.AsyncClient, house: House) -> None:
-    for number, caller in ((1, "token ci"), (2, "bus"), (3, "")):
-        await house.play([accepted(number, caller=caller)])
-    runs = (await client.get("/v1/runs", params={"caller": "token ci"})).json()["runs"]
-    assert [(run["run_id"], run["caller"]) for run in runs] == [(run_id(1), "token ci")]
-    assert (await client.get(f"/v1/runs/{run_id(2)}")).json()["caller"] == "bus"
-
-
-async def test_runs_are_listed_from_below_any_id(client: httpx2.AsyncClient, house: House) -> None:
-    for number in (1, 2, 3):
-        await house.play([accepted(number)])
-    runs = (await client.get("/v1/runs", params={"before": run_id(3)[:-1] + "Z", "cursor": run_id(3)})).json()["runs"]
-    assert [run["run_id"] for run in runs] == [run_id(2), run_id(1)]
-
-
-async def test_entries_that_are_not_there_yet_are_not_asked_for(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:4])
-    answer = await client.get(f"/v1/runs/{run}/entries", params={"after": 4})
-    assert (answer.status_code, answer.json()["entries"]) == (200, [])
-    beyond = await client.get(f"/v1/runs/{run}/entries", params={"after": 5})
-    assert (beyond.status_code, beyond.json()["errors"][0]["field"]) == (422, "after")
-
-
-async def test_a_line_says_what_the_run_waits_for_as_its_view_does(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run(1)[:4])
-    line = (await client.get("/v1/runs")).json()["runs"][0]
-    view = (await client.get(f"/v1/runs/{run}")).json()
-    assert line["waiting_for"] == view["waiting_for"]
-    assert line["waiting_for"]["kind"] == "tool"
-    assert (line["steps"], line["tool"], line["class"], line["ended_at"]) == (1, "search", "", None)
-    assert (line["tokens"], line["cost_usd"]) == (view["usage"]["tokens"], view["usage"]["cost_usd"])
 
 
 async def test_runs_are_counted_by_status(client: httpx2.AsyncClient, house: House) -> None:
@@ -217,24 +138,6 @@ async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncCli
     assert all(entry["summary"] for entry in entries)
 
 
-async def test_after_the_last_entry_there_are_none(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run())
-    answer = await client.get(f"/v1/runs/{run}/entries", params={"after": 6})
-    assert answer.json() == {"entries": [], "next_after": None}
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [({"after": -1}, "after"), ({"after": "x"}, "after"), ({"after": 10**30}, "after"), ({"limit": 10**9}, "limit")],
-)
-async def test_a_stretch_of_the_journal_has_bounds(
-    client: httpx2.AsyncClient, house: House, query: dict[str, Any], field: str
-) -> None:
-    run = await house.play(whole_run())
-    answer = await client.get(f"/v1/runs/{run}/entries", params=query)
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
-
-
 @pytest.mark.parametrize("far", [1, 2, 4, 5])
 async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient, house: House, far: int) -> None:
     run = await house.play(whole_run()[:far])
@@ -242,18 +145,6 @@ async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient,
     assert (answer.status_code, answer.json()) == (202, {"run_id": run, "status": "cancelled"})
     state = await house.state(run)
     assert (state.status, state.reason) == ("cancelled", "enough")
-
-
-async def test_a_cancel_needs_no_body(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    assert (await client.post(f"/v1/runs/{run}/cancel")).status_code == 202
-
-
-async def test_a_cancel_can_be_repeated_and_changes_nothing(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/cancel", json={"reason": "a"}) for _ in range(20)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert (await house.state(run)).version == 3
 
 
 async def test_a_run_that_ended_otherwise_cannot_be_cancelled(client: httpx2.AsyncClient, house: House) -> None:
@@ -264,71 +155,12 @@ async def test_a_run_that_ended_otherwise_cannot_be_cancelled(client: httpx2.Asy
     assert (await house.state(run)).status == "done"
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"reason": 1}, "reason"),
-        ({"reason": "x" * 1025}, "reason"),
-        ({"reason": "a\0"}, "reason"),
-        ({"why": "x"}, "why"),
-    ],
-)
-async def test_a_cancel_that_does_not_fit_cancels_nothing(
-    client: httpx2.AsyncClient, house: House, body: dict[str, Any], field: str
-) -> None:
-    run = await house.play(whole_run()[:2])
-    answer = await client.post(f"/v1/runs/{run}/cancel", json=body)
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
-    assert (await house.state(run)).status == "running"
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
-async def test_a_form_of_another_site_cancels_nothing(client: httpx2.AsyncClient, house: House, kind: str) -> None:
-    run = await house.play(whole_run()[:2])
-    answer = await client.post(f"/v1/runs/{run}/cancel", content=b"{}", headers={"Content-Type": kind})
-    assert answer.status_code == 415
-    assert (await house.state(run)).status == "running"
-
-
-async def test_a_run_hears_a_message(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    answer = await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "look at page 2"})
-    assert answer.status_code == 202
-    assert answer.json()["status"] == "running"
-    state = await house.state(run)
-    assert state.messages == ("look at page 2",)
-    assert state.signals == (answer.json()["signal_id"],)
-
-
 async def test_a_signal_is_heard_once(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(whole_run()[:2])
     body = {"kind": "message", "message": "once", "signal_id": "s-1"}
     answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/signals", json=body) for _ in range(10)))
     assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
     assert (await house.state(run)).messages == ("once",)
-
-
-async def test_a_larger_budget_is_granted(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    body = {"kind": "raise_budget", "constraints": {"max_steps": 15}}
-    assert (await client.post(f"/v1/runs/{run}/signals", json=body)).status_code == 202
-    assert (await house.state(run)).brief.limits.max_steps == 15
-
-
-async def test_a_run_that_has_ended_hears_nothing(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run())
-    answer = await client.post(f"/v1/runs/{run}/signals", json={"kind": "message", "message": "hello?"})
-    assert (answer.status_code, code(answer)) == (409, "not_heard")
-    assert "ask for a new one, with `agentic run`" in answer.json()["error"]["message"]
-    assert (await house.state(run)).version == 6
-
-
-async def test_a_run_that_ended_by_its_deadline_shows_it(client: httpx2.AsyncClient, house: House) -> None:
-    begun = started(accepted())
-    late = after(begun, TimerFired(at=begun.state.brief.limits.deadline_at + SECOND))
-    run = await house.play([accepted(), begun, late])
-    view = (await client.get(f"/v1/runs/{run}")).json()
-    assert (view["status"], view["class"]) == ("escalated", "budget_time")
 
 
 @pytest.mark.parametrize(

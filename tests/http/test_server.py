@@ -11,8 +11,7 @@ from groundwork.http.protocol import BoundedProtocol
 from tests.http import raw
 from tests.http.house import House, bearer, serving
 from tests.http.raw import HEAD
-from tests.http.sse import events
-from tests.kit.runs import accepted, whole_run
+from tests.kit.runs import accepted
 from tests.kit.waiting import until
 
 BODY = json.dumps({"goal": "x"})
@@ -37,12 +36,6 @@ async def test_a_chunked_body_without_end_is_cut_off(port: int, house: House) ->
     assert (answer.status, answer.closed) == (413, True)
     assert await house.how_many() == 0
     assert await good(port)
-
-
-async def test_a_chunked_body_within_the_limit_is_taken(port: int) -> None:
-    chunks = f"{len(BODY):x}\r\n{BODY}\r\n0\r\n\r\n"
-    head = f"{POST}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert (await raw.send(port, head + chunks)).status == 202
 
 
 async def test_who_hangs_up_within_the_body_wakes_nothing(port: int, house: House) -> None:
@@ -81,46 +74,12 @@ async def test_what_is_no_good_http_is_refused_and_hung_up_on(port: int, house: 
     assert await good(port)
 
 
-async def test_two_hosts_are_none(port: int) -> None:
-    answer = await raw.get(port, "/v1/runs", HEAD + "Host: 127.0.0.1\r\n")
-    assert answer.status in (400, 421)
-
-
-async def test_no_host_is_none(port: int) -> None:
-    head = HEAD.partition("\r\n")[2]
-    assert (await raw.get(port, "/v1/runs", head)).status == 421
-    assert (await raw.send(port, f"GET /v1/runs HTTP/1.0\r\n{head}\r\n")).status == 421
-
-
 async def test_the_host_is_judged_as_it_is_sent_and_not_by_the_target(port: int) -> None:
     head = HEAD.replace("127.0.0.1", "evil.com")
     for target in ("http://127.0.0.1/v1/runs", "//127.0.0.1/v1/runs", "/v1/runs?/healthz", "/v1/runs#/healthz"):
         assert (await raw.get(port, target, head)).status in (400, 421)
     assert (await raw.get(port, "/v1/runs?/healthz", "Host: 127.0.0.1/healthz?\r\n")).status == 421
     assert (await raw.get(port, "/v1/runs", "Host: 127.0.0.1\r\n")).status == 401
-
-
-ODD_TARGETS = [
-    "/v1/runs/../../admin", "/v1/runs/%2e%2e/%2e%2e/healthz", "/v1/runs/..;/healthz", "/v1/runs/%0a", "/v1/runs%0a",
-    "/v1/runs%00", "/healthz%0a", "/healthz/..%2fv1%2fruns", "/v1/runs\\..\\admin", "/%2fv1/runs",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("target", ODD_TARGETS)
-async def test_a_target_is_taken_as_it_is_written(port: int, target: str) -> None:
-    assert (await raw.get(port, target)).status == 404
-
-
-async def test_pipelined_requests_are_answered_one_by_one(port: int, house: House) -> None:
-    one = f"{POST}Content-Length: {len(BODY)}\r\n\r\n{BODY}"
-    answer = await raw.send(port, one * 3)
-    assert answer.answers == 3
-    assert await house.how_many() == 3
-
-
-async def test_as_many_headers_are_taken_as_anybody_needs(port: int) -> None:
-    many = "".join(f"X-{n}: {'y' * 100}\r\n" for n in range(100))
-    assert (await raw.get(port, "/v1/runs", HEAD + many)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -139,10 +98,6 @@ async def test_a_head_that_is_too_large_is_refused_and_hung_up_on(port: int, hea
     assert await good(port)
 
 
-async def test_a_target_that_is_too_long_is_refused(port: int) -> None:
-    assert (await raw.get(port, "/v1/runs?status=" + "x" * 40_000)).status == 400
-
-
 class Impatient(BoundedProtocol):
     """Inherits for the settings only."""
 
@@ -159,21 +114,6 @@ async def test_who_does_not_finish_the_head_is_hung_up_on(house: House, head: st
             assert (await reader.read()).startswith(b"HTTP/1.1 400")
         writer.close()
         assert await good(port)
-
-
-async def test_a_stream_outlives_the_time_for_a_head(house: House) -> None:
-    run = await house.play([accepted()])
-    async with serving(house.app, protocol=Impatient) as port:
-        url = f"http://127.0.0.1:{port}"
-        async with (
-            httpx2.AsyncClient(base_url=url, headers=bearer("reader")) as client,
-            client.stream("GET", f"/v1/runs/{run}/events") as answer,
-        ):
-            stream = events(answer)
-            assert (await anext(stream)).id == 1
-            await asyncio.sleep(2 * Impatient.head_within_s)  # the fact is that nothing happens meanwhile
-            await house.play(whole_run()[1:])
-            assert [event.id async for event in stream] == [2, 3, 4, 5, 6]
 
 
 async def test_a_reader_that_does_not_read_is_let_go(house: House, caplog: pytest.LogCaptureFixture) -> None:

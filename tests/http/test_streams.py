@@ -33,28 +33,6 @@ async def some(client: httpx2.AsyncClient, run: str, *, after: int = 0, most: in
     return told
 
 
-async def test_a_run_that_has_ended_is_told_whole(client: httpx2.AsyncClient, house: House) -> None:
-    commits = whole_run()
-    run = await house.play(commits)
-    told = await some(client, run)
-    assert [(event.id, event.name) for event in told] == [(c.entry.seq, c.entry.kind) for c in commits]
-    assert [event.data["hash"] for event in told] == [c.entry.hash for c in commits]
-    assert told[-1].data["status"] == "done"
-
-
-async def test_events_say_the_same_as_entries(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run())
-    entries = (await client.get(f"/v1/runs/{run}/entries")).json()["entries"]
-    assert [event.data for event in await some(client, run)] == entries
-
-
-async def test_the_answer_is_an_event_stream_that_nobody_keeps(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run())
-    answer = await client.get(f"/v1/runs/{run}/events")
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    assert answer.headers.get_list("cache-control") == ["no-store"]
-
-
 async def test_readers_are_let_go_in_good_order_when_the_agent_stops(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:
@@ -99,12 +77,6 @@ async def test_reconnects_lose_and_repeat_nothing_while_the_run_goes_on(
     assert [event.id for event in told] == [commit.entry.seq for commit in commits]
 
 
-@pytest.mark.parametrize("seen", range(6))
-async def test_a_reader_goes_on_after_what_it_has_seen(client: httpx2.AsyncClient, house: House, seen: int) -> None:
-    run = await house.play(whole_run())
-    assert [event.id for event in await some(client, run, after=seen)] == list(range(seen + 1, 7))
-
-
 async def test_a_reader_who_has_seen_the_end_is_told_not_to_come_back(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(whole_run())
     answer = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": "6"})
@@ -124,14 +96,6 @@ async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_en
     await house.play(commits[6:])
     assert [(event.id, event.data["status"]) for event in await reader] == [(6, "running"), (7, "done")]
     assert [event.id for event in await some(over_http, run)] == [1, 2, 3, 4, 5, 6, 7]
-
-
-async def test_many_readers_are_told_the_same(over_http: httpx2.AsyncClient, house: House) -> None:
-    commits = whole_run(steps=2)
-    run = await house.play(commits[:1])
-    readers = [asyncio.create_task(some(over_http, run)) for _ in range(20)]
-    await house.play(commits[1:])
-    assert {tuple(event.id for event in await reader) for reader in readers} == {tuple(range(1, 9))}
 
 
 @pytest.mark.parametrize("sent", ["-1", "x", "1.0", "1e3", "1_0", " 1 1", "٣", "0x1", "9" * 30, "7", "1\u2028"])
@@ -174,52 +138,6 @@ async def test_a_caller_has_only_so_many_streams(over_http: httpx2.AsyncClient, 
 async def _is_free(client: httpx2.AsyncClient, url: str) -> bool:
     async with client.stream("GET", url, headers=bearer("reader")) as answer:
         return answer.status_code == 200
-
-
-async def test_a_refused_stream_takes_no_place(client: httpx2.AsyncClient) -> None:
-    for _ in range(MOST_STREAMS_OF_A_CALLER + 1):
-        assert (await client.get(f"/v1/runs/{run_id(9)}/events")).status_code == 404
-
-
-async def test_nothing_is_left_of_a_reader_who_hangs_up(over_http: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play([accepted()])
-    for _ in range(5):
-        assert len(await some(over_http, run, most=1)) == 1
-    await until(lambda: not house.feed.followers)
-
-
-async def test_entries_of_another_process_are_told_too(over_http: httpx2.AsyncClient, house: House) -> None:
-    commits = whole_run()
-    run = await house.play(commits[:2])
-    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
-        stream = events(answer)
-        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
-        await house.elsewhere(commits[2:4])
-        assert [(await anext(stream)).id for _ in range(2)] == [3, 4]
-        await house.play(commits[4:5])
-        await house.elsewhere(commits[5:])
-        assert [event.id async for event in stream] == [5, 6]
-
-
-async def test_a_stream_without_news_shows_that_it_is_alive(over_http: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play([accepted()])
-    url = f"/v1/runs/{run}/events"
-    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", url, headers={"Last-Event-ID": "1"}) as answer:
-        lines = answer.aiter_lines()
-        assert [await anext(lines) for _ in range(4)] == [": still here", "", ": still here", ""]
-
-
-async def test_an_entry_whose_commit_nobody_waited_for_is_told_in_its_place(
-    over_http: httpx2.AsyncClient, house: House
-) -> None:
-    commits = whole_run()
-    run = await house.play(commits[:2])
-    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
-        stream = events(answer)
-        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
-        await house.elsewhere(commits[2:3])
-        await house.play(commits[3:])
-        assert [event.id async for event in stream] == [3, 4, 5, 6]
 
 
 async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_taken_up_again(

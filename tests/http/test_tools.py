@@ -1,7 +1,5 @@
 """Which tools there are: those that runs may use, with who offers each, or why there are none."""
 
-import httpx2
-
 from agent_service.api.tools import ToolCalls
 from schemas.catalog import Catalog, ToolCommand
 from tests.kit.runs import SEARCH
@@ -32,8 +30,3 @@ async def test_each_tool_says_who_offers_it_and_what_its_commands_take() -> None
     assert (search.name, search.present) == ("search", True)
     assert search.commands[0].input_schema["required"] == ["text"]
     assert told.problems == ("agent.tools names serach, which nobody offers",)
-
-
-async def test_where_nobody_tells_tools_the_list_says_so(client: httpx2.AsyncClient) -> None:
-    answer = await client.get("/v1/tools")
-    assert (answer.status_code, answer.json()) == (200, {"tools": [], "problems": ["the gateway is away"]})

@@ -34,30 +34,6 @@ async def test_an_accepted_wake_is_a_queued_run(client: httpx2.AsyncClient, hous
     assert (view["state"], view["wake_id"], view["goal"]) == ("queued", "w-1", "Find the answer.")
 
 
-async def test_a_wake_says_that_strangers_wrote_what_it_brings(client: httpx2.AsyncClient, house: House) -> None:
-    own, theirs = [(await wake(client, **GOAL, **said)).json()["run_id"] for said in ({}, {"untrusted": True})]
-    assert [bool((await house.state(run)).strangers) for run in (own, theirs)] == [False, True]
-
-
-async def test_a_wake_is_announced_on_the_bus(client: httpx2.AsyncClient, house: House) -> None:
-    await wake(client, wake_id="w-1", **GOAL)
-    await asyncio.sleep(0)
-    assert house.bus.published == ["agentic:start:w-1"]
-
-
-async def test_a_wake_without_an_id_is_given_one(client: httpx2.AsyncClient, house: House) -> None:
-    answers = [(await wake(client, **GOAL)).json() for _ in range(2)]
-    assert len({answer["run_id"] for answer in answers}) == 2
-    assert (await wake(client, wake_id=answers[0]["wake_id"], **GOAL)).json() == answers[0]
-    assert await house.how_many() == 2
-
-
-async def test_the_same_wake_again_is_the_same_run(client: httpx2.AsyncClient, house: House) -> None:
-    first, second = [await wake(client, wake_id="w-1", **GOAL) for _ in range(2)]
-    assert (second.status_code, second.json()) == (202, first.json())
-    assert await house.how_many() == 1
-
-
 async def test_the_same_wake_is_the_same_run_after_a_restart(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, house.client() as client:
         first = await wake(client, wake_id="w-1", **GOAL)
@@ -90,12 +66,6 @@ async def test_the_same_wake_id_for_something_else_is_a_conflict_that_names_the_
     assert await house.how_many() == 1
 
 
-async def test_wake_ids_are_compared_letter_by_letter(client: httpx2.AsyncClient, house: House) -> None:
-    for wake_id in ("wake", "Wake", "wake.", "w:a_k-e"):
-        assert (await wake(client, wake_id=wake_id, **GOAL)).status_code == 202
-    assert await house.how_many() == 4
-
-
 async def test_a_wake_is_told_to_come_back_when_too_many_wait(tmp_path: Path) -> None:
     async with open_house(tmp_path, max_queued=2) as house, house.client() as client:
         first = [await wake(client, wake_id=f"w-{n}", **GOAL) for n in range(2)]
@@ -114,13 +84,6 @@ async def test_a_wake_that_cannot_be_stored_is_told_so(house: House, tmp_path: P
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
     assert await house.how_many() == 0
-
-
-async def test_the_time_of_the_answer_is_after_the_commit(client: httpx2.AsyncClient, house: House) -> None:
-    """Whoever is answered finds the run at once, whatever else goes on."""
-    answers = await asyncio.gather(*(wake(client, **GOAL) for _ in range(20)))
-    states = await asyncio.gather(*(house.state(answer.json()["run_id"]) for answer in answers))
-    assert all(state.version == 1 for state in states)
 
 
 async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_stored(

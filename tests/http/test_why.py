@@ -1,12 +1,8 @@
 """Why a run stands where it stands, asked of everybody who may know, within a bound."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
-import pytest
-
-from agent_service.api.refusals import Refusal
 from agent_service.api.why import Finder, WhyCalls
 from agent_service.telling.whereabouts import Whereabouts
 from agent_service.telling.why import WhyView
@@ -36,13 +32,6 @@ class Remembered:
     async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
         del since
         self.asked.append((stream, subject, key))
-        return None
-
-
-class Silent:
-    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
-        del stream, subject, key, since
-        await asyncio.Event().wait()
         return None
 
 
@@ -83,39 +72,9 @@ async def test_the_bus_is_asked_for_the_request_and_the_result_of_the_attempt_th
     ]
 
 
-@pytest.mark.parametrize("far", [1, 2, 3, 6])
-async def test_the_bus_is_not_asked_for_a_run_that_waits_for_no_tool(house: House, far: int) -> None:
-    await house.play(whole_run(1)[:far])
-    finder = Remembered()
-    await asked_of(house, finder)
-    assert finder.asked == []
-
-
-@pytest.mark.parametrize(("finder", "said"), [(Silent(), "within 0.2 s"), (Away(), "not connected to NATS")])
-async def test_a_bus_that_does_not_answer_is_told_and_holds_up_nothing(house: House, finder: Finder, said: str) -> None:
-    await house.play(whole_run(1)[:4])
-    view = await asked_of(house, finder)
-    assert said in {fact.what: fact.text for fact in view.facts}["bus"]
-    assert "could not be looked at" in view.verdict
-
-
-async def test_the_gateways_own_word_is_repeated(house: House) -> None:
-    async def gateway() -> GatewayStatus | None:
-        return STATUS
-
-    await house.play(whole_run(1)[:4])
-    view = await asked_of(house, Nowhere(), gateway)
-    assert view.verdict.endswith("and waits: Ductile is away")
-
-
 async def test_only_the_dead_letters_of_the_run_are_told(house: House) -> None:
     await house.play(whole_run(1)[:4])
     for run in (RUN, run_id(2)):
         house.letters.put(b"{}", subject=subjects.TOOL_RESULT, run_id=run, Reason=f"of {run}")
     view = await asked_of(house, Nowhere())
     assert [fact.text for fact in view.facts if fact.what == "dead letter"] == [f"1, of agentic.tool_result: of {RUN}"]
-
-
-async def test_a_run_that_is_not_known_is_refused(house: House) -> None:
-    with pytest.raises(Refusal, match="no run of this id"):
-        await asked_of(house, Nowhere())

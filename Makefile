@@ -16,7 +16,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-figures chaos-cluster chaos-night test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -28,10 +28,6 @@ demo-z3: $(READY)
 chaos: $(READY)
 	$(RUN) -m agent_service demo --chaos
 
-# What a kill -9 of each process costs: over 200 kills at random moments, a quarter of an hour. Prints JSON.
-chaos-figures: $(READY)
-	@$(RUN) -m tests.e2e.chaos_figures
-
 # All that can befall three agents and two gateways on a NATS cluster of three, under load: 20 minutes. Prints JSON.
 # A smaller one: make chaos-cluster STORM="--runs 100 --times 1 --faults 'agent killed' 'leader killed'"
 chaos-cluster: $(READY)
@@ -39,26 +35,26 @@ chaos-cluster: $(READY)
 
 # What a push waits for: every test in one process, and of those on real processes one choice per ability (tests/lanes.py).
 test: $(READY)
-	$(RUN) -m pytest --push $(SPREAD) -m "not alone"
+	$(RUN) -m pytest --push $(SPREAD)
 
-# Every test but the attacks, which `make attack` makes: half an hour on two processors.
+# Every test but those of the lanes below: half an hour on two processors. Those of ALONE hold on a machine that does nothing else.
+ALONE := tests/e2e/test_crowds.py tests/e2e/test_start.py tests/e2e/test_trails.py
+MACHINES := tests/deploy/test_systemd.py tests/deploy/test_machine.py tests/deploy/test_operators_story.py
 test-all: $(READY)
-	$(RUN) -m pytest $(SPREAD) -m "not alone and not attack"
-	$(RUN) -m pytest -m alone
+	$(RUN) -m pytest $(SPREAD) -m "not attack" $(ALONE:%=--ignore=%) $(MACHINES:%=--ignore=%) \
+	  --ignore=tests/browser --ignore=tests/deploy/test_kubernetes.py
+	$(RUN) -m pytest $(ALONE)
 
-# Everything that there is, as CI does it each night: what a push waits for, and all that takes longer. An hour and a half.
+# Everything that there is, as CI does it each night, in about an hour: each test once, and the installed wheel.
 # What fails stops nothing of the rest. On a machine without a Ductile or Chromium their tests are skipped, and say so.
 nightly: $(READY)
-	$(MAKE) --keep-going check test-all attack test-browser test-kubernetes test-systemd demo demo-z3 chaos install-test \
-	  chaos-night
-
-# The storm in small: each fault once.
-chaos-night: $(READY)
-	@$(RUN) -m tests.e2e.chaos_cluster --runs 150 --times 1
+	$(MAKE) --keep-going check test-all attack test-browser test-kubernetes test-systemd install-test
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
+ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \
+  grep -oE '`[a-z0-9_]+/test_[a-z0-9_]+\.py' docs/SECURITY.md | sed 's|^`|tests/|'; } | sort -u)
 attack: $(READY)
-	$(RUN) -m pytest -q -p tests.attacks.telling -m "attack and not alone" $(SPREAD)
+	$(RUN) -m pytest -q -p tests.attacks.telling -m attack $(SPREAD) $(ATTACKED)
 
 # libFuzzer over every parser that meets strangers. CPython 3.11 to 3.13 on Linux x86-64; elsewhere `make test` has to do.
 SECONDS ?= 600
@@ -72,24 +68,23 @@ test-browser: $(READY)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
 	  || echo "No Chromium, and none could be installed: the tests of the page are skipped." >&2
-	$(RUN) -m pytest -m browser -n 2 --dist loadfile
+	$(RUN) -m pytest tests/browser -n 2 --dist loadfile
 
 # What deploy/kubernetes tells Kubernetes, against its schemas. Rendered by kubectl; what needs it is skipped where there is none.
 test-kubernetes: $(READY)
 	$(RUN) $(LOCKED) -r requirements-kubernetes.lock
-	$(RUN) -m pytest tests/deploy
+	$(RUN) -m pytest tests/deploy/test_kubernetes.py
 
 # docs/OPERATIONS.md, typed on a machine that boots systemd: a container that is made once, as root on Linux. Two minutes more.
 MACHINE ?= /var/tmp/agentic-machine
 test-systemd: $(READY)
 	@sh tests/deploy/machine/make.sh $(MACHINE) || echo "No machine could be made: what needs one is skipped." >&2
-	BOOTS_FROM=$(MACHINE) $(RUN) -m pytest tests/deploy/test_systemd.py tests/deploy/test_machine.py \
-	  tests/deploy/test_operators_story.py
+	BOOTS_FROM=$(MACHINE) $(RUN) -m pytest $(MACHINES)
 
 # The tests that a real Ductile takes part in. Elsewhere they are skipped, and a fake stands in for it.
 test-ductile: $(READY)
 	@$(A_DUCTILE)
-	DUCTILE_BIN="$(DUCTILE)" $(RUN) -m pytest -m ductile -n 2 --dist loadfile
+	DUCTILE_BIN="$(DUCTILE)" $(RUN) -m pytest -m ductile -n 2 --dist loadfile tests/ductile tests/plugins
 
 check: $(READY)
 	$(VENV)/bin/ruff check .

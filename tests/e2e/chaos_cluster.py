@@ -29,8 +29,6 @@ import yaml
 from schemas import subjects
 from tests.e2e.account import Account, account, holes, listed
 from tests.e2e.chaos_load import STEPS, Load, loaded, script, spread, times_run, write_tool
-from tests.e2e.counted_mind import CountedMind, counted
-from tests.e2e.minds import asking
 from tests.e2e.storm import FAULTS, Storm
 from tests.kit.cluster import Cluster, wired
 from tests.kit.fleet import FleetOptions, fleet
@@ -51,8 +49,6 @@ class Plan:
     open_runs: int = 40
     wait_s: float = 0.5
     older: Path | None = None
-    paid: bool = False
-    """Whether a provider is asked, which counts its calls, instead of a script."""
     faults: Sequence[str] = tuple(FAULTS)
     times: int = 3
     seed: int = 1
@@ -60,11 +56,6 @@ class Plan:
 
 async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
     """Let it all happen, and tell what became of it."""
-    with counted(plan.wait_s) as (mind, url):
-        return await _figures(plan, folder, mind, url)
-
-
-async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dict[str, Any]:
     calls = write_tool(folder / "plugins", folder / "calls")
     (folder / "script.yaml").write_text(yaml.safe_dump(script(plan.wait_s)))
     options = FleetOptions(
@@ -75,7 +66,6 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
         script=folder / "script.yaml",
         plugins=(folder / "plugins",),
         written=(calls,),
-        agent=asking(url) if plan.paid else {},
         cut=True,
         older=plan.older,
     )
@@ -88,7 +78,7 @@ async def _figures(plan: Plan, folder: Path, mind: CountedMind, url: str) -> dic
         told["holes"] = await holes(link)
         told["ended_by_themselves"] = {member.name: member.gave_up for member in ships.members if member.gave_up}
         told["listed_otherwise_by_another_agent"] = _differ([await listed(agent) for agent in ships.agents])
-    return told | ({"model_calls": _paid(mind, storm)} if plan.paid else {})
+    return told
 
 
 async def _begun(load: Load, runs: int) -> None:
@@ -136,14 +126,6 @@ def _differ(lists: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
     return sorted(run for run in first if any(first[run] != other.get(run) for other in others))
 
 
-def _paid(mind: CountedMind, storm: Storm) -> dict[str, Any]:
-    """`again`: calls for a decision that had been asked for, by the fault that had come last."""
-    again = Counter(
-        next((each.fault for each in reversed(storm.struck) if each.at <= at), "none") for at in mind.again()
-    )
-    return {"decisions": len(mind.asked), "again": dict(again)}
-
-
 def main() -> None:
     plan = Plan()
     parser = argparse.ArgumentParser(description="Let a storm come over a fleet on a cluster, print JSON.")
@@ -154,7 +136,6 @@ def main() -> None:
     parser.add_argument("--open-runs", type=int, default=plan.open_runs)
     parser.add_argument("--wait-s", type=float, default=plan.wait_s, help="how long each decision takes")
     parser.add_argument("--older", type=Path, help="a checkout that all run until they are rolled, for upgrades")
-    parser.add_argument("--paid", action="store_true", help="ask a provider that counts its calls")
     parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=plan.faults)
     parser.add_argument("--times", type=int, default=plan.times, help="that each fault comes")
     parser.add_argument("--seed", type=int, default=plan.seed)

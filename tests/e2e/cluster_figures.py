@@ -3,7 +3,7 @@
 The load is that of `make bench` (start, five steps with a decision of 0 ms and an echo of 0 ms, completion), on one
 NATS server (R1) and on three (R3), with one, two and three agents; everything on this machine. The floor stands beside
 each, on streams with as many replicas. `carried`: decisions take 200 ms and an agent makes so many at a time; so many
-runs are open for each agent. `step`: what one run of 500 steps leaves on R3, early and late.
+runs are open for each agent.
 """
 
 import argparse
@@ -25,14 +25,12 @@ from tests.bench.bench import SCRIPT, STEPS
 from tests.bench.floor import floor
 from tests.bench.load import Load, spread
 from tests.bench.usage import children, cpu_s
-from tests.e2e.step_costs import LONG, step_costs
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, fleet
 
 WARM_UP_RUNS = 60
 OPEN_RUNS = 64
 WAIT_S, AT_ONCE = 0.2, 4
-LONG_STEPS = 500
 BETWEEN_S = 0.5
 
 
@@ -42,7 +40,6 @@ class Plan:
     agents: Sequence[int] = (1, 2, 3)
     replicas: Sequence[int] = (1, 3)
     seconds: float = 15.0
-    long_steps: int = LONG_STEPS
 
 
 @dataclass(slots=True)
@@ -53,12 +50,12 @@ class Bench:
     load: Load
     link: NatsLink
 
-    async def runs(self, prefix: str, open_runs: int, seconds: float, *, goal: str = "bench") -> tuple[int, float]:
+    async def runs(self, prefix: str, open_runs: int, seconds: float) -> tuple[int, float]:
         """How many there were, and the seconds that they took together."""
-        warm = await self.load.runs(f"{prefix}-warm", WARM_UP_RUNS, open_runs, goal=goal)
+        warm = await self.load.runs(f"{prefix}-warm", WARM_UP_RUNS, open_runs)
         number = max(open_runs, int(WARM_UP_RUNS / warm * seconds))
         self.load.clear()
-        return number, await self.load.runs(prefix, number, open_runs, goal=goal)
+        return number, await self.load.runs(prefix, number, open_runs)
 
     def used(self) -> dict[str, float]:
         """CPU seconds so far, of each kind of process with its children."""
@@ -73,15 +70,14 @@ def _with_children(pid: int) -> float:
 @asynccontextmanager
 async def bench(plan: Plan, folder: Path, *, agents: int, replicas: int, **more: Any) -> AsyncIterator[Bench]:
     """`more`: settings of the agents; `wait_s`, which is none, is how long a decision takes."""
-    (folder / "script.yaml").write_text(yaml.safe_dump(_script(more.pop("wait_s", 0.0), plan.long_steps)))
-    steps = {"max_steps": plan.long_steps + 1, "cap_steps": plan.long_steps + 1}
+    (folder / "script.yaml").write_text(yaml.safe_dump(_script(more.pop("wait_s", 0.0))))
     options = FleetOptions(
         folder=folder / "fleet",
         agents=agents,
         store="jetstream" if plan.store == "jetstream" else "sqlite",
         replicas=replicas,
         script=folder / "script.yaml",
-        agent={"limits": steps | {"max_attempts_of_run": 2 * plan.long_steps}, **more},
+        agent=more,
         gateway={"runner": "in_process", "slots": 256, "concurrency": 256},
     )
     cluster = Cluster(folder / "nodes", nodes=replicas)
@@ -91,15 +87,11 @@ async def bench(plan: Plan, folder: Path, *, agents: int, replicas: int, **more:
         yield Bench(ships, load, link)
 
 
-def _script(wait_s: float, long_steps: int) -> dict[str, Any]:
-    """That of the benchmark, with so long decisions, and with rules for one run of many steps."""
+def _script(wait_s: float) -> dict[str, Any]:
+    """That of the benchmark, with so long decisions."""
     text = SCRIPT.read_text()
     script: dict[str, Any] = yaml.safe_load(text)
-    rules = script["rules"]
-    done = next(rule for rule in rules if rule.get("when") == {"steps": STEPS})
-    on = next(rule for rule in rules if rule["phase"] == "reflect" and "when" not in rule)
-    long = [done | {"when": {"goal": LONG, "steps": long_steps}}, on | {"when": {"goal": LONG}}]
-    return script | {"rules": [rule | {"wait_s": wait_s} for rule in (*long, *rules)]}
+    return script | {"rules": [rule | {"wait_s": wait_s} for rule in script["rules"]]}
 
 
 async def throughput(plan: Plan, folder: Path, agents: int, replicas: int) -> dict[str, Any]:
@@ -145,9 +137,6 @@ async def figures(plan: Plan) -> dict[str, Any]:
     for agents in plan.agents:
         with _folder() as folder:
             found["carried"].append(await carried(plan, Path(folder), agents))
-    with _folder() as folder:
-        async with bench(plan, Path(folder), agents=1, replicas=3) as made:
-            found["step"] = await step_costs(made.load, made.link, made.ships.cluster, plan.long_steps)
     return found
 
 
@@ -162,7 +151,6 @@ def main() -> None:
     parser.add_argument("--agents", type=int, nargs="+", default=plan.agents)
     parser.add_argument("--replicas", type=int, nargs="+", choices=(1, 3), default=plan.replicas)
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="about how long to measure each")
-    parser.add_argument("--long-steps", type=int, default=plan.long_steps)
     found = uvloop.run(figures(Plan(**vars(parser.parse_args()))))
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
 

@@ -4,29 +4,21 @@ files; and together they keep one limit."""
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
-from nats.aio.msg import Msg
 
-from agent_service.identity import trace_id
-from groundwork.nats.link import NatsLink
 from schemas import subjects
-from schemas.headers import SIGNATURE
 from tests.e2e.bodies import PROBES
 from tests.e2e.chaos_load import STEPS, script, write_tool
-from tests.e2e.minds import RecordingMind, asking
 from tests.http.sse import Event, events
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
-from tests.kit.otlp import receiving
 from tests.kit.waiting import until
-from tests.models.fake_anthropic import FakeAnthropic
 
 WITHIN_S = 90.0
 ENTRIES = 4 + 2 * STEPS
@@ -76,15 +68,6 @@ async def woken(member: Member, many: int = 1) -> list[str]:
     return [answer.json()["run_id"] for answer in answers]
 
 
-async def ended(member: Member, run_ids: Sequence[str]) -> None:
-    async def all_ended() -> bool:
-        states = [(await get(member, f"/v1/runs/{run_id}"))["state"] for run_id in run_ids]
-        assert set(states) <= {"queued", "running", "done"}
-        return set(states) == {"done"}
-
-    await until(all_ended, within_s=WITHIN_S)
-
-
 async def followed(member: Member, path: str, *, after: int | None = None, most: int = 10_000) -> list[Event]:
     """The events of a stream, until it ends or `most` have come."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
@@ -121,17 +104,6 @@ async def wake_at(member: Member, wake_id: str) -> tuple[int, str, float]:
     return answer.status_code, str(told.get("run_id") or told["error"]["message"]), time.monotonic() - began
 
 
-async def test_the_same_wake_at_several_agents_at_once_is_one_run_and_no_caller_is_sent_away(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    async with agents(cluster, tmp_path, 3) as made:
-        for number in range(3):
-            at = (made.agents[each % 3] for each in range(24))
-            answers = await asyncio.gather(*(wake_at(member, f"at-once-{number}") for member in at))
-            assert [status for status, _, _ in answers] == [202] * 24, answers
-            assert len({run_id for _, run_id, _ in answers}) == 1
-
-
 async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_until_there_is_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -155,20 +127,6 @@ async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_
         await cluster.heal()
         await agent.ready()
         assert (await wake_at(agent, "early"))[0] == 202
-
-
-async def test_progress_is_signed_by_all_agents(cluster: Cluster, cluster_link: NatsLink, tmp_path: Path) -> None:
-    signed: list[bool] = []
-
-    async def hear(told: Msg) -> None:
-        signed.append(SIGNATURE in (told.headers or {}))
-
-    await cluster_link.subscribe(subjects.PROGRESS, hear)
-    async with agents(cluster, tmp_path, 2) as made:
-        for one in made.agents:
-            await ended(one, await woken(one, 2))
-    assert signed
-    assert all(signed)
 
 
 async def test_streams_of_all_agents_tell_the_same_events_in_the_same_order(cluster: Cluster, tmp_path: Path) -> None:
@@ -198,74 +156,3 @@ async def test_a_reader_whose_agent_dies_goes_on_at_another_without_a_gap(cluste
         told += await followed(second, path, after=told[-1].id)
         assert [event.id for event in told] == list(range(1, len(told) + 1))
         assert told[-1].data["status"] == "done"
-
-
-async def test_the_files_of_a_run_are_the_same_wherever_they_are_asked_for(cluster: Cluster, tmp_path: Path) -> None:
-    async with agents(cluster, tmp_path, 2) as made:
-        run_ids = await woken(made.agents[0], 4)
-        await ended(made.agents[1], run_ids)
-        for run_id in run_ids:
-            first, second = [await get(one, f"/v1/runs/{run_id}/workspace") for one in made.agents]
-            assert first["files"] == second["files"] != []
-
-
-async def test_each_span_of_a_trace_is_sent_once(cluster: Cluster, tmp_path: Path) -> None:
-    with receiving() as otlp:
-        async with agents(cluster, tmp_path, 3, telemetry={"endpoint": otlp.url}) as made:
-            run_ids = await woken(made.agents[0], 12)
-            await ended(made.agents[1], run_ids)
-            for run_id in run_ids:
-                trace = await asyncio.to_thread(otlp.trace, trace_id(run_id), _is_whole)
-                assert not trace.orphans
-            sent = [(span.trace_id, span.span_id) for span in otlp.spans if span.service == subjects.SERVICE_AGENT]
-            assert len(sent) == len(set(sent))
-
-
-async def test_what_a_killed_agent_had_not_sent_of_a_trace_is_sent_by_another(cluster: Cluster, tmp_path: Path) -> None:
-    with receiving() as otlp:
-        async with agents(cluster, tmp_path, 2, wait_s=0.2, telemetry={"endpoint": otlp.url}) as made:
-            run_ids = await woken(made.agents[0], 8)
-            await followed(made.agents[1], f"/v1/runs/{run_ids[0]}/events", most=6)
-            made.agents[0].kill()
-            await ended(made.agents[1], run_ids)
-            for run_id in run_ids:
-                trace = await asyncio.to_thread(otlp.trace, trace_id(run_id), _is_whole)
-                assert not trace.orphans
-                assert (await get(made.agents[1], f"/v1/runs/{run_id}/workspace"))["files"]
-
-
-def _is_whole(trace: Any) -> bool:
-    return bool(trace.named("finish_run")) and len(trace.named("execute_tool ledger")) == STEPS
-
-
-async def test_open_runs_of_a_caller_are_bounded_over_all_agents(cluster: Cluster, tmp_path: Path) -> None:
-    quota: Mapping[str, Any] = {"open_runs": 40}
-    async with agents(cluster, tmp_path, 2, wait_s=WITHIN_S, bus_quota=quota) as made, cluster.linked() as link:
-
-        async def wake(number: int) -> bool:
-            body = json.dumps({"goal": f"run {number}"}).encode()
-            answer = await link.request(f"{subjects.SERVICE_AGENT}.wake", body, timeout_s=20)
-            return "run_id" in json.loads(answer)
-
-        accepted = sum(await asyncio.gather(*(wake(number) for number in range(100))))
-        assert accepted == pytest.approx(40, rel=0.05)
-        assert (await get(made.agents[0], "/v1/counts"))["by_status"] == (await get(made.agents[1], "/v1/counts"))[
-            "by_status"
-        ]
-
-
-async def test_model_calls_of_all_agents_keep_one_pace(cluster: Cluster, tmp_path: Path) -> None:
-    a_minute, seconds = 120, 20.0
-    api = FakeAnthropic()
-    api.policy = RecordingMind(tmp_path / "marks" / "lines", steps=1)
-    try:
-        async with agents(cluster, tmp_path, 2, **asking(api.base_url, requests_per_minute=a_minute)) as made:
-            began = time.monotonic()
-            for one in made.agents:
-                await woken(one, 60)
-            await until(lambda: time.monotonic() - began > seconds, within_s=2 * seconds)
-            granted = a_minute + a_minute / 60 * (time.monotonic() - began)
-            assert len(api.requests) <= 1.05 * granted
-            assert len(api.requests) >= 0.90 * granted
-    finally:
-        api.close()

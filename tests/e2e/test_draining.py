@@ -46,16 +46,3 @@ async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_th
         ended = await to_the_end(made, run_id)
     assert (ended["state"], made.agent.starts) == ("done", 2)
     assert (tmp_path / "marks" / "lines").read_text().count("\n") == 1
-
-
-async def test_what_comes_to_an_agent_that_is_drained_is_refused_or_waits_for_another(tmp_path: Path) -> None:
-    async with running(tmp_path / "dev", slow(tmp_path / "marks" / "lines")) as made:
-        first = await wake(made)
-        await until(lambda: thinking(made))
-        async with httpx2.AsyncClient(base_url=made.url, trust_env=False) as client:
-            await client.post("/v1/drain", json={"within_s": 30})
-            ready = await client.get("/readyz")
-            refused = await client.post("/v1/wake", json={"goal": "more"})
-        assert (ready.status_code, refused.status_code) == (503, 503)
-        assert "drained" in refused.text
-        assert (await to_the_end(made, first))["state"] == "done"

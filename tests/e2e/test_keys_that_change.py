@@ -10,7 +10,7 @@ from agent_service.bus.topology import topology
 from agent_service.signing import Signing
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
-from groundwork.service.key_ring import Key, KeyRing
+from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.envelope import with_capability
 from schemas.headers import SIGNATURE
@@ -34,15 +34,6 @@ async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLi
     for capability in ("k1.old", "k2.new"):
         await NatsBus(bus).publish(REQUEST, with_capability(BODY, capability), key=KEY, headers={})
     assert await held(bus, subjects.STREAM_REQUESTS) == 1
-
-
-async def test_an_ending_with_a_newer_signature_is_the_same_ending(bus: NatsLink, tmp_path: Path) -> None:
-    older = Key.fresh()
-    for keys in ((older,), (Key.fresh(), older)):
-        signing = Signing(KeyRing(lambda keys=keys: keys), tmp_path)  # type: ignore[misc] # a default of a lambda
-        headers = {SIGNATURE: signing.sign(subjects.COMPLETED, BODY)}
-        await NatsBus(bus, signing).publish(subjects.COMPLETED, BODY, key=KEY, headers=headers)
-    assert await held(bus, subjects.STREAM) == 1
 
 
 @pytest.mark.attack(99)

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agent_service.workbench.dev import DevStack, until_ready
+from agent_service.workbench.dev import DevStack
 from schemas import keys, subjects
-from tests.e2e.bodies import running, view
+from tests.e2e.bodies import running
 from tests.executors.shipped import BASH, asking, heard
 from tests.kit import nats_cli
 from tests.kit.waiting import until
@@ -49,10 +48,6 @@ class Tool:
         words = ("sub", subject, "--stream", stream, "--last", "--count", "1", "--raw")
         found: dict[str, Any] = json.loads(await self(*words))
         return found
-
-    async def dlq(self, *words: str) -> Any:
-        config = ("--config", str(self.made.config))
-        return json.loads(await self("-m", "agent_service", "dlq", *words, *config, "--json", program=sys.executable))
 
     @contextlib.asynccontextmanager
     async def follows(self, *patterns: str) -> AsyncIterator[Path]:
@@ -105,49 +100,3 @@ async def test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends(tmp_pa
         subjects.COMPLETED,
         f"{subjects.LOG}.{subjects.COMPLETED}",
     }
-
-
-async def test_a_start_that_was_refused_is_mended_by_what_its_publisher_is_told(tmp_path: Path) -> None:
-    async with a_terminal(tmp_path) as tool:
-        key = keys.start("order-2")
-        await tool.publish(subjects.START, {"type": subjects.START, "payload": {"goal": " "}, "dedupe_key": key}, key)
-        rejected = (await tool.newest(subjects.REJECTED, subjects.STREAM_DEAD_LETTERS))["payload"]
-        corrected = {"type": subjects.START, "payload": {"goal": "count"}, "dedupe_key": key}
-        assert "Duplicate: true" in await tool.publish(subjects.START, corrected, key)
-        assert "Duplicate" not in await tool.publish(subjects.START, corrected, rejected["repeat_as"])
-        completed = (await tool.newest(subjects.COMPLETED))["payload"]
-        stands = await view(tool.made, completed["run_id"])
-        (letter,) = (await tool.dlq("ls"))["dead_letters"]
-        await tool.dlq("drop", str(letter["id"]))
-        left = (await tool.dlq("ls"))["dead_letters"]
-    assert (rejected["msg_id"], rejected["repeat_as"]) == (key, f"{key}#2")
-    assert "goal" in rejected["reason"]
-    assert (stands["wake_id"], stands["state"]) == ("order-2", "done")
-    assert left == []
-
-
-async def test_a_refused_start_is_sent_again_once_what_it_asked_for_is_allowed(tmp_path: Path) -> None:
-    async with a_terminal(tmp_path) as tool:
-        key = keys.start("order-3")
-        asked = {"goal": "count", "constraints": {"max_steps": 30}}
-        await tool.publish(subjects.START, {"type": subjects.START, "payload": asked, "dedupe_key": key}, key)
-        rejected = (await tool.newest(subjects.REJECTED, subjects.STREAM_DEAD_LETTERS))["payload"]
-        await allow(tool.made, cap_steps=30)
-        (letter,) = (await tool.dlq("ls"))["dead_letters"]
-        await tool.dlq("retry", str(letter["id"]))
-        run_id = (await tool.newest(subjects.COMPLETED))["payload"]["run_id"]
-        stands = await view(tool.made, run_id)
-        everything = (await tool.dlq("ls", "--all"))["dead_letters"]
-    assert "20" in rejected["reason"]
-    assert (stands["wake_id"], stands["state"], stands["budget"]["max_steps"]) == ("order-3", "done", 30)
-    assert [one["status"] for one in everything] == ["retried"]
-
-
-async def allow(made: DevStack, **limits: int) -> None:
-    """What an operator does: change the settings, and start the agent again."""
-    settings = json.loads(made.config.read_text())
-    made.config.write_text(json.dumps(settings | {"agent": settings["agent"] | {"limits": limits}}))
-    starts = made.agent.starts
-    made.agent.kill()
-    await until(lambda: made.agent.starts > starts)
-    await until_ready(made)

@@ -45,36 +45,6 @@ async def test_what_is_accepted_begins_after_a_crash_though_the_bus_has_lost_eve
         await until(lambda: {request["run_id"] for request in made.requests} == set(run_ids), within_s=20)
 
 
-async def test_a_refused_start_can_be_put_right_under_its_own_dedupe_key(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        key = keys.start("order-3")
-        await made.publish(subjects.START, {**START, "payload": {"goal": " "}, "dedupe_key": key}, msg_id=key)
-        await made.publish(subjects.START, {**START, "dedupe_key": key}, msg_id=f"{key}#2")
-        await made.request(1)
-        assert [run["wake_id"] for run in await made.runs()] == ["order-3"]
-
-
-@pytest.mark.parametrize("key", ["order-4", "agentic:run:x:request", "with spaces and / more"])
-async def test_a_dedupe_key_of_any_form_names_the_start(tmp_path: Path, key: str) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        for number in range(3):
-            await made.publish(subjects.START, {**START, "dedupe_key": key}, msg_id=str(number))
-        await made.request(1)
-        await made.publish(subjects.START, {**START, "dedupe_key": "last"})
-        await made.request(2)
-        assert len(await made.runs()) == 2
-
-
-async def test_a_malformed_result_of_a_read_is_asked_for_again_at_once(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        await made.answer(await made.request(1), status="fine")
-        second = await made.request(2)
-        assert (second["step"], second["attempt"]) == (1, 2)
-        await made.answer(second, msg_id=keys.result(run_id, 1, 2))
-        assert (await made.ended(run_id))["state"] == "done"
-
-
 async def test_a_malformed_result_of_a_write_leaves_it_in_doubt_at_once(tmp_path: Path) -> None:
     async with bench(tmp_path, one_step("put")) as made:
         run_id = (await made.wake("w")).json()["run_id"]
@@ -85,30 +55,12 @@ async def test_a_malformed_result_of_a_write_leaves_it_in_doubt_at_once(tmp_path
         assert len(made.requests) == 1
 
 
-async def test_a_result_of_one_run_under_the_id_of_anothers_harms_neither(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        runs = [(await made.wake(name)).json()["run_id"] for name in ("a", "b")]
-        asked = {(await made.request(number))["run_id"]: made.requests[number - 1] for number in (1, 2)}
-        await made.answer(asked[runs[0]], msg_id=keys.result(runs[1], 1, 1))
-        assert (await made.answer(asked[runs[1]])).duplicate
-        assert [(await made.ended(run))["state"] for run in runs] == ["done", "done"]
-
-
 async def test_a_result_that_is_too_large_ends_the_wait_as_one_that_cannot_be_read(tmp_path: Path) -> None:
     async with bench(tmp_path, one_step("look"), max_payload=4 * MEBIBYTE) as made:
         run_id = (await made.wake("w")).json()["run_id"]
         await made.answer(await made.request(1), result={"summary": "x" * MEBIBYTE})
         await made.answer(await made.request(2), msg_id="small")
         assert (await made.ended(run_id))["state"] == "done"
-
-
-async def test_a_start_that_is_too_large_is_refused_though_the_server_took_it(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look"), max_payload=4 * MEBIBYTE) as made:
-        large = {"goal": "record", "unknown": "x" * 2 * MEBIBYTE}
-        await made.publish(subjects.START, {**START, "payload": large}, msg_id="large")
-        await made.publish(subjects.START, {**START, "dedupe_key": "small"})
-        await made.request(1)
-        assert [run["wake_id"] for run in await made.runs()] == ["small"]
 
 
 async def test_a_result_is_heard_though_it_repeats_the_id_of_one_that_was_refused(tmp_path: Path) -> None:
@@ -118,29 +70,6 @@ async def test_a_result_is_heard_though_it_repeats_the_id_of_one_that_was_refuse
         await made.publish(subjects.TOOL_RESULT, "no result at all", msg_id=keys.result(run_id, 1, 1))
         assert (await made.answer(request)).duplicate
         assert (await made.ended(run_id))["state"] == "done"
-
-
-async def test_a_retry_is_answered_by_a_result_without_an_attempt(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        error = {"class": "upstream", "message": "busy", "retryable": True}
-        await made.answer(await made.request(1), status="error", error=error, result=None)
-        await made.answer(await made.request(2), msg_id="another")
-        assert (await made.ended(run_id))["state"] == "done"
-
-
-async def test_a_result_that_nobody_waits_for_is_counted(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        request = await made.request(1)
-        await made.answer(request)
-        await made.ended(run_id)
-        await made.answer(request, msg_id="again")
-        await until(lambda: _is(made, "results_stale", 1))
-
-
-async def _is(made: Bench, name: str, value: int) -> bool:
-    return await metric(made, name) == value
 
 
 async def test_a_context_beyond_the_limit_is_refused_at_once_and_one_near_a_message_survives(tmp_path: Path) -> None:

@@ -69,19 +69,6 @@ async def crash(made: Bench) -> None:
     await until(made.is_ready, within_s=30)
 
 
-async def refused(made: Bench, number: int) -> str:
-    """Why the `number`-th message was refused."""
-    jetstream = made.client.jetstream()
-
-    async def is_told() -> bool:
-        found = await jetstream.stream_info(subjects.STREAM_DEAD_LETTERS, subjects_filter=subjects.REJECTED)
-        return (found.state.subjects or {}).get(subjects.REJECTED, 0) >= number
-
-    await until(is_told, within_s=20)
-    last = await jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
-    return str(json.loads(last.data or b"{}")["payload"]["reason"])
-
-
 async def test_a_write_waits_for_its_approval_through_crashes_and_is_asked_and_done_once(tmp_path: Path) -> None:
     async with bench(tmp_path, one_step("put"), mortal=True, approve=ASKED_FIRST) as made:
         run_id = (await made.wake("w")).json()["run_id"]
@@ -101,19 +88,6 @@ async def test_a_write_waits_for_its_approval_through_crashes_and_is_asked_and_d
         assert (len(made.requests), len(await kept(made, subjects.WAITING))) == (1, 1)
         entries = (await made.get(f"/v1/runs/{run_id}/entries")).json()["entries"]
         assert [entry["event"]["by"] for entry in entries if entry["kind"] == "SignalReceived"] == ['bus, says "ann"']
-
-
-async def test_an_approval_that_was_taken_over_http_outlives_the_crash_that_follows(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("put"), mortal=True, approve=ASKED_FIRST) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        waiting = await asked(made)
-        body = {"decision": "approve", "arguments_hash": waiting["arguments_hash"], "signal_id": "s-1"}
-        assert (await made.http.post(f"/v1/runs/{run_id}/approvals", json=body)).status_code == 202
-        await crash(made)
-        assert (await made.http.post(f"/v1/runs/{run_id}/approvals", json=body)).status_code == 202, "the same again"
-        await made.answer(await made.request(1))
-        assert (await made.ended(run_id))["state"] == "done"
-        assert len(made.requests) == 1
 
 
 async def test_a_question_is_asked_once_and_its_answer_is_not_lost_to_a_crash(tmp_path: Path) -> None:
@@ -147,17 +121,6 @@ async def said_while_down(made: Bench, waiting: dict[str, Any], **said: Any) -> 
     await until(lambda: datetime.now(UTC) > expires_at, within_s=10)
 
 
-async def test_an_approval_that_waits_on_the_bus_is_heard_before_it_expires_at_the_start(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST, limits={"approval_s": 6}) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        waiting = await asked(made)
-        await said_while_down(made, waiting, kind="approve", arguments_hash=waiting["arguments_hash"])
-        made.here.start()
-        await made.answer(await made.request(1))
-        await until(made.is_ready, within_s=20)
-        assert (await made.ended(run_id))["state"] == "done"
-
-
 async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start(
     tmp_path: Path,
 ) -> None:
@@ -170,23 +133,6 @@ async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expi
         await made.answer(request)
         await until(made.is_ready, within_s=20)
         assert (await made.ended(run_id))["state"] == "done"
-
-
-async def test_a_ruling_that_nothing_waits_for_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("put"), approve=ASKED_FIRST) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        waiting = await asked(made)
-        await say(made, run_id, "wrong", kind="approve", arguments_hash="0" * 32)
-        assert f"what waits for approval is {waiting['arguments_hash']}" in await refused(made, 1)
-        await say(made, run_id, "reply", kind="answer", message="yes")
-        assert "approve" in await refused(made, 2)
-        assert made.heard == []
-        await say(made, run_id, "right", kind="approve", arguments_hash=waiting["arguments_hash"])
-        await made.answer(await made.request(1))
-        await made.ended(run_id)
-        await say(made, run_id, "right", kind="approve", arguments_hash=waiting["arguments_hash"], msg_id="again")
-        await say(made, run_id, "late", kind="approve", arguments_hash=waiting["arguments_hash"])
-        assert "the run has ended" in await refused(made, 3), "what is said again is none"
 
 
 @pytest.mark.parametrize(("outcome", "step"), [("ran", "ok"), ("did_not_run", "error")])

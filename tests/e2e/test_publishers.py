@@ -55,25 +55,10 @@ async def test_a_refused_start_is_told_dealt_with_and_repeated_under_the_id_that
         assert (await _agentic(made, "dlq", "ls", "--json"))["dead_letters"] == []
 
 
-async def test_an_installation_from_before_is_extended_by_setup(tmp_path: Path) -> None:
-    async with running(tmp_path / "stack", recording(tmp_path / "marks" / "lines", steps=1)) as made:
-        nats = environment(tmp_path, made.nats.url)
-        stream = (subjects.STREAM_DEAD_LETTERS, "--force")
-        await said("nats", "stream", "edit", "--subjects", subjects.ALL_DEAD_LETTERS, *stream, environ=nats)
-        assert [finding["what"] for finding in await _findings(made)] == [f"stream {subjects.STREAM_DEAD_LETTERS}"]
-        assert await _findings(made) == []
-
-
 async def _agentic(made: DevStack, *arguments: str) -> Any:
     """The document that a command prints, of those who have nothing but the configuration."""
     called = await asyncio.to_thread(agentic_here, *arguments, "--config", made.config)
     return called.document
-
-
-async def _findings(made: DevStack) -> list[dict[str, Any]]:
-    """Of subjects, by a setup, which adds those that are missing."""
-    findings: list[dict[str, Any]] = (await _agentic(made, "setup", "--json"))["findings"]
-    return [finding for finding in findings if finding["field"] == "subjects"]
 
 
 async def _runs(made: DevStack) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from schemas import subjects
-from tests.e2e.bodies import PROBES, to_the_end, view, wake
+from tests.e2e.bodies import PROBES, to_the_end, wake
 from tests.e2e.minds import RecordingMind, asking
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
@@ -51,11 +51,6 @@ async def three(cluster: Cluster, folder: Path, api: FakeAnthropic) -> AsyncIter
     )
     async with fleet(cluster, options) as ships:
         yield ships
-
-
-async def post(member: Member, path: str, **body: Any) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=member.url, trust_env=False, timeout=20) as client:
-        return await client.post(path, json=body)
 
 
 async def get(member: Member, path: str) -> Any:
@@ -121,54 +116,3 @@ async def test_the_reply_of_an_agent_that_was_stopped_for_too_long_counts_for_no
         ended = await check_the_end(ships, first, run_id, mind)
         assert len(api.requests) == CALLS + 1
         assert (ended["usage"]["calls"], ended["usage"]["lost_calls"]) == (CALLS, 1)
-
-
-async def test_a_cancel_that_another_agent_takes_ends_the_model_call(
-    cluster: Cluster, tmp_path: Path, api: FakeAnthropic, mind: RecordingMind
-) -> None:
-    held = mind.hold(1)
-    async with three(cluster, tmp_path, api) as ships:
-        first, second, third = ships.agents
-        run_id = await wake(first)
-        await until(held.reached.is_set, within_s=30)
-        assert (await post(second, f"/v1/runs/{run_id}/cancel")).status_code == 202
-
-        async def it_is_over() -> bool:
-            thinks = (await get(first, "/v1/drain"))["model_calls"]
-            return not thinks and (await view(third, run_id))["state"] == "cancelled"
-
-        await until(it_is_over, within_s=5)
-        held.over.set()
-        assert await endings(ships, run_id) == 1
-        assert len(api.requests) == 1
-
-
-async def test_what_a_person_says_through_another_agent_is_heard_in_the_middle_of_a_model_call(
-    cluster: Cluster, tmp_path: Path, api: FakeAnthropic, mind: RecordingMind
-) -> None:
-    held = mind.hold(1)
-    async with three(cluster, tmp_path, api) as ships:
-        first, second, third = ships.agents
-        run_id = await wake(first)
-        await until(held.reached.is_set, within_s=30)
-        said = await post(second, f"/v1/runs/{run_id}/signals", signal_id="s1", kind="message", message="mind the gap")
-        assert said.status_code == 202, said.text
-        held.over.set()
-        await check_the_end(ships, third, run_id, mind)
-        assert (await kinds(third, run_id)).count("SignalReceived") == 1
-
-
-async def test_what_is_stopped_through_one_agent_is_stopped_in_all_and_goes_on_through_any(
-    cluster: Cluster, tmp_path: Path, api: FakeAnthropic, mind: RecordingMind
-) -> None:
-    async with three(cluster, tmp_path, api) as ships:
-        first, second, third = ships.agents
-        assert (await post(second, "/v1/stop-all", reason="it mails everybody", by="ann")).is_success
-
-        async def all_refuse() -> bool:
-            return all([(await post(each, "/v1/wake", goal="record")).status_code == 503 for each in ships.agents])
-
-        await until(all_refuse, within_s=5)
-        assert (await post(third, "/v1/go-on")).is_success
-        run_id = await wake(first)
-        await check_the_end(ships, second, run_id, mind)

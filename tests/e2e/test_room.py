@@ -57,17 +57,6 @@ async def test_whoever_floods_the_bus_with_starts_stops_no_run_and_no_wake(tmp_p
         assert await made.is_ready()
 
 
-async def test_a_stream_of_starts_that_was_full_takes_more_once_the_agent_has_taken_what_waited(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        await shrunk(made, subjects.STREAM_STARTS, max_bytes=MIB)
-        await paused(made, until_="2100-01-01T00:00:00Z")
-        await filled(made, subjects.START)
-        await paused(made, until_="2000-01-01T00:00:00Z")
-        await until(lambda: _is_empty(made), within_s=30)
-        await made.publish(subjects.START, json.dumps({"goal": "record", "wake_id": "honest"}))
-        await until(lambda: _has(made, "honest"), within_s=20)
-
-
 @pytest.mark.attack(98)
 async def test_whoever_floods_the_bus_with_results_stops_no_run(tmp_path: Path) -> None:
     async with bench(tmp_path, one_step("look")) as made:
@@ -143,11 +132,3 @@ def test_a_stream_is_without_a_leader_by_what_jetstream_says_of_it(info: dict[st
 
 async def _is_refused(made: Bench) -> bool:
     return not await made.is_ready()
-
-
-async def _is_empty(made: Bench) -> bool:
-    return (await made.link.jetstream.stream_info(subjects.STREAM_STARTS)).state.messages == 0
-
-
-async def _has(made: Bench, wake_id: str) -> bool:
-    return wake_id in {run["wake_id"] for run in await made.runs()}

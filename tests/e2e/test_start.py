@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from agent_service import journal
 from agent_service.core.brief import Limits
@@ -20,7 +19,6 @@ from tests.e2e.bodies import recording, running
 from tests.kit.waiting import until
 
 
-@pytest.mark.alone
 async def test_an_agent_with_a_thousand_queued_runs_answers_within_two_seconds(tmp_path: Path) -> None:
     await _queue(tmp_path / "full" / "agent", 1000)
     async with running(tmp_path / "full", recording(tmp_path / "marks" / "lines", steps=1)) as made:

@@ -1,6 +1,5 @@
 """A message about a run that is not in this store is not acknowledged away: it is tried again, then a dead letter."""
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -55,17 +54,3 @@ async def test_it_is_tried_for_some_seconds_and_then_kept_with_the_reason(tmp_pa
     assert {told["Dead-Letter-Deliveries"] for told in headers} == {"6"}
     assert took > 4.5
     assert runs == []
-
-
-async def test_a_flood_of_them_holds_up_no_run(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        flood = ({"type": subjects.TOOL_RESULT, "payload": RESULT | {"run_id": f"run_{n}"}} for n in range(500))
-        await asyncio.gather(*(made.publish(subjects.TOOL_RESULT, message) for message in flood))
-        run_id = (await made.wake("ours")).json()["run_id"]
-        began = time.monotonic()
-        await made.answer(await made.request(1))
-        ended = await made.ended(run_id)
-        took = time.monotonic() - began
-        await until(lambda: have_died(made, 500), within_s=30)
-    assert ended["state"] == "done"
-    assert took < 4

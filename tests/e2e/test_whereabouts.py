@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig
 
 from agent_service.bus.topology import topology
 from agent_service.bus.whereabouts import NatsWhereabouts
@@ -68,14 +67,3 @@ async def test_what_is_not_there_or_was_sent_long_before_is_not_found(bus: NatsL
     now = datetime.now(UTC)
     assert await found(bus, 2, now) is None
     assert await found(bus, 1, now + timedelta(hours=1)) is None
-
-
-async def test_consumers_of_other_subjects_and_those_that_pass_are_not_told(bus: NatsLink) -> None:
-    since = datetime.now(UTC)
-    await ask(bus, 1)
-    for name, subject in (("other", subjects.tool_request("mail")), ("mine", ASKED)):
-        config = ConsumerConfig(durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
-        await bus.jetstream.add_consumer(subjects.STREAM_REQUESTS, config)
-    place = await found(bus, 1, since)
-    assert place is not None
-    assert sorted(holder.consumer for holder in place.holders) == ["mine", "tools"]

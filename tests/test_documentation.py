@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-import typer
 import yaml
-from hatchling.metadata.core import ProjectMetadata
-from hatchling.plugin.manager import PluginManager
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -134,24 +131,6 @@ def is_dead(page: Path, link: str) -> bool:
     path, _, anchor = link.partition("#")
     target = (page.parent / path).resolve() if path else page
     return "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target)))
-
-
-def test_on_a_package_index_the_readme_leads_into_the_repository() -> None:
-    metadata = ProjectMetadata(str(ROOT), PluginManager()).core
-    links = [link for link in LINK.findall(metadata.readme) if not link.startswith("#")]
-    assert [link for link in links if "://" not in link] == []
-    in_it = [
-        link.removeprefix(metadata.urls["Repository"]) for link in links if link.startswith(metadata.urls["Repository"])
-    ]
-    assert "/raw/main/docs/images/page-run.png" in in_it
-    assert all((ROOT / link.split("#")[0].split("/", 3)[3]).exists() for link in in_it)
-
-
-@pytest.mark.parametrize("commands", [agent_service.cli.main.app, ductile_gateway.cli.main.app])
-def test_the_help_of_each_program_says_where_these_pages_are_for_who_has_no_checkout(commands: typer.Typer) -> None:
-    pages = ProjectMetadata(str(ROOT), PluginManager()).core.urls["Documentation"]
-    assert commands.registered_callback
-    assert f"docs/… is at {pages}" in (commands.registered_callback.callback.__doc__ or "")
 
 
 def test_the_index_names_every_page() -> None:

@@ -11,7 +11,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.patterns import matches
 from groundwork.service.errors import Failure
 from schemas import permissions, subjects
-from schemas.permissions import RoleName, indispensable, permissions_of
+from schemas.permissions import RoleName, permissions_of
 
 KEPT = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS)
 
@@ -54,23 +54,8 @@ async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_
     assert (await link.jetstream.stream_info(subjects.STREAM_RUNS)).state.messages == 0
 
 
-async def test_what_a_dead_process_had_in_hand_is_another_s_within_seconds_where_several_share_it(
-    link: NatsLink,
-) -> None:
-    await set_up(link, topology(max_gib=1, shared=True))
-    for stream, name in (*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS):
-        assert (await link.jetstream.consumer_info(stream, name)).config.ack_wait == 5.0
-
-
 def test_the_agent_is_allowed_all_that_the_doctor_looks_for() -> None:
     assert denied({"publish": {"allow": permissions_of("agent", "agent").publish}}, NEEDED) == []
-
-
-def test_what_the_agent_cannot_do_without_is_neither_an_answer_nor_a_question() -> None:
-    may = indispensable("agent")
-    assert {subjects.COMPLETED, subjects.ALL_TOOL_REQUESTS} <= set(may.publish)
-    assert subjects.TOOL_RESULT in may.subscribe
-    assert [one for one in (*may.publish, *may.subscribe) if one.startswith(("_INBOX", "$JS.API.STREAM"))] == []
 
 
 @pytest.mark.attack(97)

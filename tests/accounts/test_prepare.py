@@ -1,10 +1,7 @@
 """What deploy/nats/prepare.py makes, and keeps when it is run again."""
 
-import grp
-import os
 import re
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from schemas.nats_accounts import SHIPPED
-from tests.accounts.house import EXECUTOR, House, prepare, served
+from tests.accounts.house import House, prepare, served
 from tests.kit.waiting import until
 
 SERVERS = ("nats-server.conf", "accounts.conf", "here.conf")
@@ -67,25 +64,6 @@ def test_run_again_it_keeps_keys_certificates_and_what_was_changed(folder: Path)
     assert (folder / "logins" / "shop.nk").is_file()
 
 
-def test_its_certificate_is_for_the_names_that_were_given(tmp_path: Path) -> None:
-    prepare(tmp_path / "nats", 4222, "--host", "bus.example.org", "--host", "10.0.0.7")
-    shown = f"openssl x509 -noout -ext subjectAltName -in {tmp_path / 'nats' / 'tls' / 'server.pem'}"
-    names = subprocess.run(shown.split(), capture_output=True, text=True, check=True).stdout
-    assert "DNS:bus.example.org, IP Address:10.0.0.7" in names
-
-
-def test_a_server_of_another_user_reads_what_it_needs_by_its_group_and_keeps_its_data_elsewhere(tmp_path: Path) -> None:
-    group, folder = grp.getgrgid(os.getgid() or 1), tmp_path / "nats"
-    prepare(folder, 4222, "--group", group.gr_name, "--store", str(tmp_path / "data"))
-    assert f'STORE = "{tmp_path / "data"}"' in (folder / "here.conf").read_text()
-    parts = [folder, *folder.iterdir(), *folder.glob("tls/*"), *folder.glob("logins/*")]
-    modes = {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in parts}
-    opened = {name for name, mode in modes.items() if mode & stat.S_IRWXG}
-    assert opened == {".", "tls", *SERVERS, "tls/server.pem", "tls/server-key.pem"}
-    assert {(folder / name).stat().st_gid for name in opened} == {group.gr_gid}
-    assert not any(mode & stat.S_IRWXO for name, mode in modes.items() if name in opened)
-
-
 @pytest.mark.attack(97)
 async def test_a_login_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
     with served(tmp_path / "nats") as bus:
@@ -102,7 +80,3 @@ def without(bus: House, login: str) -> None:
     accounts = bus.folder / "accounts.conf"
     (block,) = re.findall(rf"      {{ # {login}\n.*?\n      }}\n", accounts.read_text(), re.DOTALL)
     accounts.write_text(accounts.read_text().replace(block, ""))
-
-
-def test_an_executors_login_and_its_consumer_have_one_name(folder: Path) -> None:
-    assert f'"$JS.ACK.AGENTIC_REQUESTS.{EXECUTOR}.>"' in (folder / "accounts.conf").read_text()

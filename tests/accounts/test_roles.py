@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 from agent_service.workbench.dev import PLUGINS, free_port
-from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -130,19 +129,6 @@ async def is_done(made: Town, run_id: str) -> bool:
 
 async def has_letters(made: Town) -> bool:
     return "agentic.start" in (await made.api.get("/v1/dead-letters")).text
-
-
-async def test_both_services_store_replace_list_and_read_artifacts(tmp_path: Path) -> None:
-    with served(tmp_path / "nats") as bus:
-        assert (await asyncio.to_thread(bus.set_up)).code == 0
-        async with bus.login("gateway") as gateway, bus.login("agent") as agent:
-            puts, gets = (ArtifactBucket(link, subjects.ARTIFACT_BUCKET) for link in (gateway, agent))
-            for content in (b"first" * 100_000, b"second" * 100_000):
-                await puts.put("run_1/page.html", content, "text/html")
-                assert await gets.get("run_1/page.html") == content
-            await gets.put("run_1/of-a-child.md", b"third", "text/markdown")
-            assert len(await gets.list()) == len(await puts.list()) == 2
-        assert bus.violations() == []
 
 
 async def test_an_operator_deals_with_dead_letters_cancels_and_looks(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """What a run asks of a person is answered on the page, bound to what was shown there."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_service.core.waiting import ForApproval, Status
+from agent_service.core.waiting import Status
 from tests.browser.home import at_home
 from tests.core.script import Script
 from tests.http.house import House
@@ -17,7 +16,6 @@ from tests.projections.journals import commits_of
 from tests.projections.people import (
     QUESTION,
     a_run_in_doubt,
-    a_run_out_of_steps,
     a_run_that_asks,
     a_run_that_needs_approval,
 )
@@ -78,29 +76,11 @@ async def test_what_is_approved_is_shown_in_full_and_carried_out(tmp_path: Path)
         assert (seen.complaints, seen.foreign) == ([], [])
 
 
-async def test_what_is_rejected_is_not_carried_out_and_the_reason_is_told(tmp_path: Path) -> None:
-    async with at_home(tmp_path) as (house, seen):
-        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1)))
-        await pressed(seen.page, "Reject", "ann is away", "Reject it")
-        await until(lambda: _is(house, run, Status.RUNNING))
-        (ruling,) = (await house.state(run)).rulings
-        assert (ruling.verdict, ruling.reason) == ("rejected", "ann is away")
-        assert (await house.state(run)).step == 0
-
-
 async def test_what_cannot_be_seen_in_an_argument_is_shown_to_whoever_approves(tmp_path: Path) -> None:
     async with at_home(tmp_path) as (house, seen):
         await shown(house, seen.page, a_run_that_needs_approval(run_id(1), to="ann\u202e@example\u200b.org"))
         asked = seen.page.get_by_role("region", name="What to know")
         await expect(asked).to_contain_text("ann⟨U+202E⟩@example⟨U+200B⟩.org")
-
-
-async def test_no_value_is_shown_as_another(tmp_path: Path) -> None:
-    values = {"account": 12345678901234567, "at": 1.0, "note": "", "pay_now": None, "room": "1", "list": [[], {}, "[,"]}
-    async with at_home(tmp_path) as (house, seen):
-        await shown(house, seen.page, a_run_that_needs_approval(run_id(1), **values))
-        told = await seen.page.locator(".as-sent pre").inner_text()
-        assert told == json.dumps(values, indent=2, sort_keys=True)
 
 
 async def test_nothing_that_is_asked_acts_in_the_browser_or_reaches_over_its_edge(tmp_path: Path) -> None:
@@ -112,34 +92,6 @@ async def test_nothing_that_is_asked_acts_in_the_browser_or_reaches_over_its_edg
             await expect(seen.page.get_by_role("main")).to_contain_text("onerror")
             assert await seen.page.evaluate("document.scrollingElement.scrollWidth") <= 360, place
         assert (seen.complaints, seen.foreign) == ([], [])
-
-
-async def test_a_spent_budget_is_raised_with_the_answer(tmp_path: Path) -> None:
-    async with at_home(tmp_path) as (house, seen):
-        run = await shown(house, seen.page, a_run_out_of_steps(run_id(1)))
-        await seen.page.get_by_role("main").get_by_role("button", name="Answer", exact=True).click()
-        dialog = seen.page.get_by_role("dialog")
-        await dialog.get_by_label("What it should know").fill("go on")
-        await dialog.get_by_role("button", name="Reopen it").click()
-        await expect(dialog.get_by_role("alert")).to_contain_text("raise that with the answer")
-        await dialog.get_by_label("Steps, in all").fill("5")
-        await dialog.get_by_role("button", name="Reopen it").click()
-        await until(lambda: _is(house, run, Status.RUNNING))
-        assert (await house.state(run)).brief.limits.max_steps == 5
-
-
-async def test_an_approval_of_what_is_not_asked_any_more_says_so(tmp_path: Path) -> None:
-    async with at_home(tmp_path) as (house, seen):
-        run = await shown(house, seen.page, a_run_that_needs_approval(run_id(1)))
-        await seen.page.get_by_role("button", name="Approve", exact=True).click()
-        waiting = (await house.state(run)).waiting
-        assert isinstance(waiting, ForApproval)
-        body = {"decision": "reject", "arguments_hash": waiting.subject_hash}
-        async with house.client() as other:
-            assert (await other.post(f"/v1/runs/{run}/approvals", json=body)).status_code == 202
-        dialog = seen.page.get_by_role("dialog")
-        await dialog.get_by_role("button", name="Approve it").click()
-        await expect(dialog.get_by_role("alert")).to_contain_text("nothing waits for an approval")
 
 
 async def test_a_question_is_answered_with_one_of_its_choices(tmp_path: Path) -> None:
@@ -163,16 +115,6 @@ async def test_a_write_in_doubt_is_resolved_and_its_run_goes_on(tmp_path: Path, 
         await until(lambda: _is(house, run, Status.RUNNING))
         (record,) = (await house.state(run)).completed
         assert record.status == outcome
-        await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
-
-
-async def test_a_run_that_somebody_else_reopens_goes_on_before_ones_eyes(tmp_path: Path) -> None:
-    async with at_home(tmp_path) as (house, seen):
-        run = await shown(house, seen.page, a_run_in_doubt(run_id(1)))
-        await expect(seen.page.get_by_role("main").get_by_text("Escalated", exact=True).first).to_be_visible()
-        async with house.client() as other:
-            answered = await other.post(f"/v1/runs/{run}/answers", json={"outcome": "ran", "answer": "it is there"})
-            assert answered.status_code == 202, answered.text
         await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
 
 

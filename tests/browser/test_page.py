@@ -47,14 +47,6 @@ async def test_what_waits_for_a_person_is_in_the_inbox_until_it_is_dismissed(pag
     await expect(card).to_have_count(0)
 
 
-async def test_a_list_that_is_open_shows_runs_as_they_come_and_end(page: Any, dev: Dev) -> None:
-    runs = page.get_by_role("list", name="Runs")
-    await expect(runs).to_be_attached()
-    run_id = dev.run("seen from the list")["run_id"]
-    line = runs.get_by_role("listitem").filter(has=page.locator(f'a[href*="{run_id}"]'))
-    await expect(line).to_contain_text("Done")
-
-
 async def test_everything_is_reached_by_keyboard_alone(page: Any, dev: Dev) -> None:
     run_id = dev.run("reached by keys")["run_id"]
     keys = page.keyboard
@@ -99,16 +91,6 @@ async def test_nobody_is_kept_out(dev: Dev, scheme: str) -> None:
             await seen.page.goto(f"/{place}")
             await _settled(seen)
             assert await serious_flaws(seen.page) == [], place
-
-
-async def test_a_narrow_screen_scrolls_in_one_direction_only(dev: Dev) -> None:
-    run_id = dev.run("a goal with a_very_long_word_" + "x" * 200)["run_id"]
-    async with browsing(dev.url, viewport={"width": 360, "height": 640}) as seen:
-        for place in (*PLACES, f"#/runs/{run_id}", f"#/runs/{run_id}/journal"):
-            await seen.page.goto(f"/{place}")
-            await _settled(seen)
-            width = await seen.page.evaluate("document.scrollingElement.scrollWidth")
-            assert width <= 360, (place, width)
 
 
 async def _settled(seen: Seen) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.deploy.test_compose import name_of
 FOLDER = Path("deploy/compose/beside-a-ductile")
 COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
 SETTINGS = (FOLDER / "agentic.yaml").read_text(encoding="utf-8")
-OURS = ("setup", "agent", "gateway")
 
 
 def known() -> dict[str, str]:
@@ -76,21 +74,3 @@ def test_a_service_may_do_nothing_that_it_does_not_need() -> None:
     for service in COMPOSE["services"].values():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
-
-
-@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: it comes with Prometheus")
-def test_prometheus_reads_what_it_is_given(tmp_path: Path) -> None:
-    shutil.copy("deploy/observability/rules.yml", tmp_path)
-    (tmp_path / "token").write_text("a token")
-    text = (FOLDER / "prometheus.yml").read_text().replace("/run/secrets/dashboards.token", str(tmp_path / "token"))
-    (tmp_path / "prometheus.yml").write_text(text)
-    asked = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
-    assert subprocess.run(asked, capture_output=True, check=False).returncode == 0
-
-
-def test_grafana_finds_the_dashboard_and_what_it_asks() -> None:
-    targets = {entry["target"] for entry in COMPOSE["services"]["grafana"]["configs"]}
-    [provider] = yaml.safe_load((FOLDER / "grafana/dashboards.yaml").read_text())["providers"]
-    assert f"{provider['options']['path']}/agentic.json" in targets
-    sources = yaml.safe_load((FOLDER / "grafana/datasources.yaml").read_text())["datasources"]
-    assert {source["type"]: source["url"] for source in sources}["prometheus"] == "http://127.0.0.1:9090"

@@ -1,16 +1,13 @@
 """What deploy/kubernetes tells Kubernetes is valid, fits together, and fits the program that it runs."""
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from agent_service.bus.topology import topology
 from agent_service.cli.main import app
 from groundwork.service import key_ring
-from schemas.nats_accounts import ACCOUNT
 from tests.deploy.manifests import (
     FOLDER,
     RENDERED,
@@ -24,7 +21,6 @@ from tests.deploy.manifests import (
     volumes,
     written,
 )
-from tests.deploy.servers import read_by_nats
 
 OLDEST, NEWEST = "1.31.0", "1.37.0"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -54,12 +50,6 @@ def test_every_document_is_valid_as_it_is_rendered(part: str, version: str) -> N
     for document in documents:
         if document["kind"] not in CUSTOM:
             validate(document, version)
-
-
-def test_a_misspelt_field_is_found() -> None:
-    wrong = yaml.safe_load("{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {selectors: {a: b}}}")
-    with pytest.raises(Exception, match="selectors"):
-        validate(wrong, NEWEST)
 
 
 @needs_kubectl
@@ -160,29 +150,3 @@ def test_the_keys_that_are_made_are_read_by_the_services(tmp_path: Path) -> None
         assert len(key_ring.read(file)) == 1
     tokens = yaml.safe_load((FOLDER / "base" / "agentic.yaml").read_text())["agent"]["http"]["tokens"]
     assert {token["name"] for token in tokens} == set(secrets["agentic-agent-tokens"])
-
-
-def test_the_servers_take_the_settings_that_the_chart_is_given(tmp_path: Path) -> None:
-    """The chart writes them in JSON, which the server reads; what the chart makes by itself is not looked at here."""
-    for values in ("values.yaml", "values-try.yaml"):
-        config = yaml.safe_load((FOLDER / "nats" / values).read_text())["config"]
-        ours = {key: value for key, value in config.get("merge", {}).items() if not key.endswith("$include")}
-        ours["jetstream"] = config["jetstream"]["merge"] | {"store_dir": str(tmp_path)}
-        file = tmp_path / values
-        file.write_text(json.dumps(ours))
-        read = read_by_nats(file)
-        assert read.returncode == 0, read.stderr
-        assert ours["jetstream"]["sync_interval"] == "always"
-        assert config["cluster"] == {"enabled": True, "replicas": 3}
-
-
-@needs_kubectl
-def test_pods_are_added_by_consumers_that_exist() -> None:
-    documents = rendered("overlays/production")
-    known = {(consumer.stream, consumer.name) for consumer in topology(shared=True).consumers}
-    triggers = [trigger for found in of_kind(documents, *CUSTOM) for trigger in found["spec"]["triggers"]]
-    lags = [trigger["metadata"] for trigger in triggers if trigger["type"] == "nats-jetstream"]
-    assert {(lag["stream"], lag["consumer"]) for lag in lags} <= known
-    assert {lag["account"] for lag in lags} == {ACCOUNT}
-    assert all(isinstance(value, str) for trigger in triggers for value in trigger["metadata"].values())
-    assert all("replicas" not in found["spec"] for found in of_kind(documents, "Deployment")), "KEDA has the say"

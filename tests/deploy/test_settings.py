@@ -1,15 +1,11 @@
 """The settings in deploy/ are read by both services, and fit what they run in."""
 
-import os
-import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from agent_service.settings import AgentSettings
-from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.settings import GatewaySettings
 from tests.deploy.inside import agent_inside, gateway_inside
 from tests.deploy.manifests import environment, needs_kubectl, of_kind, pods, rendered
@@ -46,15 +42,6 @@ def test_a_pod_that_ends_has_time_for_the_calls_that_it_has_begun(part: str, tmp
 
 
 @needs_kubectl
-def test_pods_are_added_before_those_that_are_there_are_full(tmp_path: Path) -> None:
-    agent, gateway = loaded("overlays/production", tmp_path)
-    scaled = of_kind(rendered("overlays/production"), "ScaledObject")
-    triggers = {found["metadata"]["name"]: found["spec"]["triggers"] for found in scaled}
-    for name, most in (("agentic-agent", agent.turns), ("agentic-gateway", gateway.slots)):
-        assert all(int(trigger["metadata"].get("lagThreshold", 0)) < most for trigger in triggers[name])
-
-
-@needs_kubectl
 @pytest.mark.parametrize("part", ["setup", "overlays/try/setup"])
 def test_the_streams_of_a_shared_store_are_made(part: str, tmp_path: Path) -> None:
     documents = rendered(part)
@@ -72,39 +59,6 @@ def test_agents_and_gateways_share_a_store_on_all_servers(tmp_path: Path) -> Non
     assert all(str(settings.cache).startswith(SERVICES["agent"]["volumes"][0]) for settings in (agent, gateway))
     assert SERVICES["agent"]["deploy"]["replicas"] == 3
     assert SERVICES["gateway"]["deploy"]["replicas"] == 2
-
-
-def test_a_gateway_that_ends_has_time_for_the_calls_that_it_has_begun(tmp_path: Path) -> None:
-    gateway = gateway_inside(OF_COMPOSE, ENVIRON, tmp_path)
-    assert float(SERVICES["gateway"]["stop_grace_period"].rstrip("s")) > gateway.grace_s > gateway.timeout_s
-
-
-IN_THE_IMAGE = dict(
-    re.findall(r"^COPY (\S+) (/opt/agentic/\w+)$", Path("deploy/docker/Dockerfile").read_text(), re.MULTILINE)
-)
-"""What of the checkout becomes which folder."""
-OUR_PYTHON_FIRST = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-"""As a gateway has its plugins look for theirs."""
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "compose/agentic.yaml",
-        "kubernetes/base/agentic.yaml",
-        "kubernetes/overlays/try/agentic.yaml",
-        "systemd/agentic.yaml",
-    ],
-)
-def test_no_plugin_that_comes_along_is_left_out(settings: str) -> None:
-    text = (Path("deploy") / settings).read_text(encoding="utf-8")
-    for here, there in IN_THE_IMAGE.items():
-        text = text.replace(there, str(Path(here).resolve()))
-    plugins = yaml.safe_load(text)["gateway"]["plugins"]
-    found = discover_plugins(map(Path, plugins["folders"]), plugins["config"], search=OUR_PYTHON_FIRST)
-    assert found.left_out == ()
-    assert {"echo", "knowledge"} <= found.plugins.keys()
-    assert Path(str(found.plugins["knowledge"].config["folder"])).is_dir()
 
 
 def loaded(part: str, folder: Path) -> tuple[AgentSettings, GatewaySettings]:

@@ -85,16 +85,3 @@ def test_the_users_of_the_units_are_made_and_share_nothing_but_the_settings() ->
     made = re.findall(r"^u (\S+)", (FOLDER / "sysusers.conf").read_text(), re.MULTILINE)
     assert sorted(one(unit, "User") for unit in SERVICES) == sorted(made)
     assert {group for unit in UNITS for group in values(unit).get("SupplementaryGroups", ())} == {"agentic-settings"}
-
-
-def test_no_plugin_is_let_to_what_lets_the_services_in(tmp_path: Path) -> None:
-    plugins = gateway_inside(SETTINGS, {}, tmp_path).plugins
-    assert tmp_path / "etc/agentic/agent.nk" in plugins.closed
-    assert tmp_path in plugins.apart
-
-
-def test_the_installer_changes_nothing_where_it_was_misunderstood() -> None:
-    asked = ["sh", f"{FOLDER}/install.sh", "--with-everything"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout) == (78, "")
-    assert "--with-everything" in said.stderr

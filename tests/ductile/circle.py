@@ -4,11 +4,8 @@ Beside the sample's plugins there is the probe, for a tool that takes its time.
 """
 
 import asyncio
-import contextlib
-import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -37,7 +34,6 @@ from tests.ductile.sample_house import (
     guide_peer,
     guide_pipeline,
     guide_settings,
-    guide_webhooks,
     in_place,
 )
 from tests.ductile.under_test import PROBE
@@ -150,11 +146,6 @@ class Circle:
         )
         return file.read_text()
 
-    def held(self, file: Path) -> list[str]:
-        """The ids of the jobs that began to wait for the file, each as often as it was run."""
-        lines = map(json.loads, self.record.read_text().splitlines())
-        return [line["job_id"] for line in lines if line["payload"].get("until") == str(file)]
-
     def with_goal(self, part: str) -> list[str]:
         """The ids of the runs that have this in their goal."""
         return [run["run_id"] for run in self.runs() if part in run["goal"]]
@@ -164,13 +155,6 @@ class Circle:
         wait_until(lambda: bool(self.with_goal(part)), lambda: f"no run for {part}: {self.log('gateway')[-2000:]}")
         (run_id,) = self.with_goal(part)
         return run_id
-
-    def capability(self, run_id: str) -> str:
-        """That of the request which the gateway has begun for the run, by its ledger."""
-        with contextlib.closing(sqlite3.connect(self.folder / "stack" / "gateway" / "ledger.db")) as ledger:
-            ((body,),) = ledger.execute("SELECT request FROM calls WHERE run_id = ? AND answer IS NULL", (run_id,))
-        told: str = json.loads(body)["payload"]["capability"]
-        return told
 
     def log(self, service: str) -> str:
         """What a service has logged so far."""
@@ -261,7 +245,7 @@ def _options(circle: Circle) -> DevOptions:
     peer |= guide_peer()
     peer["accept"] += [ANSWER, ALLOWED]
     peer["events"][ALLOWED] = ALLOWS
-    gateway["ingress"] |= {"port": int(circle.ingress.rpartition(":")[2]), "webhooks": guide_webhooks()}
+    gateway["ingress"] |= {"port": int(circle.ingress.rpartition(":")[2])}
     gateway["tools"]["probe"] = {"commands": ["look"]}
     gateway["tools"]["shout"] = {"plugin": "echo", "commands": ["handle"], "approve": "always"}
     return DevOptions(

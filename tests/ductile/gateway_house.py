@@ -3,7 +3,7 @@
 import contextlib
 import sqlite3
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,14 +51,6 @@ class Disk:
     def answered(self) -> frozenset[str]:
         """The calls whose result is written down."""
         return self._keys(_ANSWERED)
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nothing is written meanwhile: the gateway waits for it, at most five seconds."""
-        with contextlib.closing(sqlite3.connect(self.store / FILE, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield
-            connection.execute("ROLLBACK")
 
     def _keys(self, statement: str) -> frozenset[str]:
         path = self.store / FILE

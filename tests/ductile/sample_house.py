@@ -246,11 +246,6 @@ def guide_relay() -> Any:
     return yaml.safe_load(_shown()[6])["gateway"]
 
 
-def guide_listener() -> str:
-    """The pipeline that listens to those events, as a file of Ductile's configuration."""
-    return _shown()[7]
-
-
 def guide_hooks() -> str:
     """What follows a job that has failed, as a file of Ductile's configuration."""
     return _shown()[10]

@@ -8,28 +8,13 @@ from pathlib import Path
 from ductile_gateway.calls.call import ToolCall
 from ductile_gateway.ductile.watch import Pace
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import PATIENCE_S, QUICK, a_call, gateway, outcome
+from tests.ductile.runner_house import QUICK, a_call, gateway, outcome
 from tests.kit.waiting import until
 
 
 def wanted(call: ToolCall, *, for_s: float) -> ToolCall:
     """The call of somebody who waits for so many seconds longer than the tool may take."""
     return replace(call, wanted_until=call.deadline_at + timedelta(seconds=for_s))
-
-
-async def test_the_time_in_which_ductile_is_away_is_not_the_tools(fake: FakeDuctile, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    call = wanted(a_call(within_s=1.0, do="hold", until=str(gate)), for_s=PATIENCE_S)
-    async with gateway(fake, tmp_path, pace=replace(QUICK, patience_s=0)) as runner:
-        running = asyncio.create_task(runner.run(call))
-        await until(lambda: fake.executions)
-        fake.kill()
-        await until(lambda: datetime.now(UTC) > call.deadline_at + timedelta(seconds=0.5))
-        assert not running.done()
-        fake.start()
-        await until(lambda: len(fake.executions) == 2)  # Ductile runs the job that was cut off once more
-        gate.touch()
-        assert outcome(await running).status == "ok"
 
 
 async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_wanted(

@@ -65,16 +65,6 @@ async def test_a_call_is_told_as_its_delivery_its_request_its_job_and_its_result
     assert all(span.error is None for span in spans.values())
 
 
-async def test_a_job_that_fails_says_why_and_how_often_it_was_run(home: House, otlp: Otlp) -> None:
-    async with home.living():
-        await home.ask("note", {"do": "refuse"}, step=1)
-        await home.answers()
-        await until(lambda: otlp.spans and len(of_step(otlp, 1)) == 4, within_s=30)
-    (job,) = (span for span in of_step(otlp, 1) if span.name == "job probe note")
-    assert job.error == job.attributes["error.type"] == "invalid_arguments"
-    assert job.attributes["agentic.job_attempts"] == 1
-
-
 async def test_after_a_kill_nothing_is_missing_above_a_span_and_each_job_is_told_once(
     home: House, otlp: Otlp, tmp_path: Path
 ) -> None:

@@ -23,11 +23,6 @@ async def test_a_call_is_made_once_and_its_answer_shown(ductile: DuctileUnderTes
     assert [(made.plugin, made.command) for made in ductile.executions] == [("probe", "look")]
 
 
-async def test_what_fails_there_is_told_with_the_reason(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    shown = await asyncio.to_thread(called, tmp_path, ductile, "probe", "look", '{"do": "refuse"}')
-    assert (shown.returncode, shown.stdout.startswith("✗ ")) == (1, True), shown
-
-
 async def test_while_ductile_is_away_the_call_says_so(fake: FakeDuctile, tmp_path: Path) -> None:
     fake.kill()
     shown = await asyncio.to_thread(called, tmp_path, fake, "probe", "look", "{}")

@@ -8,7 +8,6 @@ import pytest
 from ductile_gateway.calls.continuing import in_words
 from ductile_gateway.ductile.catalog import DuctileTools
 from schemas.continuation import Retrieve
-from tests.ductile.fake import Behaviour, FakeDuctile, answers, floods
 from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 
@@ -53,14 +52,3 @@ async def test_what_a_ductile_never_takes_ends_with_words_that_name_the_mend(
     mend = "let it answer with less" if do["do"] == "flood" else "`continuation` beside `status: ok`"
     assert (found.status, found.error_class, found.retryable) == ("error", "bad_output", False)
     assert mend in (found.message or "")
-
-
-@pytest.mark.parametrize("never", [answers(status="continuation", continuation=ASKS), floods()])
-async def test_what_a_ductile_never_takes_ends_at_once_though_it_tries_again(tmp_path: Path, never: Behaviour) -> None:
-    with FakeDuctile(backoff_seconds=30) as slow:
-        slow.on("probe", "note", never)
-        async with gateway(slow, tmp_path) as runner:
-            found = outcome(await runner.run(a_call(within_s=20)))
-            assert [late.job.job_id for late in runner.receipts.overdue.all()] == [slow.executions[0].job_id]
-    assert found.error_class == "bad_output"
-    assert len(slow.executions) == 1

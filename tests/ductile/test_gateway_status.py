@@ -1,16 +1,13 @@
 """A gateway before a Ductile tells how both are, from its first moment on; and what comes of calls that it gave up."""
 
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from agent_service.cli.doctor.gateway import gateway as doctor
 from agent_service.settings import AgentSettings
-from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
@@ -18,7 +15,6 @@ from schemas.gateway_status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.gateway_house import House, house, kill
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.ingress_house import INGEST, PEERS, an_event, signed
 from tests.gateway.on_nats import send
 from tests.gateway.parts import RUN, a_request
 from tests.kit.waiting import until
@@ -63,15 +59,6 @@ async def test_the_doctor_is_told_of_the_gateway_of_ductile_and_of_the_token(hom
     assert home.ductile.url.rpartition(":")[2] in found["ductile"].text
 
 
-async def test_a_ductile_that_goes_away_is_told_and_that_it_is_back(home: House) -> None:
-    async with home.living():
-        home.ductile.kill()
-        await until(lambda: is_mark(home.link, "ductile", "wrong"), within_s=15)
-        assert (await checks(home.link))["tools"].mark == "ok"
-        home.ductile.start()
-        await until(lambda: is_mark(home.link, "ductile", "ok"), within_s=15)
-
-
 async def test_a_gateway_that_starts_before_its_ductile_says_what_it_waits_for_and_offers_nothing_yet(
     home: House,
 ) -> None:
@@ -113,33 +100,10 @@ async def test_what_comes_of_a_write_that_was_given_up_is_told_by_the_gateway_th
     assert len(fake.executions) == 1
 
 
-async def test_events_from_outside_are_taken_while_the_gateway_waits_for_its_ductile(
-    fake: FakeDuctile, tmp_path: Path
-) -> None:
-    body = json.dumps(an_event("agentic.start", {"goal": "Say hello."})).encode()
-    async with house(tmp_path, fake) as home:
-        port = with_ingress(home)
-        fake.kill()
-        with home.gateway.serving():
-            await until(lambda: is_mark(home.link, "gateway", "wrong"), within_s=20)
-            headers = signed(body, timestamp=datetime.now(UTC).isoformat())
-            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-                await until(lambda: is_ready(client), within_s=20)
-                assert (await client.post(INGEST, content=body, headers=headers)).status_code == 202
-        message = await home.link.jetstream.get_last_msg(subjects.STREAM_STARTS, subjects.START)
-    assert b"Say hello." in (message.data or b"")
-
-
-async def is_ready(client: httpx2.AsyncClient) -> bool:
-    try:
-        return (await client.get("/readyz")).is_success
-    except httpx2.TransportError:
-        return False
-
-
-def with_ingress(home: House) -> int:
-    """The port on which the gateway will take events of a peer."""
-    settings, port = json.loads(home.gateway.config.read_text()), free_port()
-    settings["gateway"]["ingress"] = {"port": port, "peers": PEERS}
-    home.gateway.config.write_text(json.dumps(settings))
-    return port
+async def test_a_ductile_that_goes_away_is_told_and_that_it_is_back(home: House) -> None:
+    async with home.living():
+        home.ductile.kill()
+        await until(lambda: is_mark(home.link, "ductile", "wrong"), within_s=15)
+        assert (await checks(home.link))["tools"].mark == "ok"
+        home.ductile.start()
+        await until(lambda: is_mark(home.link, "ductile", "ok"), within_s=15)

@@ -3,7 +3,6 @@
 The binary is not part of this repository: build or bring one and name it in DUCTILE_BIN.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -73,27 +72,6 @@ def test_a_job_that_has_failed_wakes_one_run_that_looks_for_the_cause(house: Sam
     }
     assert context | told == context
     assert "no space left" in context["error"]
-
-
-def test_the_tool_that_looks_finds_what_the_job_wrote(house: SampleHouse) -> None:
-    job_id = house.ask("POST", "/plugin/nightly-backup/handle", json={"payload": {}}).json()["job_id"]
-    house.ended(job_id)
-    for command, payload in (("job", {"job_id": job_id}), ("jobs", {"status": "failed"}), ("system", {})):
-        looked = house.ask("POST", f"/plugin/ductile-look/{command}", json={"payload": payload}).json()["job_id"]
-        found = house.ended(looked)["result"]["result"]
-        assert LOOK_TOKEN not in found
-        assert ("queue_depth" if command == "system" else "/dev/sda1 is full") in found
-
-
-def test_a_wake_that_has_failed_for_good_is_told_of_without_the_agent(house: SampleHouse) -> None:
-    def alerts() -> list[dict[str, Any]]:
-        return [job for job in house.jobs("send-alert") if job["status"] == "succeeded"]
-
-    wait_until(lambda: bool(alerts()), lambda: str(house.jobs("agentic-wake")))
-    told = json.loads(house.ended(alerts()[0]["job_id"])["result"]["result"])
-    assert (told["type"], told["payload"]["plugin"]) == ("job.failed", "agentic-wake")
-    assert told["payload"]["job_id"] in {wake["job_id"] for wake in house.jobs("agentic-wake")}
-    assert "422" in told["payload"]["error"]
 
 
 def settings() -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.ductile.fake import FakeDuctile, fails, prints
+from tests.ductile.fake import FakeDuctile, prints
 from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.waiting import until
@@ -36,12 +36,3 @@ async def test_an_error_brings_the_end_of_stderr_without_our_secrets(fake: FakeD
     async with gateway(fake, tmp_path) as runner:
         found = outcome(await runner.run(a_call()))
     assert found.job.stderr == "SHED_API_KEY is not set, *** is"
-
-
-async def test_at_the_deadline_a_tool_that_ductile_still_tries_tells_its_last_error(tmp_path: Path) -> None:
-    with FakeDuctile(backoff_seconds=30) as slow:
-        slow.on("probe", "note", fails("upstream says 503"))
-        async with gateway(slow, tmp_path) as runner:
-            found = outcome(await runner.run(a_call(within_s=1)))
-    assert (found.error_class, found.job.job_id) == ("timeout", slow.executions[0].job_id)
-    assert "upstream says 503" in (found.message or "")

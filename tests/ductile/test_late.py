@@ -12,7 +12,6 @@ from ductile_gateway.ductile.late import FOR, LateJobs, Tell
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.store.receipts import SqliteOverdue
 from groundwork.service.errors import TryAgain
-from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import Recorded, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.stores import opened
@@ -68,26 +67,6 @@ async def test_a_job_that_ends_after_its_deadline_is_told_by_the_next_gateway(
         await until(lambda: runner.late.waiting() == 0)
     assert not again
     assert len(ductile.executions) == 1
-
-
-async def test_what_nobody_takes_yet_is_told_again(fake: FakeDuctile, tmp_path: Path) -> None:
-    call, gate = await outlived(fake, tmp_path)
-    gate.touch()
-    async with gateway(fake, tmp_path) as runner, following(runner) as told:
-        told.refused = 2
-        await until(lambda: told)
-    assert outcome(told[call.key]).status == "ok"
-    assert told.tries == 3
-
-
-async def test_a_ductile_that_is_away_is_no_end(fake: FakeDuctile, tmp_path: Path) -> None:
-    call, gate = await outlived(fake, tmp_path)
-    fake.kill()
-    async with gateway(fake, tmp_path) as runner, following(runner) as told:
-        gate.touch()
-        fake.start()
-        await until(lambda: told)
-    assert call.key in told
 
 
 class Later:

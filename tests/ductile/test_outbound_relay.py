@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from ductile_gateway.outbound.service import relays_of
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock
 from ductile_gateway.store.outbox import SqliteOutbox
-from tests.ductile.calling import finished
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.real import RealDuctile
@@ -75,26 +73,6 @@ async def test_a_completed_run_arrives_in_a_pipeline(hearing: DuctileUnderTest) 
     assert (payload["run_id"], payload["outcome"], payload["goal"]) == (RUN, "42", "Find the answer — ü.")
 
 
-async def test_an_event_that_comes_again_after_its_job_succeeded_runs_nothing_again(hearing: DuctileUnderTest) -> None:
-    async with a_sender(hearing) as sender:
-        await sender.send(a_delivery(hearing))
-        await until(lambda: len(hearing.executions) == 1)
-        await until(lambda: _all_succeeded(hearing))
-        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
-        await sender.send(a_delivery(hearing, run_id="run_2"))
-        await until(lambda: len(hearing.executions) == 2)
-    assert [one.payload["run_id"] for one in hearing.executions] == [RUN, "run_2"]
-
-
-def _all_succeeded(ductile: DuctileUnderTest) -> bool:
-    return all(finished(ductile, one.job_id)["status"] == "succeeded" for one in ductile.executions)
-
-
-async def test_an_event_that_nobody_listens_to_arrives_unheard(hearing: DuctileUnderTest) -> None:
-    async with a_sender(hearing) as sender:
-        assert await sender.send(a_delivery(hearing, "failed")) == Arrived(heard=False)
-
-
 async def test_what_a_run_asks_of_a_person_is_taken_and_a_type_that_is_not_accepted_says_where_to_add_it(
     hearing: DuctileUnderTest,
 ) -> None:
@@ -112,34 +90,6 @@ async def test_with_a_wrong_secret_an_event_waits_until_it_is_mended_and_says_wh
         verdict = await sender.send(a_delivery(hearing))
     assert isinstance(verdict, NotYet)
     assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in verdict.why
-
-
-async def test_a_ductile_that_is_away_is_tried_again(hearing: DuctileUnderTest) -> None:
-    hearing.kill()
-    async with a_sender(hearing) as sender:
-        assert isinstance(await sender.send(a_delivery(hearing)), NotYet)
-        hearing.start()
-        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
-
-
-class LateClock:
-    """Wrong by a day for the first looks, and right after them."""
-
-    def __init__(self, *, wrong: int) -> None:
-        self.wrong = wrong
-
-    def now(self) -> datetime:
-        self.wrong -= 1
-        return SystemClock().now() - timedelta(days=1 if self.wrong >= 0 else 0)
-
-
-async def test_a_timestamp_that_is_too_far_off_is_renewed_once(hearing: DuctileUnderTest) -> None:
-    async with a_sender(hearing, clock=LateClock(wrong=1)) as sender:
-        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
-    async with a_sender(hearing, clock=LateClock(wrong=2)) as sender:
-        verdict = await sender.send(a_delivery(hearing, run_id="run_2"))
-    assert isinstance(verdict, Never)
-    assert "clock skew" in verdict.why
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(

@@ -5,19 +5,17 @@ What only the newer version does is not here: there was none to compare with.
 
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
 import pytest
 
-from tests.ductile.calling import attempts, awaited, called, client, envelope, finished, logged, relayed, signed
+from tests.ductile.calling import attempts, awaited, called, client, envelope, finished, logged, relayed
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.real import RealDuctile
@@ -82,26 +80,6 @@ def test_each_request_has_the_same_answer(both: Both[Any], token: str, method: s
     both(ask)
 
 
-@pytest.mark.parametrize("presented", [None, "bearer gateway", "Bearer nonsense"])
-@pytest.mark.parametrize("path", ["/skills", "/jobs", "/job-logs", "/job/x", "/events"])
-def test_each_way_of_lacking_a_token_has_its_own_words(both: Both[Any], path: str, presented: str | None) -> None:
-    headers = {"Authorization": presented} if presented else {}
-    status, _ = both(lambda ductile: answered(httpx2.get(ductile.url + path, headers=headers, trust_env=False)))
-    assert status == 401
-
-
-def test_health_needs_no_token_and_counts_what_is_outstanding(both: Both[Any], tmp_path: Path) -> None:
-    def health(ductile: DuctileUnderTest) -> Any:
-        gate = tmp_path / ductile.url[-4:]
-        job_id = called(ductile, do="hold", until=str(gate))
-        found = httpx2.get(f"{ductile.url}/healthz", trust_env=False).json()
-        gate.touch()
-        finished(ductile, job_id)
-        return [found[name] for name in ("status", "queue_depth", "version", "plugins_circuit_open")]
-
-    assert both(health)[:3] == ["ok", 1, "dev"]
-
-
 def test_the_catalog_tells_the_same_of_the_probe_and_of_its_pipelines(both: Both[Any]) -> None:
     def catalog(ductile: DuctileUnderTest) -> Any:
         with client(ductile) as http:
@@ -140,17 +118,6 @@ def test_each_deed_of_a_plugin_ends_alike_in_job_log_and_tree(both: Both[Any], d
     # Only `handle` has a time limit that a test can wait for.
     seen = both(lambda ductile: ending(ductile, called(ductile, "handle" if deed == "hang" else "note", do=deed)))
     assert [attempt for *_, attempt in seen["ran"]] == ([1] if deed in ("answer", "refuse", "quit") else [1, 2, 3, 4])
-
-
-def test_the_body_of_a_call_is_understood_alike_chunked_or_with_a_key_of_its_own(both: Both[Any]) -> None:
-    def sent(ductile: DuctileUnderTest) -> Any:
-        with client(ductile) as http:
-            chunked = http.post("/plugin/probe/note", content=iter([b'{"payload": {"word": "hello"}}'])).json()
-            keyed = [http.post("/plugin/probe/note", json={"payload": {}, "dedupe_key": "k"}).json() for _ in range(2)]
-        assert len({one["job_id"] for one in keyed}) == 2
-        return ending(ductile, chunked["job_id"])["ran"]
-
-    assert both(sent) == [("note", {}, 1)], "the payload of a chunked call is lost"
 
 
 def test_the_log_is_searched_in_results_and_errors_but_not_in_payloads(both: Both[Any]) -> None:
@@ -221,24 +188,6 @@ def test_each_flaw_of_a_signed_event_is_named_the_first_of_them(
 )
 def test_each_flaw_of_an_envelope_has_its_answer(both: Both[Any], body: bytes) -> None:
     both(lambda ductile: answered(relayed(ductile, body)))
-
-
-def test_times_signatures_and_chunks_of_an_event_are_taken_alike(both: Both[Any]) -> None:
-    def send(ductile: DuctileUnderTest) -> Any:
-        times = (str(int(time.time())), datetime.now(UTC).isoformat(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-        taken = [relayed(ductile, envelope("probe.unheard"), at=at).status_code for at in times]
-        body = json.dumps(envelope(word="hello")).encode()
-        headers = signed(ductile.peer, body)
-        marked = headers | {"X-Ductile-Signature": f"sha256={headers['X-Ductile-Signature']}"}
-        url = ductile.url + ductile.peer.path
-        jobs = [
-            httpx2.post(url, content=content, headers=sent, trust_env=False).json()["job_id"]
-            for content, sent in ((iter([body[:10], body[10:]]), headers), (body, marked))
-        ]
-        unknown = httpx2.post(f"{ductile.url}/ingest/peer/nobody", content=b"{}", trust_env=False)
-        return taken, [ending(ductile, job_id) for job_id in jobs], answered(unknown)
-
-    both(send)
 
 
 def test_an_event_that_comes_again_is_run_again_unless_its_job_succeeded(both: Both[Any], tmp_path: Path) -> None:

@@ -24,14 +24,6 @@ async def test_of_a_ductile_its_version_place_and_queue_are_told(ductile: Ductil
     assert "0 jobs" in found.text
 
 
-async def test_looking_starts_no_job(ductile: DuctileUnderTest) -> None:
-    for token in ("gateway", "operator", "everything", "nobody"):
-        await look(ductile, token)
-    found, _ = await look(ductile)
-    assert not ductile.executions
-    assert "0 jobs" in found.text
-
-
 @pytest.mark.parametrize(
     ("token", "writes", "mark", "said"),
     [
@@ -53,12 +45,6 @@ async def test_of_a_token_is_told_what_it_lacks_or_has_too_much(
     assert (found.remedy == "") == (mark == "ok")
 
 
-async def test_no_finding_shows_the_token(ductile: DuctileUnderTest) -> None:
-    for token in (*ductile.tokens, "a-token-that-nobody-gave"):
-        shown = str(await look(ductile, token))
-        assert ductile.tokens.get(token, token) not in shown
-
-
 @pytest.mark.parametrize(
     ("scopes", "mark", "said"),
     [
@@ -77,16 +63,13 @@ async def test_of_the_narrower_scopes_of_the_newer_version_those_that_lack_are_n
     assert (found.mark, said in found.remedy) == (mark, True), found
 
 
-async def test_a_long_queue_is_worth_a_look(fake: FakeDuctile) -> None:
-    settings = settings_for(fake, queue_most=1)
-    async with open_api(settings) as api:
-        for _ in range(2):
-            await api.start("probe", "look", {"do": "hang"})
-        found, _ = await look_at(api, settings, writes=True)
-    assert (found.mark, "beyond 1 jobs" in found.remedy) == ("warning", True)
-
-
 async def test_a_ductile_that_is_away_is_told_apart_from_a_bad_token(fake: FakeDuctile) -> None:
     fake.kill()
     with pytest.raises(Away):
         await look(fake)
+
+
+async def test_no_finding_shows_the_token(ductile: DuctileUnderTest) -> None:
+    for token in (*ductile.tokens, "a-token-that-nobody-gave"):
+        shown = str(await look(ductile, token))
+        assert ductile.tokens.get(token, token) not in shown

@@ -1,11 +1,10 @@
 """How much waits in Ductile, and the calls that then wait outside."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
@@ -69,18 +68,6 @@ async def test_beyond_that_calls_are_sent_back_with_a_time_to_wait() -> None:
     assert caught.value.delay_s >= 1
 
 
-async def test_many_calls_at_once_ask_once_and_later_ones_ask_again() -> None:
-    house = holding(1)
-    async with queue(house) as watched:
-        await asyncio.gather(*(watched.check() for _ in range(50)))
-        house.time += QUEUE_FRESH_FOR - timedelta(milliseconds=1)
-        await watched.check()
-        assert house.asked == 1
-        house.time += timedelta(milliseconds=1)
-        await watched.check()
-    assert house.asked == 2
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -100,33 +87,6 @@ async def test_what_cannot_be_seen_is_no_reason_to_wait(answer: httpx2.Response 
         await watched.check()
         await watched.check()
     assert house.asked == 1
-
-
-async def test_without_a_limit_nobody_is_asked() -> None:
-    house = holding(10**6)
-    async with queue(house, most=None) as watched:
-        await watched.check()
-    assert house.asked == 0
-
-
-async def test_it_is_said_once_when_calls_begin_to_wait_and_once_when_they_are_made_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, logger="ductile_gateway")
-    house = holding(0)
-    async with queue(house) as watched:
-        for depth, full in ((5, False), (11, True), (12, True), (None, False), (13, True), (3, False), (2, False)):
-            house.holds(depth)
-            try:
-                await watched.check()
-                assert not full
-            except TryAgain:
-                assert full
-    ours = [record.getMessage() for record in caplog.records if record.name.startswith("ductile_gateway")]
-    assert [message.split(":")[0] for message in ours] == [
-        "Ductile's queue is too long",
-        "Ductile's queue is short enough again",
-    ]
 
 
 async def test_a_call_is_not_begun_while_the_queue_is_too_long_and_is_run_later(

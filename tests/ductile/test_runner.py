@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, Unknown
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.discovery import discover_tools
 from ductile_gateway.tools.catalog import ToolChoice
-from groundwork.service.errors import Misconfigured, TryAgain
-from tests.ductile.fake import FakeDuctile
-from tests.ductile.runner_house import Recorded, a_call, ending, gateway, outcome, settings_for
+from groundwork.service.errors import Misconfigured
+from tests.ductile.runner_house import a_call, gateway, outcome, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.waiting import until
 
@@ -48,27 +47,6 @@ async def test_a_call_under_way_is_resumed_by_the_next_gateway_and_not_run_again
     assert len(ductile.executions) == 1
 
 
-async def test_a_call_that_was_never_begun_or_is_forgotten_never_started(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call = a_call()
-    async with gateway(ductile, tmp_path) as runner:
-        assert await runner.resume(call) == NeverStarted()
-        await runner.run(call)
-        await runner.forget(call.key)
-        assert await runner.resume(call) == NeverStarted()
-
-
-async def test_a_call_whose_job_has_ended_has_the_same_verdict_when_resumed(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call = a_call(text="x")
-    async with gateway(ductile, tmp_path) as runner:
-        first = await runner.run(call)
-    async with gateway(ductile, tmp_path) as runner:
-        assert await runner.resume(ending(call, -5)) == first
-
-
 async def test_the_error_of_a_tool_is_told_in_its_own_words(ductile: DuctileUnderTest, tmp_path: Path) -> None:
     async with gateway(ductile, tmp_path) as runner:
         found = outcome(await runner.run(a_call(do="refuse")))
@@ -96,47 +74,6 @@ async def test_at_the_deadline_the_call_has_timed_out_and_its_job_is_remembered(
     assert len(ductile.executions) == 1
 
 
-async def test_a_call_past_its_deadline_is_not_sent(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    async with gateway(ductile, tmp_path) as runner:
-        assert outcome(await runner.run(a_call(within_s=-1))).error_class == "expired"
-    assert not ductile.executions
-
-
-async def test_while_ductile_is_down_a_call_waits_outside_and_runs_once_it_is_back(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call = a_call()
-    async with gateway(ductile, tmp_path) as runner:
-        await asyncio.to_thread(ductile.kill)
-        with pytest.raises(TryAgain):
-            await runner.run(call)
-        assert await runner.resume(call) == NeverStarted()
-        await asyncio.to_thread(ductile.start)
-        assert outcome(await runner.run(call)).status == "ok"
-    assert len(ductile.executions) == 1
-
-
-async def test_a_job_is_waited_for_while_ductile_is_away(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    release = tmp_path / "release"
-    async with gateway(ductile, tmp_path) as runner:
-        running = asyncio.create_task(runner.run(a_call("look", do=HELD, until=str(release))))
-        await until(lambda: ductile.executions)
-        await asyncio.to_thread(ductile.kill)
-        release.touch()
-        await asyncio.to_thread(ductile.start)
-        assert outcome(await running).status == "ok"
-
-
-async def test_a_call_after_ductile_came_back_is_not_harmed_by_old_connections(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    async with gateway(ductile, tmp_path) as runner:
-        await runner.run(a_call())
-        await asyncio.to_thread(ductile.kill)
-        await asyncio.to_thread(ductile.start)
-        assert outcome(await runner.run(a_call())).status == "ok"
-
-
 @pytest.mark.parametrize(("plugin", "command"), [("probe", "vanish"), ("probe", "../x"), ("a?b", "note")])
 async def test_a_command_that_is_not_there_is_refused_and_can_be_asked_for_again(
     ductile: DuctileUnderTest, tmp_path: Path, plugin: str, command: str
@@ -154,39 +91,11 @@ async def test_the_call_id_is_ours_whatever_the_model_gives(ductile: DuctileUnde
     assert found.output == {"payload": {"agentic_call_id": call.key}}
 
 
-async def test_a_command_that_takes_no_further_arguments_gets_no_call_id(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    tools = DuctileTools(closed=frozenset({("probe", "note")}))
-    async with gateway(ductile, tmp_path, tools=tools) as runner:
-        assert outcome(await runner.run(a_call(text="x"))).output == {"payload": {"text": "x"}}
-
-
 async def test_a_pipeline_answers_as_its_last_step(ductile: DuctileUnderTest, tmp_path: Path) -> None:
     tools = DuctileTools(pipelines=frozenset({"probe-asked"}))
     async with gateway(ductile, tmp_path, tools=tools) as runner:
         found = outcome(await runner.run(a_call("handle", plugin="probe-asked")))
     assert (found.status, found.text) == ("ok", "done")
-
-
-async def test_a_start_that_was_not_answered_is_found_by_what_its_job_shows(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call = a_call(text="x")
-    async with gateway(ductile, tmp_path) as runner:
-        first = await runner.run(call)
-    async with gateway(ductile, tmp_path) as runner:
-        await without_job_id(runner, call)
-        assert await runner.resume(call) == first
-    assert len(ductile.executions) == 1
-
-
-async def test_a_start_of_which_ductile_shows_nothing_is_unknown(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    call = a_call()
-    async with gateway(ductile, tmp_path) as runner:
-        await runner.run(a_call())
-        await without_job_id(runner, call)
-        assert isinstance(await runner.resume(call), Unknown)
 
 
 async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(ductile: DuctileUnderTest) -> None:
@@ -235,19 +144,3 @@ async def test_a_token_that_only_reads_is_warned_of_where_that_is_too_little(
         choice = ToolChoice(commands=frozenset({command}))
         warnings = (await discover_tools(api, {"probe": choice}, settings)).warnings
     assert [warned in warning for warning in warnings] == [True] * bool(warned)
-
-
-async def test_a_ductile_that_is_down_at_the_start_is_tried_again(fake: FakeDuctile) -> None:
-    settings = settings_for(fake)
-    fake.kill()
-    async with open_api(settings) as api:
-        with pytest.raises(TryAgain):
-            await discover_tools(api, {"probe": ToolChoice()}, settings)
-
-
-async def without_job_id(runner: Recorded, call: ToolCall) -> None:
-    """As if the gateway had ended between sending the call and hearing of its job."""
-    receipts = runner.receipts
-    found = await receipts.find(call.key)
-    await receipts.drop(call.key)
-    await receipts.begin(call.key, found.begun_at if found else call.deadline_at)

@@ -1,7 +1,5 @@
 """The HTTP client of a Ductile and the receipts: what is sent, how answers are understood, what survives."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,7 +11,6 @@ from ductile_gateway.ductile.api import MOST_BYTES, DuctileApi, open_api
 from ductile_gateway.ductile.settings import DuctileSettings
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1/base", "token": "the-token"})
-ACCEPTED = httpx2.Response(202, json={"job_id": "j-1"})
 
 
 @asynccontextmanager
@@ -27,21 +24,6 @@ def raising(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:
         raise error
 
     return answer
-
-
-async def test_a_start_is_a_sized_body_with_the_payload_and_the_token() -> None:
-    asked: list[httpx2.Request] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request)
-        return ACCEPTED
-
-    async with api_over(answer) as api:
-        assert await api.start("probe", "look", {"a": [1]}) == "j-1"
-    assert str(asked[0].url) == "http://localhost:1/base/plugin/probe/look"
-    assert json.loads(asked[0].content) == {"payload": {"a": [1]}}
-    assert asked[0].headers["content-length"] == str(len(asked[0].content))
-    assert asked[0].headers["authorization"] == "Bearer the-token"
 
 
 @pytest.mark.parametrize("error", [httpx2.ConnectError("x"), httpx2.ConnectTimeout("x"), httpx2.PoolTimeout("x")])
@@ -106,22 +88,6 @@ async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
             await api.job("j-1")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        httpx2.Response(500),
-        httpx2.Response(401),
-        httpx2.Response(302, headers={"location": "http://elsewhere/"}),
-        httpx2.Response(200, text="<html>"),
-        httpx2.Response(200, text="[]"),
-    ],
-)
-async def test_what_does_not_answer_a_question_is_away(answer: httpx2.Response) -> None:
-    async with api_over(lambda _: answer) as api:
-        with pytest.raises(Away):
-            await api.job("j-1")
-
-
 @pytest.mark.attack(52)
 @pytest.mark.parametrize("job_id", ["", "../x", "a/b", "a?b", "a" * 65, "j\n"])
 async def test_an_id_that_is_none_never_reaches_a_url(job_id: str) -> None:
@@ -130,25 +96,3 @@ async def test_an_id_that_is_none_never_reaches_a_url(job_id: str) -> None:
             await api.job(job_id)
         with pytest.raises(Away):
             await api.tree(job_id)
-
-
-async def test_a_start_that_is_given_up_leaves_nothing_on_its_way() -> None:
-    """What the kernel has not sent by then it would send for minutes, to a Ductile that is long said to have none."""
-    ends: asyncio.Queue[str] = asyncio.Queue()
-
-    async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await reader.read(4096):
-                pass
-            await ends.put("closed")
-        except ConnectionResetError:
-            await ends.put("reset")
-        writer.close()
-
-    async with await asyncio.start_server(never_answers, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        settings = DuctileSettings.model_validate({"url": url, "token": "t", "request_timeout_s": 0.1})
-        async with open_api(settings) as api:
-            with pytest.raises(Lost):
-                await api.start("probe", "note", {})
-        assert await ends.get() == "reset"

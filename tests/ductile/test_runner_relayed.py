@@ -2,19 +2,17 @@
 
 import asyncio
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import NeverStarted, ToolCall, Unknown
+from ductile_gateway.calls.call import NeverStarted, ToolCall
 from tests.ductile.calling import finished
 from tests.ductile.fake import FakeDuctile, answers, held
-from tests.ductile.runner_house import a_call, ending, gateway, outcome
+from tests.ductile.runner_house import a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 from tests.ductile.wires import LossyWire
-from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.waiting import until
 
 ROUTE = "keep-note"
@@ -43,22 +41,6 @@ async def test_an_event_carries_the_call_and_its_outcome_comes_back(ductile: Duc
     assert [(one.plugin, one.command) for one in ductile.executions] == [("probe", "handle")]
 
 
-async def test_other_routes_are_called_as_ever(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    wire = LossyWire(ductile)
-    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
-        assert outcome(await runner.run(a_call("look"))).status == "ok"
-    assert not wire.sent
-
-
-async def test_a_pipeline_that_listens_answers_as_its_last_step(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    async with gateway(ductile, tmp_path, relay=by_events(ductile)) as runner:
-        found = outcome(await runner.run(a_note(do="emit", emitted={"text": "of the next step"})))
-    last = found.output["payload"]
-    assert isinstance(last, dict)
-    assert last["text"] == "of the next step"
-    assert len(ductile.executions) == 2
-
-
 async def test_an_event_whose_answer_was_lost_is_sent_again_and_its_job_is_found(
     ductile: DuctileUnderTest, tmp_path: Path
 ) -> None:
@@ -69,15 +51,6 @@ async def test_an_event_whose_answer_was_lost_is_sent_again_and_its_job_is_found
     assert len(wire.sent) == 2
     assert wire.sent[0] == wire.sent[1]
     assert len(ductile.executions) == 1
-
-
-async def test_an_event_that_never_arrived_is_sent_again_and_runs_once(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    wire = LossyWire(ductile, swallowed=2)
-    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
-        assert outcome(await runner.run(a_note())).status == "ok"
-    assert (len(wire.sent), len(ductile.executions)) == (3, 1)
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -98,19 +71,6 @@ async def test_the_next_gateway_sends_the_event_of_one_that_ended_before_the_ans
         assert outcome(await runner.resume(call)).status == "ok"
     assert next_wire.sent == wire.sent
     assert len(ductile.executions) == 1
-
-
-async def test_while_ductile_is_down_a_lost_event_waits_and_is_sent_once_it_is_back(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    wire = LossyWire(ductile, swallowed=1)
-    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
-        running = asyncio.create_task(runner.run(a_note()))
-        await until(lambda: wire.sent)
-        await asyncio.to_thread(ductile.kill)
-        await until(lambda: len(wire.sent) > 2)
-        await asyncio.to_thread(ductile.start)
-        assert outcome(await running).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -141,28 +101,6 @@ async def test_a_payload_that_is_too_large_is_a_matter_of_the_arguments(fake: Fa
     assert (found.error_class, found.retryable) == ("invalid_arguments", False)
 
 
-async def test_a_refusal_after_a_lost_event_does_not_say_that_nothing_ran(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    wire = LossyWire(ductile, swallowed=1)
-    async with gateway(ductile, tmp_path, relay=by_events(ductile, "probe.unheard"), wire=wire) as runner:
-        verdict = await runner.run(a_note())
-    assert isinstance(verdict, Unknown)
-    assert "no pipeline listens" in verdict.reason
-
-
-async def test_an_event_is_sent_until_the_deadline_and_not_after_it(ductile: DuctileUnderTest, tmp_path: Path) -> None:
-    wire, call = LossyWire(ductile, swallowed=10**6), a_call("handle", plugin=ROUTE, within_s=1.5)
-    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
-        assert isinstance(await runner.run(call), Unknown)
-        sent = len(wire.sent)
-        assert isinstance(await runner.resume(ending(call, -5)), Unknown)
-    assert sent > 2
-    assert set(wire.sent) == {wire.sent[0]}
-    assert len(wire.sent) == sent
-    assert not ductile.executions
-
-
 async def test_version_n_runs_an_event_once_that_comes_again_while_its_job_runs(
     newer: FakeDuctile, tmp_path: Path
 ) -> None:
@@ -175,26 +113,3 @@ async def test_version_n_runs_an_event_once_that_comes_again_while_its_job_runs(
         release.set()
         assert outcome(await running).text == "noted"
     assert len(newer.executions) == 1
-
-
-async def test_a_call_that_went_by_the_api_is_not_sent_as_an_event_when_its_route_is_one_of_events_by_now(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call, wire = a_note(), LossyWire(ductile)
-    async with opened(tmp_path, KeptReceipts) as receipts:
-        await receipts.begin(call.key, datetime.now(UTC), "plugin")
-    async with gateway(ductile, tmp_path, relay=by_events(ductile), wire=wire) as runner:
-        assert isinstance(await runner.resume(call), Unknown)
-    assert not wire.sent
-    assert not ductile.executions
-
-
-async def test_a_call_that_went_as_an_event_is_not_looked_for_by_the_api_when_its_route_is_called_so_by_now(
-    ductile: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call = a_call("note")
-    async with opened(tmp_path, KeptReceipts) as receipts:
-        await receipts.begin(call.key, datetime.now(UTC), "event")
-    async with gateway(ductile, tmp_path) as runner:
-        assert isinstance(await runner.resume(call), Unknown)
-    assert not ductile.executions

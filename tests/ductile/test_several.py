@@ -2,26 +2,18 @@
 none of the others' calls."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import Unknown
-from ductile_gateway.clock import SystemClock
-from ductile_gateway.ductile.several import OverdueIn, open_ductiles
-from ductile_gateway.ductile.watch import Job
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.toolbox import find_tools
 from schemas import subjects
 from schemas.catalog import Catalog
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.gateway_house import House, ending, house, kill
-from tests.ductile.runner_house import a_call
 from tests.ductile.test_gateway_status import checks, is_mark
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
-from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.waiting import until
 
 
@@ -91,22 +83,6 @@ async def test_one_that_is_away_holds_up_no_call_of_the_others_and_its_own_wait_
     assert {answers[key].status for key in (here, there)} == {"ok"}
 
 
-async def test_a_gateway_that_starts_without_one_of_them_works_and_takes_its_calls_once_it_is_there(
-    both: House, work: DuctileUnderTest
-) -> None:
-    work.kill()
-    there = await both.ask("note", {}, step=1, tool="work_probe")
-    here = await both.ask("note", {}, step=2)
-    async with both.living():
-        await until(lambda: both.has_results(1))
-        assert await offered(both) == ["probe"]
-        assert "its tools are on offer once it does" in (await checks(both.link))["gateway tools"].text
-        work.start()
-        answers = await both.answers()
-        assert await offered(both) == ["probe", "work_probe"]
-    assert {answers[key].status for key in (here, there)} == {"ok"}
-
-
 def test_check_tells_of_each_and_that_one_is_away(fake: FakeDuctile, newer: FakeDuctile, tmp_path: Path) -> None:
     ways = {"home": way_to(fake), "work": way_to(newer)}
     tools = {"home_probe": None, "work_notes": {"plugin": "probe"}}
@@ -126,20 +102,6 @@ def test_check_tells_of_each_and_that_one_is_away(fake: FakeDuctile, newer: Fake
     assert called.returncode == 0, called
 
 
-def test_a_token_for_reading_is_enough_where_only_the_other_ones_tools_write(
-    fake: FakeDuctile, newer: FakeDuctile, tmp_path: Path
-) -> None:
-    ways = {"home": {"url": fake.url, "token": fake.tokens["reader"]}, "work": way_to(newer)}
-    tools = {"home_probe": {"commands": ["look"]}, "work_probe": None}
-    told = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductiles=ways, tools=tools).run("check")
-    assert (told.returncode, "calls that write" in told.stdout.partition("ductile work:")[0]) == (0, False), told
-
-
-async def test_an_agent_is_woken_through_none_of_them(fake: FakeDuctile) -> None:
-    found = await find_tools(settings_of(ductiles={"home": way_to(fake)}, tools=["home_probe", "home_agentic-wake"]))
-    assert [offer.name for offer in found.catalog.tools] == ["home_probe"]
-
-
 @pytest.mark.parametrize(
     ("tools", "said"),
     [
@@ -152,28 +114,3 @@ def test_a_tool_of_no_ductile_is_refused(tools: dict[str, object], said: str) ->
     way = {"url": "http://127.0.0.1:1", "token": "a-token-of-home"}
     with pytest.raises(ValueError, match=said):
         settings_of(ductiles={"home": way}, tools=tools)
-
-
-def test_a_name_of_a_ductile_ends_where_its_tools_begin() -> None:
-    way = {"url": "http://127.0.0.1:1", "token": "a-token-of-home"}
-    with pytest.raises(ValueError, match="pattern"):
-        settings_of(ductiles={"home_lab": way})
-
-
-async def test_a_call_of_a_ductile_that_is_no_more_in_the_settings_is_unknown(tmp_path: Path) -> None:
-    async with opened(tmp_path, KeptReceipts) as kept:
-        opening = open_ductiles({}, {}, receipts=kept, overdue=kept.overdue, clock=SystemClock())
-        async with opening as ductiles:
-            assert isinstance(await ductiles.resume(a_call(plugin="work_probe")), Unknown)
-
-
-async def test_each_follows_the_late_jobs_that_are_its_own(tmp_path: Path) -> None:
-    at = datetime.now(UTC) - timedelta(minutes=1)
-    async with opened(tmp_path, KeptReceipts) as kept:
-        first, named = OverdueIn(kept.overdue, ""), OverdueIn(kept.overdue, "work")
-        for key, overdue in (("a:1:probe:1", first), ("a:2:work_probe:1", named)):
-            await overdue.add(key, Job(f"job-of-{key[2]}", pipeline=False), at)
-        assert [late.job.job_id for late in first.all()] == ["job-of-1"]
-        assert [(late.key, late.job.job_id) for late in named.all()] == [("a:2:work_probe:1", "job-of-2")]
-        await named.drop("a:2:work_probe:1")
-        assert (len(first.all()), named.all()) == (1, [])

@@ -1,7 +1,5 @@
 """Several gateways before one Ductile: a job that a gateway had made which died is followed by another, to its end."""
 
-import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -54,22 +52,3 @@ async def test_the_jobs_of_a_gateway_that_was_killed_are_followed_by_another_and
             told = await ships.results(CALLS)
     assert [ending(result) for result in told] == ["ok"] * CALLS
     assert len(executed(measured)) == len(set(executed(measured))) == CALLS
-
-
-async def test_the_jobs_of_a_gateway_that_is_stopped_are_followed_by_another_and_told_once(
-    ships: Fleet, measured: DuctileUnderTest
-) -> None:
-    with ships.serving("one") as sleeper:
-        await ships.ready("one")
-        await ask(ships, {"do": "hold", "until": str(ships.marks / "go")})
-        await until(lambda: len(executed(measured)) == CALLS, within_s=30)
-        with ships.serving("two"):
-            await ships.ready("two")
-            os.kill(sleeper.pid, signal.SIGSTOP)
-            ships.go()
-            await ships.results(CALLS)
-            os.kill(sleeper.pid, signal.SIGCONT)
-            await ships.ready("one", 2)
-            told = await ships.results(CALLS)
-    assert [ending(result) for result in told] == ["ok"] * CALLS
-    assert len(executed(measured)) == CALLS

@@ -1,6 +1,5 @@
 """What something between the gateway and Ductile answers: it is never taken for Ductile's own word on a write."""
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,18 +14,12 @@ from tests.ductile.fake.wire import Answer, says
 from tests.ductile.runner_house import QUICK, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.cut_wire import Rule, Rules, Way, wire
-from tests.kit.waiting import until
 
 HTML = b"<html><body>Nothing here</body></html>"
 ANSWERS = [
-    Answer(429, b"slow down", "text/plain", {"Retry-After": "1"}),
     says(429, {"error": "rate limited"}),
-    Answer(413, HTML, "text/html"),
-    says(403, {"message": "forbidden"}),
     says(403, {"error": "access denied"}),
-    says(404, {"error": "no such route"}),
     Answer(400, HTML, "text/html"),
-    says(401, {"error": "log in first"}),
     Answer(502, HTML, "text/html"),
     Answer(302, b"", None, {"Location": "http://127.0.0.1:1/login"}),
     Answer(200, HTML, "text/html"),
@@ -69,18 +62,6 @@ async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDu
     assert not fake.executions
 
 
-async def test_the_one_job_that_may_be_a_lost_write_is_named_and_not_taken_for_it(
-    fake: FakeDuctile, tmp_path: Path
-) -> None:
-    fake.on("probe", "note", answers("done"))
-    async with gateway(fake, tmp_path) as runner:
-        assert outcome(await runner.run(a_call())).status == "ok"  # before: none of those that may be it
-        fake.faults.strangers.append((says(429, {"error": "rate limited"}), True))
-        found = await runner.run(a_call())
-    assert isinstance(found, Unknown)
-    assert found.jobs == (fake.executions[-1].job_id,)
-
-
 @pytest.mark.parametrize("shows", [True, False])
 async def test_a_job_of_another_command_is_never_taken_for_the_one_of_a_write(
     fake: FakeDuctile, tmp_path: Path, shows: bool
@@ -98,18 +79,6 @@ async def test_a_job_of_another_command_is_never_taken_for_the_one_of_a_write(
     assert len(fake.executions) == 2
 
 
-async def test_a_job_that_is_known_to_be_another_calls_leaves_no_doubt_about_a_lost_write(
-    fake: FakeDuctile, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fake.faults.strangers.append((Answer(504), False))
-    async with gateway(fake, tmp_path) as runner:
-        lost = asyncio.create_task(runner.run(a_call()))
-        await until(lambda: "an answer was lost" in caplog.messages)
-        assert outcome(await runner.run(a_call())).status == "ok"
-        with pytest.raises(TryAgain, match="Ductile has no job of the call"):
-            await lost
-
-
 async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_and_nothing_is_sent(
     fake: FakeDuctile, tmp_path: Path
 ) -> None:
@@ -123,13 +92,6 @@ async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_a
         fake.faults.proxied = None
         assert outcome(await runner.run(call)).status == "ok"
     assert len(fake.executions) == 1
-
-
-async def test_a_read_is_not_held_up_by_what_answers_for_ductiles_health(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.faults.proxied = Answer(502, HTML, "text/html")
-    call = replace(a_call("look"), may_repeat=True)
-    async with gateway(fake, tmp_path, pace=replace(QUICK, patience_s=0.3), events=False) as runner:
-        assert isinstance(await runner.run(call), Unknown)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
-from ductile_gateway.ductile.discovery import discover_tools
-from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import Offers, ToolChoice
+from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import find_tools, keep_fresh, tools_at_last
-from groundwork.service.errors import Misconfigured
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.wire import Answer
 from tests.ductile.under_test import DuctileUnderTest
@@ -65,11 +60,6 @@ async def test_a_chosen_tool_that_ductile_does_not_have_is_complained_of(ductile
     assert any("there is no plugin news" in problem for problem in found.problems)
 
 
-async def test_what_was_not_chosen_is_not_on_offer(ductile: DuctileUnderTest) -> None:
-    with pytest.raises(Misconfigured, match="no tool to offer"):
-        await tools_at_last(settings_for(ductile))
-
-
 async def test_a_plugin_that_comes_later_is_on_offer_soon(fake: FakeDuctile) -> None:
     async with fresh(fake, "probe", "news") as (offers, told):
         assert names(offers) == ["probe"]
@@ -77,28 +67,6 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon(fake: FakeDuctile) -> 
         await until(lambda: names(offers) == ["news", "probe"])
         assert "news" in told[-1][""].manifests
         assert not offers.problems
-
-
-async def test_a_tool_that_is_gone_is_taken_out_when_it_stays_so(
-    fake: FakeDuctile, caplog: pytest.LogCaptureFixture
-) -> None:
-    fake.plugin(NEWS)
-    with caplog.at_level(logging.INFO):
-        async with fresh(fake, "probe", "news") as (offers, _):
-            fake.remove_plugin("news")
-            await until(lambda: names(offers) == ["probe"])
-    assert "tools are gone, and taken out if they stay so" in caplog.messages
-    assert "other tools are on offer" in caplog.messages
-
-
-async def test_a_schema_that_changes_is_the_one_that_holds(fake: FakeDuctile) -> None:
-    fake.plugin(NEWS)
-    async with fresh(fake, "news") as (offers, _):
-        closed = {"type": "object", "additionalProperties": False}
-        fake.plugin(NEWS | {"commands": [{"name": "tell", "type": "write", "input_schema": closed}]})
-        before = offers.catalog.revision
-        await until(lambda: offers.catalog.tools[0].commands[0].tier == "write")
-        assert offers.catalog.revision != before
 
 
 async def test_while_ductile_is_away_the_tools_stay_as_they_are(
@@ -109,15 +77,6 @@ async def test_while_ductile_is_away_the_tools_stay_as_they_are(
         with caplog.at_level(logging.WARNING):
             await until(lambda: "the tools stay as they are" in caplog.messages)
         assert names(offers) == ["probe"]
-
-
-async def test_a_complaint_is_made_once_and_not_at_every_look(
-    fake: FakeDuctile, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        async with fresh(fake, "probe", "news") as (_, told):
-            await until(lambda: len(told) >= 3)
-    assert sum("there is no plugin news" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.parametrize(
@@ -157,15 +116,3 @@ def test_check_of_a_ductile_that_is_away_says_where_it_was_looked_for(
     way = {"url": fake.url, "token": fake.token}
     checked = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductile=way, tools=["probe"]).run("check")
     assert (checked.returncode, said.format(url=fake.url) in checked.stdout) == (69, True), checked
-
-
-async def test_a_ductile_that_tells_no_skills_is_too_old() -> None:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path == "/healthz":
-            return httpx2.Response(200, json={"queue_depth": 0})
-        return httpx2.Response(404, text="404 page not found")
-
-    settings = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "a-token", "events": False})
-    async with open_api(settings, httpx2.MockTransport(answer)) as api:
-        with pytest.raises(Misconfigured, match=r"http://localhost:1 is too old: it has no /skills.*May 2026"):
-            await discover_tools(api, {"probe": ToolChoice()}, settings)

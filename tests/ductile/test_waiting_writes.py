@@ -6,8 +6,6 @@ from typing import Any
 
 from schemas import subjects
 from schemas.gateway_status import GatewayStatus
-from tests.ductile.fake import FakeDuctile
-from tests.ductile.fake.wire import Answer
 from tests.ductile.gateway_house import House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import send
@@ -48,16 +46,3 @@ async def test_a_write_that_waits_is_not_made_once_its_run_is_cancelled_also_aft
             await until(lambda: home.has_results(1), within_s=30)
         assert [ending(result) for result in await home.results()] == ["expired"]
     assert not measured.executions
-
-
-async def test_a_write_behind_a_proxy_waits_for_its_ductile_and_is_made_once(fake: FakeDuctile, tmp_path: Path) -> None:
-    async with house(tmp_path, fake) as home:
-        async with home.living():
-            fake.faults.proxied = Answer(502, b"<html>Bad Gateway</html>", "text/html")
-            await send(home.link, a_request("note", {}, tool="probe"), "probe")
-            await until(lambda: waits(home), within_s=30)
-            assert not fake.executions
-            fake.faults.proxied = None
-            await until(lambda: home.has_results(1), within_s=30)
-        assert [ending(result) for result in await home.results()] == ["ok"]
-    assert len(fake.executions) == 1

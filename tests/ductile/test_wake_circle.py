@@ -50,24 +50,6 @@ def test_a_scheduled_goal_is_reached_with_two_tools_of_ductile_which_keeps_the_o
     assert run["state"] == "done"
 
 
-def test_ductile_is_told_how_a_run_stands_and_may_only_look(circle: Circle) -> None:
-    run_id = circle.started("?scheduled")
-    circle.ended(run_id)
-    said = job_of(circle, "agentic-run", "status", run_id=run_id)
-    assert (said["status"], said["result"]["output"]["status"]) == ("succeeded", "done")
-    assert [event["type"] for event in said["result"]["events"]] == ["agent.run.status"]
-    refused = job_of(circle, "agentic-run", "cancel", run_id=run_id)
-    assert (refused["status"], "no scope `control`" in refused["result"]["error"]) == ("failed", True)
-
-
-def job_of(circle: Circle, plugin: str, command: str, **payload: Any) -> Any:
-    """The job of a command, once it has ended."""
-    answer = circle.house.ask("POST", f"/plugin/{plugin}/{command}", json={"payload": payload})
-    job = f"/job/{answer.json()['job_id']}"
-    wait_until(lambda: circle.house.ask("GET", job).json()["status"] in ("succeeded", "failed"))
-    return circle.house.ask("GET", job).json()
-
-
 def test_a_tool_of_ductile_is_asked_again_with_what_another_one_found(circle: Circle) -> None:
     run_id = circle.wake("equip the office")
     (step,) = circle.ended(run_id)["steps"]
@@ -91,21 +73,6 @@ def accepted_by_relay(circle: Circle) -> list[str]:
     """The wake ids with which the gateway has answered starts."""
     answers = [result["accepted"] for result in results(circle, "core.relay")]
     return [answer["job_id"] for answer in answers if answer["event_type"] == "agentic.start"]
-
-
-def test_a_pipeline_that_knows_the_step_by_its_context_answers_it(circle: Circle) -> None:
-    never = circle.folder / "answered"
-    run_id = circle.wake(f"hold look until {never}")
-    wait_until(lambda: bool(circle.held(never)), lambda: str(circle.run(run_id)))
-    asked = {"run_id": run_id, "step": 1, "tool": "probe"}
-    start(circle, "answer-step", answer="It is 1.", **asked, capability="made.up")
-    wait_until(lambda: "a message became a dead letter" in circle.log("agent"), lambda: circle.log("agent")[-2000:])
-    start(circle, "answer-step", answer="It is 42.", **asked, capability=circle.capability(run_id))
-    run = circle.ended(run_id)
-    never.touch()
-    assert [(step["tool"], step["status"]) for step in run["steps"]] == [("probe", "ok"), ("echo", "ok")]
-    assert circle.results(run_id)[0]["result"]["summary"] == "It is 42."
-    assert circle.outcome(run_id)
 
 
 def test_a_run_that_gave_up_is_told_and_reopened_by_what_a_person_answers_through_ductile(circle: Circle) -> None:

@@ -130,8 +130,3 @@ def test_an_example_can_be_copied_once_and_is_as_it_comes_along(tmp_path: Path) 
     assert copied == {path for path in there if "__pycache__" not in path and ".agentic" not in path}
     again = agentic("example", "research-note", cwd=tmp_path)
     assert (again.code, "is there already" in again.err) == (78, True)
-
-
-def test_an_example_that_there_is_not_is_told_with_those_that_there_are(tmp_path: Path) -> None:
-    refused = agentic("example", "moon-landing", cwd=tmp_path)
-    assert (refused.code, "home-automation" in refused.err) == (2, True)

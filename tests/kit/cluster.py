@@ -217,11 +217,6 @@ class Cluster:
                 await asyncio.sleep(WHOLE_LOOK_S)
         return left
 
-    async def step_down(self, stream: str) -> None:
-        """Another leader for a stream, as the cluster does it in good order: about 0.1 s."""
-        async with self.linked() as link:
-            await link.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"")
-
     def cut_off(self, *nodes: Node) -> None:
         """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `cut_cluster`."""
         assert self.ways, "this cluster has no wires to cut"

@@ -48,10 +48,6 @@ class Knife:
         """Whatever holds the words, a regular expression, is kept back, and so is all that follows it."""
         return self._on_it(Spot(way, re.compile(words), stops=True))
 
-    def swallow(self, words: bytes, way: Way) -> Spot:
-        """The words never arrive; what is around them does."""
-        return self._on_it(Spot(way, re.compile(words), swallows=True))
-
     def watch(self, words: bytes, way: Way) -> Spot:
         """Count them."""
         return self._on_it(Spot(way, re.compile(words)))

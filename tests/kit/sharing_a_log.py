@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from agent_service.journal import Commit
@@ -14,7 +14,6 @@ from agent_service.store.sql.database import open_database
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.memory_log import MemoryCopy, MemoryLog, Wire
-from tests.kit.sharing import Hears
 
 
 class Company:
@@ -40,14 +39,15 @@ class LogMember(SharedStore):
         super().__init__(database, on, applying, held=self._lease)
         self._wire, _, company = on
         self.me = company.me
-        self.fenced = self.deaf = False
+        self.fenced = self.deaf = self._loses_word = False
 
     async def _lease(self) -> None:
         if self.fenced:
             raise TryAgain("another agent has taken this one's place", delay_s=0)
 
     def loses_word(self) -> None:
-        self._wire.next.append("late")
+        """Its next commit is stored without its hearing so."""
+        self._loses_word = True
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         with self._late_arrival():
@@ -60,13 +60,17 @@ class LogMember(SharedStore):
     @contextlib.contextmanager
     def _late_arrival(self) -> Iterator[None]:
         """What its word was lost of is stored nevertheless, right after."""
+        self._wire.next += ["late"] * self._loses_word
+        self._loses_word = False
         try:
             yield
         except TryAgain:
             self._arriving = asyncio.ensure_future(self._wire.arrive())
             raise
+        finally:
+            self._wire.next.clear()
 
-    def listen(self, hears: Hears) -> None:
+    def listen(self, hears: Callable[[Elsewhere], None]) -> None:
         def hear(told: Elsewhere) -> None:
             if not self.deaf:
                 hears(told)

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from agent_service.workbench.dev import DevStack, free_port
-from tests.cli.calling import agentic_here
 from tests.kit.waiting import until
 from tests.observability.queries import (
     FOLDER,
@@ -34,8 +33,6 @@ needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="no prometheus: Deb
 needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="no promtool: Debian's package `prometheus` has it")
 QUERIES = [query for queries in panels().values() for query in queries]
 ALERTED = [str(alert["expr"]) for alert in alerts().values()]
-RUNBOOKS = [str(alert["annotations"]["runbook"]) for alert in alerts().values()]
-CONFIGURATION = Path("docs/CONFIGURATION.md").read_text(encoding="utf-8")
 ON_A_BAD_DAY = {"agentic_consumer_redelivered"}
 """Shown where something comes again and again: on a good day there is nothing to show."""
 
@@ -58,25 +55,6 @@ def test_every_alert_says_what_to_do_now(name: str) -> None:
     assert alert["labels"]["severity"] in ("page", "ticket")
     assert {"summary", "description", "runbook"} == set(alert["annotations"])
     assert len(alert["annotations"]["runbook"]) > 40
-
-
-@pytest.mark.parametrize(
-    "command", sorted({c for text in RUNBOOKS for c in re.findall(r"`agentic ([a-z ]*[a-z])", text)})
-)
-def test_every_command_of_a_runbook_is_one(command: str) -> None:
-    assert agentic_here(*command.split(), "--help").code == 0
-
-
-@pytest.mark.parametrize(
-    "place", sorted({p for text in RUNBOOKS for p in re.findall(r"\b((?:agent|gateway)\.[\w.]+\w)", text)})
-)
-def test_every_setting_of_a_runbook_is_one(place: str) -> None:
-    assert re.search(rf"^\| `{re.escape(place)}[`.]", CONFIGURATION, re.MULTILINE)
-
-
-def test_every_query_of_the_dashboard_is_of_one_kind_of_service() -> None:
-    for query in [*QUERIES, *annotations()]:
-        assert "job=" in query, query
 
 
 async def test_dashboard_and_alerts_name_only_what_running_services_export(tmp_path: Path) -> None:

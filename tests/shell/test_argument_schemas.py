@@ -29,10 +29,6 @@ def test_a_flaw_names_its_place_and_what_is_wrong() -> None:
     assert flaws(NUMBER, {"n": "x"}) == ('n: "x" is not of type "integer"',)
 
 
-def test_a_tool_that_is_not_on_offer_is_for_the_core_to_refuse() -> None:
-    assert flaws(NUMBER, {}, tool="other") == ()
-
-
 @pytest.mark.parametrize("schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/x.json"}])
 def test_a_schema_that_cannot_be_used_is_a_flaw_and_fetches_nothing(schema: dict[str, JsonValue]) -> None:
     (flaw,) = flaws(schema, {"n": 1})

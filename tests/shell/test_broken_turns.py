@@ -3,7 +3,6 @@
 import pytest
 
 from agent_service.core.waiting import Status
-from agent_service.errors import ModelError
 from schemas import subjects
 from schemas.events import AgenticStart, Signal
 from tests.shell.world import World
@@ -21,17 +20,6 @@ async def test_a_run_over_whose_event_the_agent_breaks_fails_and_says_so(event: 
     assert [failed["class"] for failed in world.bus.events(subjects.FAILED)] == ["internal"]
 
 
-async def test_a_run_over_whose_timer_the_agent_breaks_fails_and_others_go_on() -> None:
-    world = World()
-    world.mind.outage = ModelError("try_again", "overloaded", "529", retry_after_s=30)
-    world.start()
-    await world.until_quiet()
-    world.faulty.breaks_over = "TimerFired"
-    world.clock.advance(31)
-    await world.fire_timers()
-    assert (await world.state()).ending_class == "internal"
-
-
 async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     world = World()
     world.mind.outage = RuntimeError("nobody foresaw it")
@@ -45,17 +33,6 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     assert "RuntimeError" in state.reason
     assert "nobody foresaw it" not in state.reason, "what an error says is for the log alone"
     assert (world.turns.undone.left, sum(world.mind.calls.values())) == ({}, 3)
-
-
-async def test_effects_that_broke_for_a_moment_cost_no_run() -> None:
-    world = World()
-    world.mind.outage = RuntimeError("for a moment")
-    world.start()
-    await world.until_quiet()
-    world.mind.outage = None
-    await world.try_again()
-    await world.until_quiet()
-    assert (await world.state()).status is Status.DONE
 
 
 async def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run_goes_on() -> None:

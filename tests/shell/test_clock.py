@@ -33,17 +33,6 @@ def test_what_is_due_in_three_seconds_comes_within_six_though_the_clock_is_set_b
     assert computer.clock.now() >= due_at
 
 
-def test_once_the_computer_has_caught_up_both_show_the_same() -> None:
-    computer = Computer()
-    computer.is_set_by(-HOUR)
-    for _ in range(200):
-        computer.passes(HOUR / 100)
-        computer.clock.now()
-    assert computer.clock.now() == computer.shown
-    computer.is_set_by(HOUR)
-    assert computer.clock.now() == computer.shown
-
-
 def test_a_run_that_begins_while_the_clock_is_behind_comes_after_those_before() -> None:
     computer = Computer()
     first = computer.clock.new_run_id()

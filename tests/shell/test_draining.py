@@ -9,7 +9,6 @@ import pytest
 from agent_service.background import Background
 from agent_service.brake import Brake
 from agent_service.draining import Draining
-from agent_service.errors import Stopped
 from tests.kit.waiting import until
 
 
@@ -42,16 +41,6 @@ async def process() -> AsyncIterator[Process]:
         yield Process(group)
 
 
-async def test_nothing_begins_from_the_moment_on_in_which_it_is_asked_to_drain(process: Process) -> None:
-    process.left.set()
-    process.brake.check()
-    process.draining().begin(9.0, by="somebody")
-    with pytest.raises(Stopped, match="drained"):
-        process.brake.check()
-    assert process.brake.why == ""  # nobody has stopped everything
-    await process.ended.wait()
-
-
 async def test_it_ends_when_messages_and_model_calls_have_ended_and_not_before(process: Process) -> None:
     process.calls = 1
     draining = process.draining()
@@ -66,13 +55,4 @@ async def test_it_ends_when_messages_and_model_calls_have_ended_and_not_before(p
 async def test_what_does_not_end_in_time_is_given_up(process: Process) -> None:
     process.calls = 1
     process.draining().begin(0.1, by="somebody")
-    await until(process.ended.is_set)
-
-
-async def test_asked_again_it_keeps_to_what_was_asked_first(process: Process) -> None:
-    process.left.set()
-    draining = process.draining()
-    draining.begin(9.0, by="somebody")
-    draining.begin(1.0, by="somebody else")
-    assert draining.within_s == 9.0
     await until(process.ended.is_set)

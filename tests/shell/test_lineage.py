@@ -55,15 +55,3 @@ async def test_nobody_takes_the_name_by_which_a_child_is_accepted() -> None:
     world = World(policy=POLICY)
     with pytest.raises(LimitRefused, match="may not begin with child:"):
         await world.intake.wake("child:run_1", start(), known=False, by="somebody")
-
-
-async def test_a_wake_that_names_a_running_run_is_deeper_than_that_and_gets_no_agent_at_the_deepest() -> None:
-    world = World(policy=replace(POLICY, defaults=replace(POLICY.defaults, max_depth=1)))
-    first, _ = await world.intake.wake("first", start(), known=False, by="somebody")
-    second, _ = await world.intake.wake("second", start(parent_run_id=first), known=False, by="somebody")
-    state = await world.turns.state(second)
-    assert state is not None
-    assert (state.brief.depth, state.brief.parent and state.brief.parent.run_id) == (1, first)
-    assert state.brief.as_step is None
-    with pytest.raises(LimitRefused, match="would be 2"):
-        await world.intake.wake("third", start(parent_run_id=second), known=False, by="somebody")

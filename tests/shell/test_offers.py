@@ -7,7 +7,6 @@ import pytest
 
 from agent_service.bus.offers import Merged, NoCatalog, Told, merge, read_answer
 from schemas.argument_schemas import schema_flaw
-from schemas.catalog import ToolOffer
 
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
 
@@ -35,11 +34,6 @@ def test_offers_of_several_executors_stand_side_by_side_sorted_by_name() -> None
     assert result.conflicts == ()
 
 
-def test_the_same_tool_of_two_is_of_the_first_and_nothing_to_complain_of() -> None:
-    result = merged(told("b", tool()), told("a", tool()))
-    assert (owners(result), result.conflicts) == ({"talk": "b"}, ())
-
-
 def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_keeps_it() -> None:
     first = merged(told("b", tool()), told("a", tool(command=OTHER)))
     turned = merged(told("a", tool(command=OTHER)), told("b", tool()), before=first)
@@ -48,13 +42,6 @@ def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_
         assert result.offers["talk"].commands[0].tier == "read"
         (conflict,) = result.conflicts
         assert "tool talk of a is left out: b offered another" in conflict
-
-
-def test_an_executor_may_change_its_own_tool() -> None:
-    before = merged(told("a", tool()), told("b", tool("walk")))
-    after = merged(told("a", tool(command=OTHER)), told("b", tool("walk")), before=before)
-    assert after.offers["talk"].commands[0].tier == "write"
-    assert after.conflicts == ()
 
 
 def test_a_tool_that_its_executor_takes_back_is_of_the_next() -> None:
@@ -95,9 +82,3 @@ def test_one_bad_offer_is_left_out_alone_and_told_with_its_executor(bad: Any, sa
 def test_what_is_no_catalog_is_told_as_such(body: bytes) -> None:
     with pytest.raises(NoCatalog, match="no catalog of tools"):
         read_answer(body, schema_flaw)
-
-
-def test_an_offer_is_of_who_made_it_whatever_it_says() -> None:
-    (offer,) = told("shop", tool() | {"executor": "another"}).offers
-    assert isinstance(offer, ToolOffer)
-    assert offer.executor == "shop"

@@ -7,7 +7,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from agent_service.bus.overheard import MOST_WAITING_BYTES, REMEMBERED, Overheard
+from agent_service.bus.overheard import MOST_WAITING_BYTES, Overheard
 from groundwork.nats.delivery import Delivery
 from groundwork.nats.link import NatsLink
 from schemas import subjects
@@ -82,15 +82,3 @@ async def test_a_flood_under_ids_that_never_come_again_gives_up_the_oldest(bus: 
     assert bus.taken == []
     bus.stored(f"id-{number}", b"other")
     assert bus.taken == [(f"id-{number}", bytes([number]) * MIB)]
-
-
-@pytest.mark.attack(99)
-async def test_a_flood_under_one_id_that_was_forgotten_keeps_a_few(bus: Passing) -> None:
-    bus.stored("id", b"first")
-    for number in range(REMEMBERED):
-        bus.stored(f"other-{number}", b"")
-    for number in range(100):
-        await bus.passes("id", bytes([number]) * MIB)
-    bus.stored("id", b"first")
-    assert len(bus.taken) <= 4
-    assert bus.taken[-1] == ("id", bytes([99]) * MIB)

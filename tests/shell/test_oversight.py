@@ -28,11 +28,6 @@ def test_results_can_be_called_those_of_strangers() -> None:
     assert Oversight(untrusted=frozenset({"mail"})).over(MAIL).output == "untrusted"
 
 
-def test_names_that_nobody_offers_are_known() -> None:
-    ruled = Oversight(approve={"mail": "always", "mail.sned": "always"}, untrusted=frozenset({"fecth"}))
-    assert ruled.unknown([MAIL]) == ("fecth", "mail.sned")
-
-
 def test_results_can_be_called_the_houses_own_for_a_tool_or_for_one_command_of_it() -> None:
     assert undeclared([MAIL]) == ("mail",)
     whole = Oversight(trusted=frozenset({"mail"})).over(MAIL)

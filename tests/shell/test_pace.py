@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agent_service.errors import ModelError
-from agent_service.pace import LONGEST_WAIT_S, Pace
+from agent_service.pace import Pace
 from tests.kit.virtual_time import VirtualTime
 
 
@@ -166,34 +166,6 @@ async def test_calls_are_admitted_at_their_time_and_put_off_for_theirs(case: str
     await callers.leave()
 
 
-async def test_without_a_rate_everybody_goes_on_at_once() -> None:
-    callers = Callers()
-    for number in range(200):
-        callers.ask(str(number), tokens=10**9)
-    await callers.passes(0)
-    assert len(callers.admitted) == 200
-
-
-async def test_a_minutes_worth_goes_on_at_once_and_the_rest_evenly_in_their_order() -> None:
-    callers = Callers(requests=600)
-    for number in range(700):
-        callers.ask(str(number))
-    await callers.passes(LONGEST_WAIT_S)
-    assert [name for _, name in callers.admitted] == [str(number) for number in range(700)]
-    assert [at for at, _ in callers.admitted][599:] == pytest.approx([n / 10 for n in range(101)], abs=0.02)
-
-
-async def test_nobody_waits_longer_than_the_longest_wait_however_many_wait_already() -> None:
-    callers = Callers(requests=6)
-    for number in range(100):
-        callers.ask(str(number))
-    await callers.passes(0)
-    assert (len(callers.admitted), len(callers.refused)) == (6, 100 - 6 - 2)
-    assert {round(error.retry_after_s or 0) for error in callers.refused.values()} == {30}
-    await callers.passes(LONGEST_WAIT_S)
-    assert [name for _, name in callers.admitted] == [str(number) for number in range(8)]
-
-
 @pytest.mark.parametrize("minutes", [1, 5])
 async def test_over_any_time_no_more_is_admitted_than_granted(minutes: int) -> None:
     callers = Callers(requests=30, tokens=3000)
@@ -205,26 +177,3 @@ async def test_over_any_time_no_more_is_admitted_than_granted(minutes: int) -> N
     assert spent <= 3000 * (minutes + 1)
     assert 30 * minutes * 0.9 <= len(callers.admitted) <= 30 * (minutes + 1)
     await callers.leave()
-
-
-@pytest.mark.parametrize(
-    ("steps", "says"),
-    [
-        (FIRST, "the rate limits of agent.model are used up"),
-        ((hold(30, "429: slow down"),), "the provider asked to wait: 429: slow down"),
-    ],
-)
-async def test_who_is_put_off_is_told_why_in_the_same_words_however_often(steps: tuple[Step, ...], says: str) -> None:
-    callers = Callers(tokens=6000)
-    for step in (*steps, ask("a", 6000), ask("b", 6000), passes(0)):
-        done = step(callers)
-        if asyncio.iscoroutine(done):
-            await done
-    told = {(error.remedy, error.error_class, str(error)) for error in callers.refused.values()}
-    assert told == {("try_again", "rate_limit", says)}
-
-
-async def test_the_real_clock_keeps_the_pace() -> None:
-    pace = Pace(requests_per_minute=6000)
-    async with asyncio.timeout(5):
-        await asyncio.gather(*(pace.admit(1) for _ in range(6003)))

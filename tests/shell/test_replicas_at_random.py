@@ -6,8 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-
-import pytest
+from pathlib import Path
 
 from agent_service.arrival import Unreadable
 from agent_service.core.waiting import Reserve
@@ -15,13 +14,14 @@ from agent_service.journal import flaw_in_chain
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import Signal
-from tests.shell.town import Town, in_memory
+from tests.shell.town import Town, founded
 from tests.shell.world import FOR_THE_AGENT, Delivery
 
 RESERVE = Reserve(tokens=70, cost_usd=0.01)
 AGENTS = "abc"
 RUNS = 3
 ACTS = 120
+SEEDS = 20
 
 
 class Course:
@@ -206,10 +206,14 @@ async def check(course: Course) -> None:
         assert await city[name].has_done_all()
 
 
-@pytest.mark.parametrize("seed", range(150))
-async def test_every_run_ends_once_and_pays_for_nothing_twice(seed: int) -> None:
-    async with in_memory(AGENTS, reserve=RESERVE) as city:
-        course = Course(city, seed)
-        await course.run()
-        await course.end()
-        await check(course)
+async def test_every_run_ends_once_and_pays_for_nothing_twice(tmp_path: Path) -> None:
+    for seed in range(SEEDS):
+        try:
+            async with founded(tmp_path / str(seed), AGENTS, reserve=RESERVE) as city:
+                course = Course(city, seed)
+                await course.run()
+                await course.end()
+                await check(course)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise

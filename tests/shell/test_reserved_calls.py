@@ -34,31 +34,7 @@ async def until_set_aside(world: World, number: int) -> None:
             kinds = await kinds_of(world, number)
 
 
-# The straight way
-
-
-async def test_a_limit_that_a_call_could_break_is_kept_before_anything_is_paid() -> None:
-    world = World(reserve=RESERVE)
-    world.start(max_tokens=699)
-    await world.until_quiet()
-    state = await world.state()
-    assert (state.status, state.ending_class) == (Status.ESCALATED, "budget_tokens")
-    assert world.mind.calls == {}
-
-
 # Crashes
-
-
-async def test_every_crash_in_a_call_is_counted_and_the_run_is_done_in_the_end() -> None:
-    world = World(reserve=RESERVE)
-    world.faults.strike_each("during frame", 3)
-    world.start()
-    await world.until_quiet()
-    state = await world.state()
-    assert (state.status, world.crashes) == (Status.DONE, 3)
-    assert (state.spent.lost_calls, state.spent.lost_tokens) == (3, 2100)
-    assert world.mind.calls[run_id(1), 1] == 4
-    assert world.mind.unreserved == []
 
 
 async def test_crashes_without_end_can_not_spend_more_than_the_limit() -> None:
@@ -94,19 +70,6 @@ async def test_a_cancel_between_the_halves_of_a_call_keeps_it_from_being_made() 
     assert (state.spent.calls, state.spent.lost_calls) == (0, 1)
 
 
-async def test_a_call_that_a_cancel_interrupts_is_not_made_again_and_counts_as_lost() -> None:
-    world = World(reserve=RESERVE)
-    world.mind.may_answer.clear()
-    world.start()
-    turn = asyncio.ensure_future(world.until_quiet())
-    await until(world.mind.asked)
-    await world.turns.take(run_id(1), CancelRequested(at=world.clock.now(), reason="enough"))
-    await asyncio.wait_for(turn, 5)
-    state = await world.state()
-    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.CANCELLED, 0, 1)
-    assert sum(world.mind.calls.values()) == 1
-
-
 # Outages
 
 
@@ -128,17 +91,3 @@ async def test_an_outage_charges_nothing_and_the_call_is_set_aside_for_again() -
         "CallReserved",
         "ModelReplied",
     ]
-
-
-async def test_when_the_provider_says_too_many_every_run_holds_back() -> None:
-    world = World(reserve=RESERVE)
-    world.mind.outage = ModelError("try_again", "rate_limit", "429", retry_after_s=30)
-    world.start(name="a")
-    world.start(name="b")
-    await world.until_quiet()
-    assert set(world.mind.calls) == {(run_id(1), 1)}
-    assert "CallReserved" not in await kinds_of(world, 2)
-    waiting = await state_of(world, 2)
-    assert waiting.summary == "model unavailable: the provider asked to wait: 429"
-    assert waiting.retry_at is not None
-    assert 29 < (waiting.retry_at - world.clock.now()).total_seconds() <= 30

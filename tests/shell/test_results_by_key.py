@@ -8,7 +8,7 @@ import pytest
 from agent_service.arrival import Arrival, correlation
 from schemas import keys, subjects
 from schemas.events import Envelope, ToolRequest
-from tests.shell.test_crashes_while_gathering import STORIES, a_world, check
+from tests.shell.courses import COURSES, begun, check
 from tests.shell.world import Delivery, World
 
 
@@ -42,10 +42,10 @@ class Plain:
 async def test_an_executor_that_knows_of_no_tasks_is_understood_also_when_it_is_heard_twice(
     name: str, keyed: bool, times: int
 ) -> None:
-    world = a_world(STORIES[name])
+    world = begun(COURSES[name])
     world.gateway = Plain(world, keyed=keyed, times=times)  # type: ignore[assignment]
     await world.until_ended()
-    await check(world, STORIES[name])
+    await check(world, COURSES[name])
 
 
 @pytest.mark.parametrize("odd", [{"task": "A B", "round": "x"}, {"task": "a", "round": 0}, {"status": "so-so"}])

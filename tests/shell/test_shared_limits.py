@@ -167,39 +167,6 @@ async def test_a_rate_is_that_of_all_processes_together(size: int, rates: dict[s
         assert len(processes.admitted) == pytest.approx(4 * a_minute, rel=0.05)
 
 
-async def test_what_a_dead_process_left_of_a_rate_is_taken_by_the_others() -> None:
-    async with fleet(2, requests_per_minute=120) as processes:
-        for number in (0, 1):
-            processes.busy(number, 12, processes.calls)
-        await processes.passes(60)
-        processes.die(1)
-        before = len(processes.admitted)
-        await processes.passes(60)
-        assert len(processes.admitted) - before == pytest.approx(120, rel=0.05)
-
-
-async def test_a_process_that_joins_knows_what_the_last_minute_took() -> None:
-    async with fleet(1, requests_per_minute=120) as processes:
-        processes.busy(0, 12, processes.calls)
-        await processes.passes(90)
-        joined = processes.join(1)
-        joined.pace.recall([one.entry for one in processes.journal], NOON + timedelta(seconds=processes.now))
-        processes.busy(1, 12, processes.calls)
-        await processes.passes(60)
-        assert len(processes.admitted) == pytest.approx(120 + 300, rel=0.05)
-
-
-async def test_all_hold_back_where_the_provider_asked_one_for_it() -> None:
-    async with fleet(2, requests_per_minute=600) as processes:
-        processes.busy(0, 1, lambda limits: processes.call(limits, refused=True))
-        await processes.passes(1)
-        processes.busy(1, 1, processes.calls)
-        await processes.passes(20)
-        assert len(processes.admitted) == 1
-        await processes.passes(20)
-        assert len(processes.admitted) > 1
-
-
 @pytest.mark.parametrize("size", [1, 2, 3])
 async def test_what_may_be_spent_in_a_day_is_spent_once(size: int) -> None:
     async with fleet(size, usd_per_day=2.0) as processes:
@@ -221,22 +188,6 @@ async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, 
         await processes.passes(2)
         over = 0 if named == "open_runs" else 1  # as it fills while wakes are accepted
         assert most <= len(processes.journal) <= most + over
-
-
-async def test_a_run_that_ends_elsewhere_makes_room_for_another() -> None:
-    async with fleet(2, Quota(open_runs=1)) as processes:
-        _, second = processes.live.values()
-        processes.busy(0, 1, processes.wakes)
-        await processes.passes(1)
-        processes.busy(1, 1, processes.wakes)
-        await processes.passes(1)
-        (wake,) = processes.journal
-        second.quotas.elsewhere(
-            Elsewhere(entry=wake.entry, position=2, by="a", status=wake.state.status, caller=CALLER, opened=-1)
-        )
-        processes.busy(1, 1, processes.wakes)
-        await processes.passes(1)
-        assert len(processes.journal) == 2
 
 
 async def test_what_the_store_knows_to_be_taken_is_recalled(tmp_path: Path) -> None:

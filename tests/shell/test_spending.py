@@ -121,18 +121,3 @@ async def test_one_caller_s_money_is_no_other_s(store: SqliteStore) -> None:
     await world.until_quiet()
     assert "are spent or set aside by bus (usd_per_day of its quota)" in (await world.state()).summary
     assert "spent by bus" not in world.spending.reached_by("token ci")
-
-
-async def test_a_model_whose_price_is_not_known_is_not_asked_where_money_is_bounded(store: SqliteStore) -> None:
-    world = World(reserve=Reserve(tokens=700, cost_usd=None), store=store, usd_per_day=5.0)
-    world.start()
-    await world.until_quiet()
-    assert world.mind.calls.total() == 0
-    assert "set agent.model.price" in (await world.state()).summary
-
-
-async def test_a_cancel_ends_a_run_that_waits_for_money(store: SqliteStore) -> None:
-    world = a_world(store)
-    await world.until_quiet()
-    await world.cancel()
-    assert (await world.state()).status is Status.CANCELLED

@@ -17,7 +17,7 @@ from agent_service.evidence import Evidence
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, ModelCall, Question
 from agent_service.thinker import Thinker
-from tests.core.cues import a_framing_run, a_planning_run, due, framing, plan
+from tests.core.cues import a_framing_run, framing, plan
 from tests.core.model_cues import reserves
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
@@ -85,14 +85,6 @@ async def through_both_halves(thinks: Thinker, run: Script) -> Any:
 # Halves
 
 
-async def test_a_call_that_costs_nothing_is_made_at_once() -> None:
-    model = Sonnet()
-    model.estimated = None
-    reply = await asked(thinker(model), a_framing_run())
-    assert isinstance(reply, ModelReplied)
-    assert len(model.questions) == 1
-
-
 async def test_the_first_half_asks_nobody_and_says_what_the_call_will_be_made_with() -> None:
     model = Sonnet()
     reserved = await asked(thinker(model), a_framing_run())
@@ -107,21 +99,6 @@ async def test_the_first_half_asks_nobody_and_says_what_the_call_will_be_made_wi
     assert model.questions == []
 
 
-async def test_the_second_half_makes_the_call_and_brings_where_the_reply_comes_from() -> None:
-    model = Sonnet()
-    reply = await through_both_halves(thinker(model), a_framing_run())
-    assert isinstance(reply, ModelReplied)
-    assert (reply.call, reply.model, reply.usage, reply.provenance) == (1, "sonnet", USAGE, PROVENANCE)
-    assert [question.call for question in model.questions] == [1]
-
-
-async def test_a_reserve_of_a_dead_process_is_set_aside_again_before_the_call() -> None:
-    model = Sonnet()
-    found = await asked(thinker(model), a_framing_run() >> reserves())
-    assert isinstance(found, CallReserved)
-    assert model.questions == []
-
-
 async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_before_it() -> None:
     """A restart finds two entries that ask for the same call: only one of them may go on with it."""
     model, run = Sonnet(), a_framing_run() >> reserves()
@@ -129,23 +106,6 @@ async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_
     assert isinstance(await asked(thinks, run), CallReserved)
     assert await asked(thinks, run) is None
     assert model.questions == []
-
-
-async def test_a_call_that_was_put_off_begins_with_its_first_half_again() -> None:
-    model, run = Sonnet(), a_framing_run()
-    model.error = ModelError("try_again", "connection", "reset", retry_after_s=1.0)
-    thinks = thinker(model)
-    away = await through_both_halves(thinks, run)
-    assert away == ModelUnavailable(
-        at=NOON, call=1, remedy="try_again", error_class="connection", message="reset", retry_after_s=1.0
-    )
-    assert await asked(thinks, run >> away) is None, "it is not time yet"
-    assert isinstance(await asked(thinks, run >> due), CallReserved)
-
-
-async def test_a_call_that_the_state_does_not_ask_for_brings_nothing() -> None:
-    run, model = a_planning_run(), Sonnet()
-    assert await thinker(model).think(run.state, AskModel(call=1, phase=question_of(run.state).phase)) is None
 
 
 # Abandoned calls
@@ -161,52 +121,7 @@ async def test_a_call_abandoned_between_its_halves_is_not_made_from_what_was_set
     assert model.questions == []
 
 
-async def test_what_an_abandoned_call_was_admitted_for_is_given_back() -> None:
-    pace = Pace(tokens_per_minute=400, now=lambda: 0.0)
-    model, run = Sonnet(), a_framing_run()
-    thinks = thinker(model, pace=pace)
-    assert isinstance(await asked(thinks, run), CallReserved)
-    thinks.abandon(run.state.run_id, 1)
-    await asyncio.wait_for(pace.admit(400), 1)
-
-
-async def test_what_an_interrupted_call_was_admitted_for_is_given_back() -> None:
-    pace = Pace(tokens_per_minute=400, now=lambda: 0.0)
-    model, run = Sonnet(), a_framing_run()
-    model.may_answer.clear()
-    thinks = thinker(model, pace=pace)
-    call = asyncio.ensure_future(through_both_halves(thinks, run))
-    async with asyncio.timeout(5):
-        while not model.questions:
-            await settled()
-    thinks.abandon(run.state.run_id, 1)
-    assert await asyncio.wait_for(call, 5) is None
-    await asyncio.wait_for(pace.admit(400), 1)
-
-
-async def settled() -> None:
-    await asyncio.sleep(0)
-
-
 # Pace
-
-
-async def test_a_call_takes_from_the_pace_what_it_used_and_no_more() -> None:
-    pace = Pace(tokens_per_minute=400, now=lambda: 0.0)
-    await through_both_halves(thinker(Sonnet(), pace=pace), a_framing_run())
-    await asyncio.wait_for(pace.admit(400 - 15), 1)
-    with pytest.raises(ModelError):
-        await pace.admit(400)
-
-
-async def test_a_long_wait_for_our_own_rate_is_put_off_and_holds_nobody_else_back() -> None:
-    pace = Pace(tokens_per_minute=600, now=lambda: 0.0)
-    await pace.admit(500)
-    put_off = await asked(thinker(Sonnet(), pace=pace), a_framing_run())
-    assert isinstance(put_off, ModelUnavailable)
-    assert (put_off.remedy, put_off.error_class) == ("try_again", "rate_limit")
-    assert put_off.retry_after_s == pytest.approx(30)
-    await asyncio.wait_for(pace.admit(100), 1)
 
 
 @pytest.mark.parametrize("error_class", ["rate_limit", "overloaded"])
@@ -216,21 +131,6 @@ async def test_a_provider_that_says_when_to_come_back_holds_every_call_back_unti
     await through_both_halves(thinker(model, pace=pace), a_framing_run())
     with pytest.raises(ModelError, match="the provider asked to wait: slow down"):
         await pace.admit(1)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ModelError("try_again", "rate_limit", "429"),
-        ModelError("try_again", "connection", "reset", retry_after_s=40.0),
-        ModelError("pause", "credit", "empty", retry_after_s=40.0),
-    ],
-)
-async def test_any_other_error_is_the_affair_of_its_run_alone(error: ModelError) -> None:
-    pace, model = Pace(now=lambda: 0.0), Sonnet()
-    model.error = error
-    await through_both_halves(thinker(model, pace=pace), a_framing_run())
-    await asyncio.wait_for(pace.admit(1), 1)
 
 
 # What a reply is told as
@@ -243,20 +143,6 @@ async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wro
     assert isinstance(reply.plan, Unusable)
     assert reply.plan.reason == "arguments of fetch: n: is no number"
     assert reply.plan.flaws == ("n: is no number",)
-
-
-@pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])
-async def test_a_plan_that_cannot_be_stored_takes_the_decision_it_came_with_along(argument: object) -> None:
-    reply = await through_both_halves(thinker(Sonnet(framing(), plan(n=argument))), a_framing_run())
-    assert isinstance(reply.decision, Unusable)
-    assert reply.plan is None
-    assert reply.usage == USAGE
-
-
-async def test_a_message_of_a_provider_is_told_in_text_that_can_be_stored() -> None:
-    model = Sonnet()
-    model.error = ModelError("fail", "bad_request", "a\0b\ud800c")
-    assert (await through_both_halves(thinker(model), a_framing_run())).message == "a\ufffdb?c"
 
 
 async def test_the_question_says_whether_a_plan_may_come_along() -> None:

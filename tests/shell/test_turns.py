@@ -16,21 +16,7 @@ from agent_service.recovery import Starter
 from schemas import subjects
 from schemas.events import AgenticStart, Constraints
 from tests.kit.waiting import until
-from tests.shell.world import FOR_THE_AGENT, World
-
-
-async def test_a_cancel_ends_a_run_while_the_model_thinks() -> None:
-    world = World()
-    world.mind.may_answer.clear()
-    world.start()
-    turn = asyncio.ensure_future(world.until_quiet())
-    await world.mind.asked.wait()
-    state = await world.state()
-    await world.turns.take(state.run_id, CancelRequested(at=world.clock.now(), reason="enough"))
-    await asyncio.wait_for(turn, 5)
-    assert (await world.state()).status is Status.CANCELLED
-    assert len(world.bus.events(subjects.CANCELLED)) == 1
-    assert sum(world.mind.calls.values()) == 1
+from tests.shell.world import World
 
 
 async def test_a_call_that_waits_for_a_slot_is_not_made_once_its_run_is_cancelled() -> None:
@@ -96,22 +82,6 @@ async def test_what_the_bus_does_not_take_is_kept_and_said_later() -> None:
     assert (await world.state()).status is Status.DONE
 
 
-async def test_an_outage_of_the_bus_that_meets_many_runs_is_told_once_and_its_end_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    world = World()
-    world.bus.away = True
-    for name in "abc":
-        _, accepted = await world.intake.wake(name, AgenticStart(goal="append"), known=False, by="test")
-        await world.intake.follow(accepted)
-    await world.try_again()
-    world.bus.away = False
-    await world.try_again()
-    told = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert [record.message for record in told] == ["left in the outbox", "nothing is left in the outbox any more"]
-    assert vars(told[0])["why"] == "the bus is away"
-
-
 async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds_up_no_other_message() -> None:
     world = World()
     world.offer.away = True
@@ -124,26 +94,6 @@ async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds
         running = group.create_task(starter.run())
         await until(lambda: bool(world.bus.events(f"{subjects.TOOL_REQUEST}.append")))
         running.cancel()
-
-
-async def test_two_processes_on_one_store_do_no_step_twice() -> None:
-    world, other = World(), World()
-    other.store, other.bus, other.gateway = world.store, world.bus, world.gateway
-    other.build_anew()
-    world.start()
-    while world.bus.unacknowledged:
-        delivery = world.bus.unacknowledged[0]
-        arrival = Arrival(subject=delivery.subject, body=delivery.body, place=str(delivery.place))
-        if delivery.subject.startswith(subjects.TOOL_REQUEST):
-            world.gateway.handle(delivery)
-        elif delivery.subject in FOR_THE_AGENT:
-            await asyncio.gather(world.intake.receive(arrival), other.intake.receive(arrival))
-        for run_id in await world.store.queued(1):
-            await asyncio.gather(world.intake.begin(run_id), other.intake.begin(run_id))
-        world.bus.unacknowledged.remove(delivery)
-    assert (await world.state()).status is Status.DONE
-    assert set(world.gateway.executed.values()) == {1}
-    assert len(world.bus.events(subjects.COMPLETED)) == 1
 
 
 async def test_the_bus_is_told_again_what_it_forgot() -> None:
@@ -160,29 +110,6 @@ async def test_the_bus_is_told_again_what_it_forgot() -> None:
     assert world.bus.published[request].body == forgotten.body
     await world.until_quiet()
     assert (await world.state()).status is Status.DONE
-
-
-async def test_what_was_decided_since_the_bus_may_have_forgotten_is_not_said_twice() -> None:
-    world = World()
-    world.start()
-    await world.receive(0)
-    request = next(key for key in world.bus.published if key.endswith(":step:1:request"))
-    del world.bus.published[request]
-    now = world.clock.now()
-    async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).say_again(now - timedelta(seconds=1), now)
-    assert request not in world.bus.published
-
-
-async def test_an_ending_that_the_bus_forgot_is_told_again_word_for_word() -> None:
-    world = World()
-    world.start()
-    await world.until_quiet()
-    key = next(key for key in world.bus.published if key.endswith(":completed"))
-    forgotten = world.bus.published.pop(key)
-    async with asyncio.TaskGroup() as group:
-        await world.recovery(Background(group)).say_again(world.clock.now(), world.clock.now())
-    assert world.bus.published[key].body == forgotten.body
 
 
 @pytest.mark.parametrize(
@@ -230,24 +157,6 @@ async def test_a_wake_that_is_repeated_after_its_deadline_still_names_its_run() 
         await world.intake.wake("other", start, known=False, by="test")
 
 
-async def test_a_start_without_a_key_that_is_published_twice_under_one_id_is_one_run_and_another_is_another() -> None:
-    world = World()
-    for goal, msg_id, place in (("append", "1", "7"), ("append", "1", "8"), ("append", "2", "9"), ("else", "1", "10")):
-        body = json.dumps({"goal": goal}).encode()
-        headers = {"Nats-Msg-Id": msg_id}
-        await world.intake.receive(Arrival(subject=subjects.START, body=body, place=place, headers=headers))
-    assert sum((await world.store.counts()).values()) == 3
-
-
-async def test_a_start_without_a_name_is_named_by_its_place_in_the_stream() -> None:
-    world = World()
-    body = b'{"type":"agentic.start","payload":{"goal":"append"}}'
-    for _ in range(2):
-        await world.intake.receive(Arrival(subject=subjects.START, body=body, place="77"))
-    (line,) = await world.store.runs(limit=10)
-    assert line.wake_id == "nats-77"
-
-
 async def test_a_cloudevent_that_comes_again_with_its_source_and_id_is_the_same_run() -> None:
     world = World()
     event = {"specversion": "1.0", "id": "7", "source": "/shop", "type": subjects.START}
@@ -256,25 +165,6 @@ async def test_a_cloudevent_that_comes_again_with_its_source_and_id_is_the_same_
     await world.intake.receive(Arrival(subject=subjects.START, body=structured, place="1"))
     await world.intake.receive(Arrival(subject=subjects.START, body=b'{"goal": "append"}', place="2", headers=headers))
     assert len(await world.store.runs(limit=10)) == 1
-
-
-async def test_a_cloudevent_that_carries_a_result_ends_its_step() -> None:
-    world = World()
-    world.start()
-    await world.receive(0)
-    run_id = (await world.state()).run_id
-    result = {"run_id": run_id, "step": 1, "tool": "append", "status": "ok", "completed_at": "2026-11-22T12:00:00Z"}
-    event = {"specversion": "1.0", "id": "r-1", "source": "/hands", "type": subjects.TOOL_RESULT, "data": result}
-    body = json.dumps(event).encode()
-    await world.intake.receive(Arrival(subject=subjects.TOOL_RESULT, body=body, place="2"))
-    assert (await world.state()).has_finished(1)
-
-
-async def test_a_refused_message_is_told_what_was_expected_and_nothing_of_it_is_quoted() -> None:
-    with pytest.raises(Unreadable) as refused:
-        await World().intake.receive(Arrival(subject=subjects.START, body=b'{"type": "s3cret", "aim": 1}', place="1"))
-    assert 'expected {"type": "agentic.start", "payload": {"goal": "..."}}' in str(refused.value)
-    assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +11,6 @@ from agent_service.core.state import RunState
 from agent_service.overtaken import Overtaken
 from schemas import subjects
 from schemas.events import Cancel, Signal
-from tests.kit.sharing import Member, SharedMemory
 from tests.kit.sharing_a_log import LogMember, SharedLog, members_of_a_log
 from tests.kit.waiting import until
 from tests.shell.world import World
@@ -35,9 +33,9 @@ class Hands(Background):
 class Replica(World):
     """One agent of a town, with what it has in hand."""
 
-    member: Member | LogMember
+    member: LogMember
 
-    def set_up(self, member: Member | LogMember, group: asyncio.TaskGroup) -> None:
+    def set_up(self, member: LogMember, group: asyncio.TaskGroup) -> None:
         self.member = member
         self.in_hand: list[asyncio.Task[Any]] = []
         background = Hands(group, self.in_hand)
@@ -87,7 +85,7 @@ class Replica(World):
 
 
 class Town:
-    def __init__(self, group: asyncio.TaskGroup, shared: SharedMemory | SharedLog, **world: Any) -> None:
+    def __init__(self, group: asyncio.TaskGroup, shared: SharedLog, **world: Any) -> None:
         self._group = group
         self.shared = shared
         self.agents = {name: Replica(store=member, **world) for name, member in self.shared.members.items()}
@@ -161,24 +159,11 @@ class Town:
         return await self.state()
 
 
-Founded = Callable[..., AbstractAsyncContextManager[Town]]
-"""Makes a town of agents named by the letters of its first argument, as worlds of the further ones. What goes on in the
-background ends with it."""
-
-
 @contextlib.asynccontextmanager
-async def in_memory(names: str = "ab", **world: Any) -> AsyncIterator[Town]:
-    """With a store that is nothing but the rules of sharing one."""
-    async with asyncio.TaskGroup() as group:
-        yield Town(group, SharedMemory(*names), **world)
+async def founded(folder: Path, names: str = "ab", **world: Any) -> AsyncIterator[Town]:
+    """A town of agents named by the letters of `names`, with the real store: a log, of which each has a copy that lags.
 
-
-def of_a_log(folder: Path) -> Founded:
-    """With the real store over a log, of which each has a copy that lags."""
-
-    @contextlib.asynccontextmanager
-    async def founded(names: str = "ab", **world: Any) -> AsyncIterator[Town]:
-        async with members_of_a_log(names, folder) as shared, asyncio.TaskGroup() as group:
-            yield Town(group, shared, **world)
-
-    return founded
+    What goes on in the background ends with it.
+    """
+    async with members_of_a_log(names, folder) as shared, asyncio.TaskGroup() as group:
+        yield Town(group, shared, **world)

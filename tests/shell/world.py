@@ -358,7 +358,7 @@ class World:
 
     def build_anew(self) -> None:
         """A new process: all that was in memory is gone."""
-        self.faulty = FaultyStore(self.store, self.faults)
+        self.faulty: Any = FaultyStore(self.store, self.faults)
         self.brake, self.spending = Brake(), Spending(self.clock, self.usd_per_day, self._usd_of_callers.get)
         self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities, brake=self.brake)
         pace = Pace(now=lambda: self.clock.now().timestamp())

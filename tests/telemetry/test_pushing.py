@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
 from groundwork.telemetry.metrics import Instruments
-from groundwork.telemetry.pushing import EVERY_S, Push, interval_s
+from groundwork.telemetry.pushing import Push
 from groundwork.telemetry.settings import Receiver
 from tests.kit.otlp import Otlp, receiving
 from tests.kit.waiting import until
@@ -68,18 +68,6 @@ async def test_no_proxy_of_the_environment_sees_what_is_pushed(monkeypatch: pyte
             await newest(otlp, "agentic.retries")
 
 
-async def test_a_histogram_arrives_with_its_buckets() -> None:
-    instruments = Instruments()
-    took = instruments.histogram("agentic.wake.duration", "Until it was durable", bounds=(0.1, 1.0))
-    for seconds in (0.1, 0.5, 7.0):
-        took.record(seconds)
-    with receiving() as otlp:
-        async with pushed(instruments, otlp.url):
-            (point,) = (await newest(otlp, "agentic.wake.duration")).histogram.data_points
-    assert (list(point.explicit_bounds), list(point.bucket_counts)) == ([0.1, 1.0], [1, 1, 1])
-    assert (point.count, point.sum, point.min, point.max) == (3, 7.6, 0.1, 7.0)
-
-
 async def test_the_last_push_is_made_when_the_service_ends() -> None:
     instruments = Instruments()
     with receiving() as otlp:
@@ -87,22 +75,6 @@ async def test_the_last_push_is_made_when_the_service_ends() -> None:
             await asyncio.sleep(0)  # it has begun
             instruments.gauge("agentic.ready", "Ready").show({(): 1})
         assert [metric.name for _, metric in otlp.metrics] == ["agentic.ready"]
-
-
-async def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
-    instruments = Instruments()
-    instruments.counter("agentic.calls", "Calls")
-    with receiving() as otlp:
-        otlp.status = 400
-        async with pushed(instruments, otlp.url):
-            await until(lambda: len(otlp.requests) > 3)
-            otlp.status = 200
-            await newest(otlp, "agentic.calls")
-    told = [record for record in caplog.records if record.name == "groundwork.telemetry.outage"]
-    assert [record.getMessage() for record in told] == [
-        "telemetry is not taken: runs go on without it",
-        "telemetry is taken again",
-    ]
 
 
 async def test_a_receiver_that_never_answers_does_not_hold_up_the_end() -> None:
@@ -113,8 +85,3 @@ async def test_a_receiver_that_never_answers_does_not_hold_up_the_end() -> None:
             await asyncio.sleep(0.1)  # the first push is under way
             began = time.monotonic()
         assert time.monotonic() - began < 5.0  # it would be given 10
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("5000", 5.0), ("", EVERY_S), ("soon", EVERY_S), ("-1", EVERY_S)])
-def test_how_often_is_pushed_is_said_in_milliseconds(text: str, seconds: float) -> None:
-    assert interval_s({"OTEL_METRIC_EXPORT_INTERVAL": text}) == seconds

@@ -1,6 +1,5 @@
 """Spans on the wire: what a receiver decodes is what was told, and one that is away costs a warning."""
 
-import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from groundwork.telemetry.resource import resource_of
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
-from groundwork.telemetry.traces import SpanQueue, SpanSender
+from groundwork.telemetry.traces import SpanSender
 from tests.kit.otlp import receiving
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -42,57 +41,11 @@ def test_a_span_arrives_as_it_was_told() -> None:
     assert span.links == (("f" * 32, "e" * 16),)
 
 
-def test_the_queue_sends_what_it_holds_when_it_is_closed() -> None:
-    with receiving() as otlp:
-        queue = SpanQueue(at(otlp.url), resource_of("ductile-gateway"))
-        queue.ended(SPAN)
-        queue.close()
-        assert len(otlp.spans) == 1
-
-
 def test_headers_are_sent_along() -> None:
     with receiving() as otlp:
         receiver = Receiver(url=f"{otlp.url}/v1/traces", headers={"authorization": "Bearer of-ours"})
         SpanSender(receiver, resource_of("ductile-gateway")).send([SPAN])
         assert otlp.requests[0][1]["authorization"] == "Bearer of-ours"
-
-
-def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
-    with receiving() as otlp:
-        sender = SpanSender(at(otlp.url), resource_of("ductile-gateway"))
-        otlp.status = 500
-        assert not sender.send([SPAN])
-        assert not sender.send([SPAN])
-        otlp.status = 200
-        assert sender.send([SPAN])
-        sender.close()
-    told = [record for record in caplog.records if record.name == "groundwork.telemetry.outage"]
-    assert [(record.levelno, record.getMessage()) for record in told] == [
-        (logging.WARNING, "telemetry is not taken: runs go on without it"),
-        (logging.WARNING, "telemetry is taken again"),
-    ]
-    assert "500" in vars(told[0])["why"]
-
-
-def test_a_resource_is_the_same_whenever_it_is_made() -> None:
-    assert resource_of("agentic-loop").attributes == resource_of("agentic-loop").attributes
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        "00-0-0-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{'0' * 32}-b7ad6b7169203331-01",
-        f"ff-{TRACE}-b7ad6b7169203331-01",
-        f"00-{TRACE}-b7ad6b7169203331-01-more",
-        f"00-{TRACE.upper()}-b7ad6b7169203331-01",
-    ],
-)
-def test_what_is_no_trace_context_is_none(text: str | None) -> None:
-    assert context_of(text) is None
 
 
 @pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("03", True), ("02", False)])

@@ -19,7 +19,6 @@ from tests.kit.otlp import Otlp, Trace, receiving
 from tests.kit.waiting import until
 
 CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
-RUNS = 1000
 STUMBLING = {"action": {"tool": "probe", "command": "misbehave", "arguments": {"how": "stumble"}}}
 ECHO = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "hello"}}}
 THROUGH_EVERYTHING = """
@@ -176,6 +175,12 @@ async def test_what_asked_for_a_run_is_linked_from_its_root(tmp_path: Path, otlp
     assert not trace.orphans
 
 
+def start(name: str) -> bytes:
+    """What asks for a run over the bus."""
+    key, goal = keys.start(name), AgenticStart(goal="echo")
+    return Envelope[AgenticStart](type=subjects.START, payload=goal, dedupe_key=key).body()
+
+
 async def test_a_receiver_that_comes_back_is_told_all_that_it_missed(tmp_path: Path) -> None:
     with receiving() as gone:
         port = int(gone.url.rpartition(":")[2])
@@ -189,37 +194,3 @@ async def test_a_receiver_that_comes_back_is_told_all_that_it_missed(tmp_path: P
             await until(lambda: "telemetry is taken again" in log_of(made), within_s=30)
     assert trace.one("finish_run")
     assert log_of(made).count("telemetry is not taken") <= 2  # traces and metrics
-
-
-@pytest.mark.timeout(300)
-async def test_a_thousand_runs_leave_no_orphan_though_all_are_killed_in_the_middle(tmp_path: Path, otlp: Otlp) -> None:
-    async with tracing(tmp_path / "stack", otlp.url, one_step(), runner="in_process", slots=64) as made:
-        link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
-        for number in range(RUNS):
-            start = Envelope[AgenticStart](
-                type=subjects.START, payload=AgenticStart(goal="echo"), dedupe_key=keys.start(f"{number}")
-            )
-            await link.publish(subjects.START, start.body(), msg_id=f"start-{number}", headers={})
-        await link.close()
-        await until(lambda: len(finished(otlp)) > RUNS / 10, within_s=60)
-        made.agent.kill()
-        made.gateway.kill()
-        await until(lambda: len(finished(otlp)) == RUNS, within_s=200, otherwise=lambda: f"{len(finished(otlp))} ended")
-    traces = otlp.traces()
-    assert len(traces) == RUNS
-    assert not [str(trace) for trace in traces.values() if trace.orphans or len(trace.roots) != 1]
-
-
-def start(name: str) -> bytes:
-    """What asks for a run over the bus."""
-    key, goal = keys.start(name), AgenticStart(goal="echo")
-    return Envelope[AgenticStart](type=subjects.START, payload=goal, dedupe_key=key).body()
-
-
-def finished(otlp: Otlp) -> set[str]:
-    """The traces that tell the end of their runs."""
-    return {span.trace_id for span in tuple(otlp.spans) if span.name == "finish_run"}
-
-
-def log_of(made: DevStack) -> str:
-    return (made.options.folder / "logs" / "agent.log").read_text()

@@ -80,10 +80,6 @@ class FakeDuctile:
         """Add a plugin by its manifest, or by the folder that holds a manifest.yaml."""
         self._catalog.add(manifest)
 
-    def remove_plugin(self, name: str) -> None:
-        """As if it had never been found."""
-        del self._catalog.plugins[name]
-
     def pipeline(self, name: str, *, on: str, plugin: str) -> None:
         """Add a pipeline whose one step is the plugin's `handle`."""
         self._catalog.pipelines[name] = Pipeline(name, on, plugin)

@@ -11,18 +11,14 @@ from tests.ductile.fake.wire import Answer
 class Faults:
     """Switches that may be turned at any time; they are looked at for every request.
 
-    half_open: requests are read and never answered.
     lost_202: so many of the next POSTs are carried out and then cut off before their answer.
     unavailable_after_enqueueing: so many of the next POSTs are carried out and then answered with 503.
-    sse_silent: events are dropped instead of being sent, keep-alives too.
     proxied: what something on the way answers to everything, while Ductile is away behind it.
     strangers: what something on the way answers to the next POSTs, and whether it has let them pass before.
     """
 
-    half_open: bool = False
     lost_202: int = 0
     unavailable_after_enqueueing: int = 0
-    sse_silent: bool = False
     proxied: Answer | None = None
     strangers: list[tuple[Answer, bool]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)

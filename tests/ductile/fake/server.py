@@ -84,8 +84,6 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         request = self._request()
-        if self._faults.half_open:
-            return self._hang()
         if self._faults.proxied:
             return self._send(self._faults.proxied)
         stranger, passes = self._faults.stranger() if request.method == "POST" else (None, True)
@@ -140,15 +138,10 @@ class _Connection(BaseHTTPRequestHandler):
         self.close_connection = True
         frames = answer.stream() if answer.stream else iter(())
         for frame in frames:
-            if frame and not self._faults.sse_silent:
+            if frame:
                 self.wfile.write(f"{len(frame):x}\r\n".encode() + frame + b"\r\n")
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
-
-    def _hang(self) -> None:
-        while self._faults.half_open and not self._owner.closing.wait(STEP_SECONDS):
-            pass
-        self.close_connection = True

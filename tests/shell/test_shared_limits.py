@@ -158,16 +158,16 @@ async def fleet(size: int, quota: Quota | None = None, **limits: Any) -> AsyncIt
     [({"requests_per_minute": 120}, 120), ({"tokens_per_minute": 120 * TOKENS}, 120)],
     ids=["requests", "tokens"],
 )
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 async def test_a_rate_is_that_of_all_processes_together(size: int, rates: dict[str, Any], a_minute: int) -> None:
     async with fleet(size, **rates) as processes:
         for number in range(size):
             processes.busy(number, 12, processes.calls)
-        await processes.passes(180)
-        assert len(processes.admitted) == pytest.approx(4 * a_minute, rel=0.05)
+        await processes.passes(60)
+        assert len(processes.admitted) == pytest.approx(2 * a_minute, rel=0.05)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 async def test_what_may_be_spent_in_a_day_is_spent_once(size: int) -> None:
     async with fleet(size, usd_per_day=2.0) as processes:
         for number in range(size):
@@ -178,8 +178,8 @@ async def test_what_may_be_spent_in_a_day_is_spent_once(size: int) -> None:
         assert [limits.spending.spent_usd for limits in processes.live.values()] == pytest.approx([paid] * size)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("most", [1, 7, 60])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("most", [1, 60])
 @pytest.mark.parametrize("named", ["open_runs", "wakes_per_minute"])
 async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, size: int) -> None:
     async with fleet(size, Quota(**{named: most})) as processes:

@@ -181,6 +181,10 @@ def start(name: str) -> bytes:
     return Envelope[AgenticStart](type=subjects.START, payload=goal, dedupe_key=key).body()
 
 
+def log_of(made: DevStack) -> str:
+    return (made.options.folder / "logs" / "agent.log").read_text()
+
+
 async def test_a_receiver_that_comes_back_is_told_all_that_it_missed(tmp_path: Path) -> None:
     with receiving() as gone:
         port = int(gone.url.rpartition(":")[2])

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent_service.api.feed import Feed
 from agent_service.background import Background
@@ -25,7 +25,7 @@ from agent_service.draining import Draining
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
 from agent_service.identity import SystemClock
-from agent_service.intake import Intake
+from agent_service.intake import Intake, NewRuns, Results
 from agent_service.metrics.agent import AgentMetrics
 from agent_service.moments import Moment
 from agent_service.pace import Pace
@@ -37,7 +37,7 @@ from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
 from agent_service.readiness import readiness
 from agent_service.recovery import Recovery, Starter
-from agent_service.room import Room
+from agent_service.room import Admission, Room
 from agent_service.settings import AgentSettings
 from agent_service.shared_limits import SharedLimits
 from agent_service.shares import ALONE, Company
@@ -108,9 +108,8 @@ def build(
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     folder, members = ground.folder, ground.members
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
-
-    saying = partial(Publisher, capabilities=capabilities, signing=signing, head=partial(head_told, keys, store.head))
-    publisher = saying(NatsBus(link, signing, shared=settings.shared), clock, sampler(), brake=brake)
+    bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
+    publisher = Publisher(bus, clock, sampler(), capabilities, signing, head, brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
     trails = TrailProcess(folder, _workspaces(settings, folder), _telling(settings, members.me if members else ""))
@@ -118,8 +117,9 @@ def build(
 
     limits = _limits(settings, clock, members)
     committed = _committed(paper, feed, metrics, limits)
-    thinker = _thinker(settings, model, Evidence(store, proven), clock, brake, limits)
-    turns = Turns(store, publisher, thinker, clock, committed, brake=brake)
+    evidence = Evidence(store, proven)
+    thinker = Thinker(model, ArgumentSchemas(), evidence, clock, brake, limits, slots=settings.turns)
+    turns = Turns(store, publisher, thinker, clock, committed, brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
         link,
@@ -130,26 +130,20 @@ def build(
         proven=rules.require_capability,
         declared=rules.declared,
     )
-    policy, incoming = settings.policy(), metrics.incoming
+    incoming = metrics.incoming
     room = Room(store.counts, max_queued=settings.http.max_queued)
     metrics.outgoing.listen_to(link)
     intake = Intake(
         turns,
         skills,
-        ChildResults(store, proven),
-        capabilities,
+        Results(capabilities=capabilities, children=ChildResults(store, proven)),
+        _new_runs(settings, model),
+        Admission(brake=brake, room=room, quotas=limits.quotas),
+        incoming,
         clock,
-        policy=policy,
-        fused=settings.phases == "fused",
-        verify=settings.verify and model.verifies,
-        incoming=incoming,
-        trace_url=settings.trace_url,
-        brake=brake,
-        room=room,
-        quotas=limits.quotas,
     )
-    starter = Starter(intake, store, background, slots=settings.turns, brake=brake)
-    recovery = Recovery(turns, store, store, publisher, background, slots=settings.turns, brake=brake)
+    starter = Starter(intake, store, background, brake, slots=settings.turns)
+    recovery = Recovery(turns, store, store, publisher, background, brake, slots=settings.turns)
 
     receiving = NatsIntake(
         link,
@@ -164,13 +158,10 @@ def build(
     belongings = RunBelongings(_workspaces(settings, folder), artifacts, paper.projector.at_rest)
 
     def desk() -> "Desk":
-        from agent_service.api.desk import Desk
+        from agent_service.api.desk import Desk, Executors
 
-        troubles, callbacks = NatsTroubles(link), NatsCallbacks(link)
-        reading = store, store, intake, skills, troubles, callbacks, background
-        shown: dict[str, Any] = {"need_a_person": store.inbox.count, "trace_url": settings.trace_url}
-        shown |= {"brake": brake, "quotas": limits.quotas}
-        return Desk(*reading, incoming=incoming, room=room, **shown)
+        executors = Executors(skills=skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
+        return Desk(store, store, store.inbox, intake, executors, background)
 
     return Agent(
         settings=settings,
@@ -244,11 +235,10 @@ def _committed(paper: PaperTrail, feed: Feed, metrics: AgentMetrics, limits: Sha
     return committed
 
 
-def _thinker(
-    settings: AgentSettings, model: Provider, evidence: Evidence, clock: SystemClock, brake: Brake, limits: SharedLimits
-) -> Thinker:
-    checked, pace, spending = (ArgumentSchemas(), evidence, clock), limits.pace, limits.spending
-    return Thinker(model, *checked, slots=settings.turns, pace=pace, brake=brake, spending=spending)
+def _new_runs(settings: AgentSettings, model: Provider) -> NewRuns:
+    verify = settings.verify and model.verifies
+    fused = settings.phases == "fused"
+    return NewRuns(policy=settings.policy(), fused=fused, verify=verify, trace_url=settings.trace_url)
 
 
 def _telling(settings: AgentSettings, member: str) -> Telling:

@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent_service import audit
 from agent_service.arrival import Arrival, Unreadable, correlation, read
-from agent_service.brake import Brake
 from agent_service.callers import BUS
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
@@ -37,8 +37,7 @@ from agent_service.identity import trace_url
 from agent_service.lineage import depth_of
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.ports import Clock, Skills, Wake
-from agent_service.quotas import Quotas
-from agent_service.room import Room
+from agent_service.room import Admission
 from agent_service.turn import Turns
 from groundwork.telemetry.span import context_of
 from schemas import keys, subjects
@@ -62,6 +61,25 @@ class UnknownRun(Unreadable):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What says which request a result answers, and brings what came of a child."""
+
+    capabilities: Capabilities
+    children: ChildResults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRuns:
+    """What the settings give to every run: its limits; whether it frames and plans in one call (`fused`), and has a
+    model read its end critically (`verify`); and where its trace is shown, with `{trace_id}` in it."""
+
+    policy: LimitPolicy
+    fused: bool
+    verify: bool
+    trace_url: str | None
+
+
 class Intake:
     """Takes starts, results, cancels and signals to their runs."""
 
@@ -69,32 +87,19 @@ class Intake:
         self,
         turns: Turns,
         skills: Skills,
-        children: ChildResults,
-        capabilities: Capabilities,
-        clock: Clock,
-        *,
-        policy: LimitPolicy,
-        fused: bool,
-        verify: bool = False,
+        results: Results,
+        new_runs: NewRuns,
+        admission: Admission,
         incoming: IncomingMetrics,
-        trace_url: str | None = None,
-        brake: Brake | None = None,
-        room: Room | None = None,
-        quotas: Quotas | None = None,
+        clock: Clock,
     ) -> None:
-        self._brake = brake or Brake()
-        self._room = room
-        self._quotas = quotas or Quotas.none()
         self._turns = turns
-        self._incoming = incoming
         self._skills = skills
-        self._children = children
-        self._capabilities = capabilities
+        self._results = results
+        self.new_runs = new_runs
+        self.admission = admission
+        self.incoming = incoming
         self._clock = clock
-        self._policy = policy
-        self._fused = fused
-        self._verify = verify
-        self._trace_url = trace_url
 
     @property
     def accepted(self) -> asyncio.Event:
@@ -146,8 +151,8 @@ class Intake:
         Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
         """
         if not known:
-            self._brake.check()
-        granted = self._policy.defaults if known else None
+            self.admission.brake.check()
+        granted = self.new_runs.policy.defaults if known else None
         depth = 0 if known else await self._depth(start)
         told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
         event = self._accepted(wake_id, start, depth, announce=True, granted=granted, **told)
@@ -161,7 +166,7 @@ class Intake:
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
         """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
         if signal.constraints:
-            check_caps(self._policy, signal.constraints, at=self._clock.now())
+            check_caps(self.new_runs.policy, signal.constraints, at=self._clock.now())
         who = audit.by(by, says=signal.by)
         event = SignalReceived(at=self._clock.now(), signal=signal, by=who, said_at=said_at)
         return await self._turns.commit(signal.run_id, event)
@@ -190,16 +195,16 @@ class Intake:
         if heard.refused:
             raise Unreadable(str(heard.ignored))
         if heard.ignored:
-            self._incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(said.step)))
+            self.incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(said.step)))
         elif heard.state and heard.state.final and not heard.effects:
-            self._incoming.late_result()
+            self.incoming.late_result()
 
     async def _returned(
         self, said: ToolResult, state: RunState | None, arrival: Arrival, key: str, *, malformed: bool
     ) -> ToolReturned:
         given = said.capability or arrival.headers.get(CAPABILITY)
-        result, proof = self._capabilities.of_result(_of_its_task(said, key), given, state)
-        came = await self._children.of(result)
+        result, proof = self._results.capabilities.of_result(_of_its_task(said, key), given, state)
+        came = await self._results.children.of(result)
         return ToolReturned(
             at=self._clock.now(),
             result=came,
@@ -234,16 +239,14 @@ class Intake:
             if await self._turns.state(start.run_id) is None:
                 raise UnknownRun(start.run_id)
             return start.run_id
-        self._brake.check()
-        if self._room:
-            await self._room.check(by_bus=True)
+        await self.admission.check()
         try:
-            with self._incoming.wake("stream") as waking:
+            with self.incoming.wake("stream") as waking:
                 caller = arrival.headers.get(TRACEPARENT)
                 depth, by = await self._depth(start), _sender(arrival)
                 told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
                 event = self._accepted(wake_id, start, depth, announce=False, **told)
-                async with self._quotas.wake(BUS):
+                async with self.admission.quotas.wake(BUS):
                     run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
                 waking.duplicate = accepted is None
         except (LimitRefused, WakeConflict) as refusal:
@@ -253,7 +256,7 @@ class Intake:
 
     async def _depth(self, start: AgenticStart) -> int:
         parent = await self._turns.state(start.parent_run_id) if start.parent_run_id else None
-        return depth_of(start, parent, deepest=self._policy.defaults.max_depth)
+        return depth_of(start, parent, deepest=self.new_runs.policy.defaults.max_depth)
 
     def _accepted(
         self,
@@ -270,7 +273,7 @@ class Intake:
         if wake_id.startswith(WAKE_PREFIX):
             raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
         at, run_id = self._clock.now(), self._clock.new_run_id()
-        limits = granted or grant(self._policy, start.constraints, context=start.context, at=at)
+        limits = granted or grant(self.new_runs.policy, start.constraints, context=start.context, at=at)
         return WakeAccepted(
             at=at,
             run_id=run_id,
@@ -279,12 +282,12 @@ class Intake:
             limits=limits,
             announce=announce,
             context=start.context,
-            fused=self._fused,
-            verify=self._verify,
+            fused=self.new_runs.fused,
+            verify=self.new_runs.verify,
             depth=depth,
             parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
             callback=start.callback,
-            trace_url=trace_url(self._trace_url, run_id),
+            trace_url=trace_url(self.new_runs.trace_url, run_id),
             by=audit.by(by, says=start.by),
             caller=payer,
             untrusted=start.untrusted,

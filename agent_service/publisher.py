@@ -33,20 +33,19 @@ class Told(Protocol):
 class Publisher:
     """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded.
 
-    Requests are given their capability, and what is told of runs is signed, where there is anything to do it with. With
-    `head` it also says how far the run had come, by which the store is known again.
+    Requests are given their capability, and what is told of runs is signed. An ending says the run's `head`: how far it
+    had come.
     """
 
     def __init__(
         self,
         bus: Bus,
         clock: Clock,
-        keeps: Keeps = lambda _: True,
-        *,
-        capabilities: Capabilities | None = None,
-        signing: Signing | None = None,
-        head: Callable[[str], str] | None = None,
-        brake: Brake | None = None,
+        keeps: Keeps,
+        capabilities: Capabilities,
+        signing: Signing,
+        head: Callable[[str], str],
+        brake: Brake,
     ) -> None:
         self._bus = bus
         self._clock = clock
@@ -54,7 +53,7 @@ class Publisher:
         self._signing = signing
         self._head = head
         self._keeps = keeps
-        self._brake = brake or Brake()
+        self._brake = brake
 
     async def publish(self, run_id: str, effect: Publish) -> None:
         """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget, Stopped for a
@@ -77,11 +76,11 @@ class Publisher:
             sampled=self._keeps(trace),
         )
         body = effect.body
-        if effect.proves and self._capabilities:
+        if effect.proves:
             body = with_capability(body, self._capabilities.of_request(effect.proves))
-        if self._signing and self._signing.signs(effect):
+        if self._signing.signs(effect):
             described[headers.SIGNATURE] = self._signing.sign(effect.subject, body)
-        if self._head and effect.subject in subjects.ENDINGS:
+        if effect.subject in subjects.ENDINGS:
             described[headers.HEAD] = self._head(run_id)
         put = self._bus.tell if effect.rebuildable else self._bus.publish
         await put(effect.subject, body, key=effect.key, headers=described)

@@ -11,11 +11,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
 from itertools import count
-from typing import Self
 
-from agent_service.callers import UNBOUNDED, Quota, opened
+from agent_service.callers import Quota, opened
 from agent_service.errors import OverQuota
-from agent_service.identity import SystemClock
 from agent_service.moments import Elsewhere, Moment
 from agent_service.pace import Bucket
 from agent_service.ports import Clock
@@ -46,12 +44,6 @@ class Quotas:
         """Of those that enter, how many are among the open runs already."""
         self._day: date | None = None
         self._bytes: Counter[str] = Counter()
-
-    @classmethod
-    def none(cls) -> Self:
-        """For whom nobody has a quota."""
-        clock = SystemClock()
-        return cls(clock, Spending(clock), lambda _: UNBOUNDED)
 
     def recall(self, open_runs: Mapping[str, int], bytes_today: Mapping[str, int]) -> None:
         """What the store says: how many runs of each caller are open, and what each asked for today."""

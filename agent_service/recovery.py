@@ -56,11 +56,11 @@ class Recovery:
         archive: Archive,
         publisher: Publisher,
         background: Background,
+        brake: Brake,
         *,
         slots: int,
-        brake: Brake | None = None,
     ) -> None:
-        self._brake = brake or Brake()
+        self._brake = brake
         self._turns = turns
         self._store = store
         self._archive = archive
@@ -259,10 +259,8 @@ class Starter:
     begin because no tool catalog was known. What is said about a run on the bus begins nothing.
     """
 
-    def __init__(
-        self, intake: Intake, store: RunStore, background: Background, *, slots: int, brake: Brake | None = None
-    ) -> None:
-        self._brake = brake or Brake()
+    def __init__(self, intake: Intake, store: RunStore, background: Background, brake: Brake, *, slots: int) -> None:
+        self._brake = brake
         self._intake = intake
         self._store = store
         self._background = background

@@ -6,8 +6,11 @@ Work that is under way is not asked: it has the room that is left.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+from agent_service.brake import Brake
 from agent_service.core.waiting import Status
+from agent_service.quotas import Quotas
 from groundwork.service.errors import TryAgain
 
 FOR_STRANGERS = 0.5
@@ -58,3 +61,17 @@ class Room:
         most = max(1, int(self._max_queued * FOR_STRANGERS)) if by_bus else self._max_queued
         if (await self._counts()).get(Status.QUEUED, 0) >= most:
             raise TryAgain(f"{most} runs wait to begin already", delay_s=QUEUED_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """All that a new run has to pass: the kill switch, the capacity, and the quota of its caller."""
+
+    brake: Brake
+    room: Room
+    quotas: Quotas
+
+    async def check(self) -> None:
+        """A start of the bus may begin. Raises Stopped, or TryAgain with when to come back."""
+        self.brake.check()
+        await self.room.check(by_bus=True)

@@ -6,8 +6,9 @@ Each is recalled from the store at the start, and follows the journal from there
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, Self
 
+from agent_service.callers import UNBOUNDED
 from agent_service.journal import Entry
 from agent_service.moments import Elsewhere, Moment
 from agent_service.pace import MINUTE_S, Pace
@@ -44,6 +45,12 @@ class SharedLimits:
     quotas: Quotas
     _recalled: int = field(default=0, init=False)
     """Entries up to this position count as recalled."""
+
+    @classmethod
+    def none(cls, clock: Clock, pace: Pace) -> Self:
+        """Where nothing but the pace may be bounded."""
+        spending = Spending(clock)
+        return cls(pace, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
 
     def committed(self, moment: Moment) -> None:
         """An entry of this process."""

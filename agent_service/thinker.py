@@ -25,9 +25,9 @@ from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError, Stopped
-from agent_service.pace import HELD_BACK, Pace
+from agent_service.pace import HELD_BACK
 from agent_service.ports import Answer, Clock, Estimate, Model, ModelCall, Question
-from agent_service.spending import Spending
+from agent_service.shared_limits import SharedLimits
 from agent_service.usable import MOST_BYTES
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
@@ -70,19 +70,18 @@ class Thinker:
         arguments: ArgumentCheck,
         evidence: EvidenceCheck,
         clock: Clock,
+        brake: Brake,
+        limits: SharedLimits,
         *,
         slots: int,
-        pace: Pace | None = None,
-        brake: Brake | None = None,
-        spending: Spending | None = None,
     ) -> None:
         self._model = model
-        self._spending = spending or Spending(clock)
-        self._brake = brake or Brake()
+        self._spending = limits.spending
+        self._brake = brake
         self._arguments = arguments
         self._evidence = evidence
         self._clock = clock
-        self._pace = pace or Pace()
+        self._pace = limits.pace
         self._slots = asyncio.Semaphore(slots)
         self._wanted: dict[tuple[str, int], int] = {}
         """Calls that are under way, and the versions of their runs at which they were asked for."""

@@ -61,10 +61,9 @@ class Turns:
         thinker: Thinker,
         clock: Clock,
         on_commit: OnCommit,
-        *,
-        brake: Brake | None = None,
+        brake: Brake,
     ) -> None:
-        self._brake = brake or Brake()
+        self._brake = brake
         self._store = store
         self._publisher = publisher
         self._thinker = thinker

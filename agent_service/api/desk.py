@@ -4,8 +4,8 @@ HTTP and bus give the same answers, made here. What cannot be served is a Refusa
 is for the intake, and through it for the core.
 """
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
@@ -24,7 +24,6 @@ from agent_service.api.requests import (
     WakeRequest,
 )
 from agent_service.background import Background
-from agent_service.brake import Brake
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived
 from agent_service.core.state import RunState
@@ -32,10 +31,8 @@ from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
 from agent_service.intake import Intake, not_heard
 from agent_service.lines import Wanted
-from agent_service.metrics.incoming import IncomingMetrics, Transport, Waking
-from agent_service.ports import Archive, Callbacks, RunStore, Skills, Troubles
-from agent_service.quotas import Quotas
-from agent_service.room import Room
+from agent_service.metrics.incoming import Transport, Waking
+from agent_service.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
 from agent_service.telling.acts import executor_of
 from agent_service.telling.entries import EntryView, JournalReader, entry_view
 from agent_service.telling.outputs import is_artifact_path
@@ -79,42 +76,35 @@ class Said(Protocol):
         """The same as a signal."""
 
 
-class Desk:
-    """Answers callers. All methods raise Refusal, and what `refusal_of` makes one of.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executors:
+    """What is known of those who carry tool requests out: their tools, what troubles them, and which callbacks the
+    gateway would send to."""
 
-    `need_a_person` counts the runs that do; `trace_url` is where traces are shown, with `{trace_id}` in it.
-    """
+    skills: Skills
+    troubles: Troubles
+    callbacks: Callbacks
+
+
+class Desk:
+    """Answers callers. All methods raise Refusal, and what `refusal_of` makes one of."""
 
     def __init__(
         self,
         store: RunStore,
         archive: Archive,
+        inbox: Inbox,
         intake: Intake,
-        skills: Skills,
-        troubles: Troubles,
-        callbacks: Callbacks,
+        executors: Executors,
         background: Background,
-        *,
-        incoming: IncomingMetrics,
-        room: Room,
-        need_a_person: Callable[[], Awaitable[int]],
-        trace_url: str | None = None,
-        brake: Brake | None = None,
-        quotas: Quotas | None = None,
     ) -> None:
-        self._brake = brake or Brake()
-        self._quotas = quotas or Quotas.none()
         self._store = store
         self._archive = archive
+        self._inbox = inbox
         self._intake = intake
-        self._skills = skills
-        self._troubles = troubles
-        self._callbacks = callbacks
+        self._admission = intake.admission
+        self._executors = executors
         self._background = background
-        self._incoming = incoming
-        self._room = room
-        self._need_a_person = need_a_person
-        self._trace_url = trace_url
         self._reader = JournalReader(archive)
 
     async def wake(
@@ -125,13 +115,13 @@ class Desk:
         `by`: what is known of the caller, here as in `cancel` and `signal`; `payer`: against whose quota it counts.
         Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when there is no room for another run.
         """
-        with self._incoming.wake(transport) as waking:
+        with self._intake.incoming.wake(transport) as waking:
             wake_id = request.wake_id or f"wake-{uuid4()}"
             told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
             try:
-                async with self._room.unless_trouble():
+                async with self._admission.room.unless_trouble():
                     known = await self._archive.run_of(wake_id) is not None
-                    async with self._quotas.wake(payer, known=known):
+                    async with self._admission.quotas.wake(payer, known=known):
                         return await self._wake(wake_id, request, waking, known=known, **told)
             except WakeConflict as error:
                 raise await self._conflict(error, payer) from error
@@ -152,13 +142,13 @@ class Desk:
         known: bool,
         **told: Any,
     ) -> WakeAnswer:
-        flaw = await self._callbacks.flaw(request.callback) if request.callback and not known else ""
+        flaw = await self._executors.callbacks.flaw(request.callback) if request.callback and not known else ""
         if flaw:
             text = f"the gateway would never send to this callback: {flaw} (gateway.outbound.callbacks.network)"
             waking.refused_as = "callback_refused"
             raise Refusal(422, "callback_refused", text, field="callback")
         if not known:
-            await self._room.check()
+            await self._admission.room.check()
         run_id, accepted = await self._intake.wake(wake_id, request.start(), known=known, **told)
         waking.duplicate = accepted is None
         self._background.start(self._intake.follow(accepted))
@@ -171,15 +161,19 @@ class Desk:
         trouble = await self._trouble(state, present or frozenset())
         heard = await self._reader.heard(run_id)
         tasks = await self._reader.tasks(run_id) if heard.gathered else None
-        shown = run_view(state, heard, tasks, trace_url=self._trace_url, present=present, trouble=trouble)
-        return shown if state.final else shown.model_copy(update={"stopped": self._brake.why})
+        shown = run_view(
+            state, heard, tasks, trace_url=self._intake.new_runs.trace_url, present=present, trouble=trouble
+        )
+        return shown if state.final else shown.model_copy(update={"stopped": self._admission.brake.why})
 
     async def brief(self, run_id: str) -> StandingAnswer:
         """The status of the run, from memory while it goes on: every write is asked about before it begins."""
         state = await self._intake.standing(run_id)
         if state is None:
             raise await absent(self._store, run_id)
-        return StandingAnswer(run_id=run_id, status=state.status, stopped="" if state.final else self._brake.why)
+        return StandingAnswer(
+            run_id=run_id, status=state.status, stopped="" if state.final else self._admission.brake.why
+        )
 
     async def callback(self, run_id: str) -> CallbackAnswer:
         run = await self._store.load(run_id)
@@ -204,9 +198,9 @@ class Desk:
             oldest = [await self._state(run_id) for run_id in await self._store.queued(1)]
         return RunCounts(
             by_status=by_status,
-            needs_person=await self._need_a_person(),
+            needs_person=await self._inbox.count(),
             oldest_queued_at=oldest[0].accepted_at if oldest else None,
-            stopped=self._brake.why,
+            stopped=self._admission.brake.why,
         )
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:
@@ -279,8 +273,8 @@ class Desk:
     async def _present(self) -> frozenset[str]:
         """The names of those who would take tool requests now."""
         with suppress(TryAgain):  # nobody has told a tool yet
-            await self._skills.catalog()
-        return self._skills.present()
+            await self._executors.skills.catalog()
+        return self._executors.skills.present()
 
     async def _trouble(self, state: RunState, present: frozenset[str]) -> str:
         """Why the run waits for somebody who is there, where it does so for longer than most tools take."""
@@ -289,7 +283,7 @@ class Desk:
             return ""
         if datetime.now(UTC) - state.pending.requested_at < SOON:
             return ""
-        return await self._troubles.of(executor, run_id=state.run_id, step=state.pending.step)
+        return await self._executors.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 
     def _go_on(self, transition: Transition) -> None:
         self._background.start(self._intake.follow(transition))

@@ -20,7 +20,7 @@ from agent_service.cli.exits import Exit
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import Status
-from agent_service.intake import Intake
+from agent_service.intake import Intake, NewRuns, Results
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.tombstones import Tombstone
 from groundwork.nats.embedded import EmbeddedNats
@@ -65,12 +65,11 @@ async def an_agent(link: NatsLink, *, cap_steps: int = 20) -> AsyncIterator[Worl
     intake = Intake(
         world.turns,
         Offer(),
-        brought,
-        world.capabilities,
+        Results(capabilities=world.capabilities, children=brought),
+        NewRuns(policy=policy, fused=True, verify=False, trace_url=None),
+        world.intake.admission,
+        incoming,
         world.clock,
-        policy=policy,
-        fused=True,
-        incoming=incoming,
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(NatsIntake(link, intake, Background(group), incoming, slots=4).run())

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 
 from agent_service.api.calls import create_app
-from agent_service.api.desk import Desk
+from agent_service.api.desk import Desk, Executors
 from agent_service.api.event_streams import EventStreams
 from agent_service.api.feed import Feed
 from agent_service.api.operations import Operations
@@ -38,18 +38,20 @@ from agent_service.draining import Draining
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
-from agent_service.intake import Intake
+from agent_service.intake import Intake, NewRuns, Results
 from agent_service.journal import Commit, Entry
 from agent_service.lines import EVERY_RUN, RunLine, Wanted
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Elsewhere, Moment, tell
+from agent_service.pace import Pace
 from agent_service.ports import Archive, ModelCall, Place, Question
 from agent_service.pruning import Pruning
 from agent_service.publisher import Publisher
 from agent_service.quotas import Quotas
 from agent_service.retention import Rules
-from agent_service.room import Room
+from agent_service.room import Admission, Room
 from agent_service.settings import AgentSettings
+from agent_service.shared_limits import SharedLimits
 from agent_service.signing import Signing
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
@@ -272,58 +274,41 @@ async def open_house(
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
         clock, bus, archive, brake = FakeClock(), SilentBus(), MoodyArchive(store), Brake()
-        feed = Feed(archive, look_every_s=0.05)
-        thinker = Thinker(_NoModel(), _NoSchemas(), Evidence(archive, MemoryArtifacts()), clock, slots=4, brake=brake)
+        feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
+        known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
+        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
+        spending = Spending(clock)
+        quotas = Quotas(clock, spending, settings.quota_of)
+        limits = SharedLimits(Pace(), spending, quotas)
+        thinker = Thinker(_NoModel(), _NoSchemas(), Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
 
         def committed(moment: Moment) -> None:
             log_lines.write(moment)
             feed.tell(moment)
             quotas.committed(moment)
 
-        known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
-        settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
-        quotas = Quotas(clock, Spending(clock), settings.quota_of)
         spent = store.taken.spent(clock.now().date())
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
-        turns = Turns(store, Publisher(bus, clock, brake=brake), thinker, clock, committed, brake=brake)
+        capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
+        publisher = Publisher(bus, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
+        turns = Turns(store, publisher, thinker, clock, committed, brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
-        instruments, trace_url = Instruments(), "http://traces/{trace_id}"
+        instruments = Instruments()
         incoming = IncomingMetrics(instruments)
-        ring = KeyRing.fresh()
-        brought, capabilities, signing = (
-            ChildResults(store, MemoryArtifacts()),
-            Capabilities(ring),
-            Signing(ring, folder / "store"),
-        )
+        room = Room(store.counts, max_queued=max_queued)
         intake = Intake(
             turns,
             _NoSkills(),
-            brought,
-            capabilities,
+            Results(capabilities=capabilities, children=ChildResults(store, MemoryArtifacts())),
+            NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
+            Admission(brake=brake, room=room, quotas=quotas),
+            incoming,
             clock,
-            policy=policy,
-            fused=True,
-            incoming=incoming,
-            trace_url=trace_url,
-            brake=brake,
         )
         picky = Picky()
-        desk = Desk(
-            store,
-            archive,
-            intake,
-            _NoSkills(),
-            _NoTroubles(),
-            picky,
-            Background(group),
-            incoming=incoming,
-            room=Room(store.counts, max_queued=max_queued),
-            need_a_person=store.inbox.count,
-            trace_url=trace_url,
-            brake=brake,
-            quotas=quotas,
-        )
+        executors = Executors(skills=_NoSkills(), troubles=_NoTroubles(), callbacks=picky)
+        desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         files = RunFiles(workspace, archive, shelf)
         wrong: dict[str, str] = {}

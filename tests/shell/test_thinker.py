@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_service.brake import Brake
 from agent_service.core.brief import Brief
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Provenance
@@ -16,6 +17,7 @@ from agent_service.errors import ModelError
 from agent_service.evidence import Evidence
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Estimate, ModelCall, Question
+from agent_service.shared_limits import SharedLimits
 from agent_service.thinker import Thinker
 from tests.core.cues import a_framing_run, framing, plan
 from tests.core.model_cues import reserves
@@ -63,7 +65,15 @@ class Strict:
 
 def thinker(model: Sonnet, *, pace: Pace | None = None, clock: FakeClock | None = None) -> Thinker:
     evidence = Evidence(MemoryStore(), MemoryArtifacts())
-    return Thinker(model, Strict(), evidence, clock or FakeClock(NOON), slots=4, pace=pace)
+    return Thinker(
+        model,
+        Strict(),
+        evidence,
+        clock := clock or FakeClock(NOON),
+        Brake(),
+        SharedLimits.none(clock, pace or Pace()),
+        slots=4,
+    )
 
 
 async def asked(thinks: Thinker, run: Script) -> CallReserved | ModelReplied | ModelUnavailable | None:

@@ -90,7 +90,7 @@ async def test_a_start_that_cannot_begin_for_want_of_tools_is_accepted_and_holds
     assert (await world.state()).status is Status.QUEUED
     world.offer.away = False
     async with asyncio.TaskGroup() as group:
-        starter = Starter(world.intake, world.store, Background(group), slots=1)
+        starter = Starter(world.intake, world.store, Background(group), world.brake, slots=1)
         running = group.create_task(starter.run())
         await until(lambda: bool(world.bus.events(f"{subjects.TOOL_REQUEST}.append")))
         running.cancel()

@@ -9,11 +9,13 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agent_service.arrival import Arrival
 from agent_service.background import Background
 from agent_service.brake import Brake
+from agent_service.callers import UNBOUNDED
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
@@ -22,13 +24,17 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.evidence import Evidence
 from agent_service.halting import Halting
-from agent_service.intake import Intake
+from agent_service.intake import Intake, NewRuns, Results
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Model
 from agent_service.publisher import Publisher
+from agent_service.quotas import Quotas
 from agent_service.recovery import Recovery
+from agent_service.room import Admission, Room
+from agent_service.shared_limits import SharedLimits
+from agent_service.signing import Signing
 from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
@@ -44,6 +50,8 @@ from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard, MemoryHalts
 from tests.kit.runs import NOON
 from tests.shell.faults import FaultyStore
 from tests.shell.mind import Mind
+
+NOWHERE, MOST_QUEUED = Path("nowhere"), 1000
 
 APPEND = ToolOffer(
     name="append", output="trusted", route="append", commands=(ToolCommand(name="handle", tier="write"),)
@@ -350,7 +358,7 @@ class World:
         self._on_commit(moment)
 
     def recovery(self, background: Background) -> Recovery:
-        return Recovery(self.turns, self.faulty, self.store, self._publisher, background, slots=4, brake=self.brake)
+        return Recovery(self.turns, self.faulty, self.store, self._publisher, background, self.brake, slots=4)
 
     def halting(self, background: Background) -> Halting:
         halts, going_on = Mortal(self.halts, self.faults, at=("keep",)), self.recovery(background).try_again
@@ -360,28 +368,29 @@ class World:
         """A new process: all that was in memory is gone."""
         self.faulty: Any = FaultyStore(self.store, self.faults)
         self.brake, self.spending = Brake(), Spending(self.clock, self.usd_per_day, self._usd_of_callers.get)
-        self._publisher = Publisher(self.bus, self.clock, capabilities=self.capabilities, brake=self.brake)
+        signing = Signing(KeyRing.fresh(), NOWHERE)
+        self._publisher = Publisher(
+            self.bus, self.clock, lambda _: True, self.capabilities, signing, lambda _: "", self.brake
+        )
         pace = Pace(now=lambda: self.clock.now().timestamp())
+        quotas = Quotas(self.clock, self.spending, lambda _: UNBOUNDED)
         self.thinker = Thinker(
             self._model,
             NoSchemas(),
             Evidence(self.store, self.artifacts),
             self.clock,
+            self.brake,
+            SharedLimits(pace, self.spending, quotas),
             slots=self._slots,
-            pace=pace,
-            brake=self.brake,
-            spending=self.spending,
         )
-        self.turns = Turns(self.faulty, self._publisher, self.thinker, self.clock, self._committed, brake=self.brake)
+        self.turns = Turns(self.faulty, self._publisher, self.thinker, self.clock, self._committed, self.brake)
+        room = Room(self.store.counts, max_queued=MOST_QUEUED)
         self.intake = Intake(
             self.turns,
             self.offer,
-            ChildResults(self.faulty, self.artifacts),
-            self.capabilities,
+            Results(capabilities=self.capabilities, children=ChildResults(self.faulty, self.artifacts)),
+            NewRuns(policy=self._policy, fused=self._fused, verify=self._verify, trace_url=None),
+            Admission(brake=self.brake, room=room, quotas=quotas),
+            IncomingMetrics(Instruments()),
             self.clock,
-            policy=self._policy,
-            fused=self._fused,
-            verify=self._verify,
-            incoming=IncomingMetrics(Instruments()),
-            brake=self.brake,
         )

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from agent_service.arrival import Arrival
+from agent_service.brake import Brake
 from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.capabilities import Capabilities
 from agent_service.child_results import ChildResults
@@ -21,12 +22,15 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.evidence import Evidence
-from agent_service.intake import Intake
+from agent_service.intake import Intake, NewRuns, Results
 from agent_service.metrics.incoming import IncomingMetrics
 from agent_service.moments import Moment
 from agent_service.pace import Pace
 from agent_service.ports import Answer, Model, ModelCall, Question
 from agent_service.publisher import Publisher
+from agent_service.room import Admission, Room
+from agent_service.shared_limits import SharedLimits
+from agent_service.signing import Signing
 from agent_service.store.sqlite import SqliteStore
 from agent_service.thinker import Thinker
 from agent_service.turn import Turns
@@ -44,6 +48,16 @@ Meanwhile = Callable[[Question], Awaitable[None]]
 THINKING_S = 5.0
 LOOK_AGAIN_S = 300.0
 PLAYED_MODEL = "played"
+
+
+def _kept(_: str) -> bool:
+    """Every trace is recorded."""
+    return True
+
+
+def _no_head(_: str) -> str:
+    """The ends of played runs are checked by nobody."""
+    return ""
 
 
 class FaultyModel:
@@ -143,22 +157,22 @@ class World:
             ArgumentSchemas(),
             Evidence(store, self.gateway.artifacts),
             self._clock,
+            brake := Brake(),
+            limits := SharedLimits.none(self._clock, Pace(now=self._clock.seconds, sleep=self._clock.sleep)),
             slots=1,
-            pace=Pace(now=self._clock.seconds, sleep=self._clock.sleep),
         )
-        self._turns = Turns(store, Publisher(self._bus, self._clock), thinker, self._clock, self._committed)
-        policy = scenario.settings.policy()
-        incoming = IncomingMetrics(Instruments())
+        ring = KeyRing.fresh()
+        capabilities, signing = Capabilities(ring), Signing(ring, folder)
+        publisher = Publisher(self._bus, self._clock, _kept, capabilities, signing, _no_head, brake)
+        self._turns = Turns(store, publisher, thinker, self._clock, self._committed, brake)
         self._intake = Intake(
             self._turns,
             self.gateway,
-            ChildResults(store, self.gateway.artifacts),
-            Capabilities(KeyRing.fresh()),
+            Results(capabilities=capabilities, children=ChildResults(store, self.gateway.artifacts)),
+            NewRuns(policy=scenario.settings.policy(), fused=fused, verify=verifies, trace_url=None),
+            Admission(brake=brake, room=Room(store.counts, max_queued=MOST_ENTRIES), quotas=limits.quotas),
+            IncomingMetrics(Instruments()),
             self._clock,
-            policy=policy,
-            fused=fused,
-            verify=verifies,
-            incoming=incoming,
         )
 
     async def play(self) -> None:

@@ -1,21 +1,12 @@
 """Addresses that lead into the house: nothing is sent there, neither by a callback nor by a tool."""
 
-import asyncio
-import contextlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
 from tests.attacks.doors import HttpDoor
 from tests.attacks.kit import attack
-from tests.attacks.twins import fetching
-from tests.kit.waiting import until
 
-ENDED = ("done", "failed", "escalated", "cancelled")
 HERE = [
     "127.0.0.1",
     "localhost",
@@ -100,55 +91,3 @@ async def test_a_callback_to_the_secrets_of_a_cloud(target: HttpDoor, host: str)
 @pytest.mark.parametrize("url", ODD)
 async def test_a_callback_to_an_odd_address(target: HttpDoor, url: str) -> bool:
     return await takes(target, url)
-
-
-@dataclass(slots=True)
-class Secret:
-    """A door of the house that asks for no token; whoever comes is counted."""
-
-    port: int = 0
-    visits: int = 0
-
-
-@pytest.fixture(scope="module")
-def inner_door() -> Iterator[Secret]:
-    secret = Secret()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            secret.visits += 1
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            """Nothing is told of anybody."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    secret.port = server.server_port
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield secret
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@attack(72, 77)
-@pytest.mark.parametrize("host", HERE[:1] + HERE[1:2] + HERE[3:9] + HERE[10:12])
-async def test_a_page_of_the_house(target: HttpDoor, inner_door: Secret, host: str) -> bool:
-    inner_door.visits = 0
-    url = f"http://{host}:{inner_door.port}/"
-    if target.protected:
-        await _ended(target, await target.begin(f"fetch {url}"))
-    else:
-        with contextlib.suppress(OSError, ValueError):
-            await asyncio.to_thread(fetching.fetch, url)
-    return inner_door.visits > 0
-
-
-async def _ended(target: HttpDoor, run_id: str) -> None:
-    async def ended() -> bool:
-        return (await target.get(f"/v1/runs/{run_id}")).json()["state"] in ENDED
-
-    await until(ended, within_s=30)

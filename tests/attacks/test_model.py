@@ -12,7 +12,7 @@ import pytest
 
 from tests.attacks.doors import HttpDoor
 from tests.attacks.kit import attack
-from tests.attacks.obedient import KEY, NAME, Obedient, call, calls, done, obedient, order
+from tests.attacks.obedient import KEY, NAME, Obedient, call, done, obedient, order
 from tests.attacks.stand import HERE, KEYS, TOKENS, Stand, standing
 from tests.attacks.twins import loop
 from tests.kit.waiting import until
@@ -88,12 +88,6 @@ async def test_what_a_run_may_do_is_done(target: Agent) -> None:
 
 
 @attack(41)
-@pytest.mark.parametrize("name", ["Stranger", "STRANGER", "stranger ", "\uff53tranger"], ids=ascii)
-async def test_a_twin_of_the_name_of_a_tool(target: Agent, name: str) -> bool:
-    return await target.carries_out(order(call(f"{name}.look", text="x")), "stranger")
-
-
-@attack(41)
 async def test_a_tool_that_is_not_on_offer(target: Agent) -> bool:
     return bool((await target.does(order(call("nobodys.handle"))))["steps"])
 
@@ -123,11 +117,6 @@ async def test_arguments_that_are_very_deep(target: Agent, levels: int) -> bool:
     for _ in range(levels):
         deep = [deep]
     return await target.carries_out(order(call("rogue.strike", code="loot = 1", deep=deep)), "rogue")
-
-
-@attack(49)
-async def test_arguments_of_another_type(target: Agent) -> bool:
-    return await target.carries_out(order(call("stranger.look", text="x", times=True)), "stranger")
 
 
 @attack(53, 57)
@@ -220,9 +209,3 @@ async def test_a_reply_that_is_no_decision(target: Agent, reply: str) -> bool:
 async def test_a_claim_of_done_that_nothing_proves(target: Agent, evidence: str, quote: str) -> bool:
     claim = order({"reflection": done(evidence, quote)})
     return bool((await target.does(order(call("stranger.look", text=claim))))["state"] == "done")
-
-
-@attack(91)
-async def test_two_writes_in_one_plan(target: Agent) -> bool:
-    goal = order(calls(("outbox.send", {"text": "a"}), ("outbox.send", {"text": "b"})))
-    return await target.carries_out(goal, "outbox")

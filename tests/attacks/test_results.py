@@ -54,12 +54,6 @@ async def test_a_result_with_a_capability_that_is_made_up(target: Publisher, cap
 
 
 @attack(98)
-async def test_a_result_with_one_in_the_header(target: Publisher) -> bool:
-    run = await target.waits()
-    return await target.changes(run, run.result(), headers={"Agentic-Capability": "made.up"})
-
-
-@attack(98)
 async def test_a_result_with_the_capability_of_a_run_of_ones_own(target: Publisher) -> bool:
     mine, run = await target.waits(), await target.waits()
     return await target.changes(run, run.result(capability=mine.capability))
@@ -93,37 +87,11 @@ async def test_a_failure_ends_the_step(target: Publisher) -> bool:
 
 
 @attack(98)
-async def test_a_result_that_cannot_be_read_ends_the_wait(target: Publisher) -> bool:
-    run = await target.waits()
-    return await target.changes(run, run.result(status="perhaps"))
-
-
-@attack(98)
-async def test_a_tool_that_is_said_to_need_another(target: Publisher) -> bool:
-    run = await target.waits()
-    asks = {"action": "multi-step", "tasks": [{"action": "plugin", "plugin": "echo", "input": "x"}]}
-    return await target.changes(run, run.result(status="continuation", result={"continuation": asks}))
-
-
-@attack(98)
-async def test_the_result_as_a_cloudevent(target: Publisher) -> bool:
-    run = await target.waits()
-    about = {"specversion": "1.0", "id": f"forged-{run.id}", "source": "/x", "type": "agentic.tool_result"}
-    return await target.changes(run, about | {"data": run.result()})
-
-
-@attack(98)
 async def test_the_result_in_its_envelope_under_its_own_key(target: Publisher) -> bool:
     run = await target.waits()
     key = keys.result(run.id, 1, 1)
     message = {"type": "agentic.tool_result", "payload": run.result(attempt=1), "dedupe_key": key}
     return await target.changes(run, message, msg_id=key)
-
-
-@attack(98)
-async def test_a_result_that_says_it_was_sent_again_by_a_person(target: Publisher) -> bool:
-    run = await target.waits()
-    return await target.changes(run, run.result(), headers={"Agentic-Retried-By": "ops"})
 
 
 @attack(99, twin=False)

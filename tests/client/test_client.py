@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, stack
-from agentic_client import AsyncClient, Client, Conflict, Invalid, NotFound, StillRunning
+from agentic_client import AsyncClient, Client, Conflict, Invalid, NotFound
 
 DONE = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
 LETTER = {"tool": "letter", "command": "write", "arguments": {"text": "$goal"}}
@@ -121,20 +121,6 @@ async def test_a_run_is_told_what_it_did_not_ask_for(client: AsyncClient) -> Non
     await client.say(run, "in French", signal_id="s-1", by="ann")
     heard = [event async for event in client.events(run) if event.kind == "SignalReceived"]
     assert [event.event["signal"]["message"] for event in heard] == ["in French"]
-
-
-async def test_the_tools_of_runs_are_listed_with_what_they_take(client: AsyncClient) -> None:
-    tools = {tool.name: tool for tool in await client.tools()}
-    assert tools["echo"].present
-    assert tools["echo"].commands[0].input_schema["type"] == "object"
-
-
-async def test_waiting_has_an_end_and_the_run_goes_on(client: AsyncClient) -> None:
-    accepted = await client.wake("slowly say hello")
-    with pytest.raises(StillRunning) as waited:
-        await client.wait(accepted, timeout_s=0.1)
-    assert waited.value.run_id == accepted.run_id
-    assert (await client.wait(accepted)).done
 
 
 async def test_nothing_is_lost_and_nothing_told_twice_when_the_agent_is_killed(

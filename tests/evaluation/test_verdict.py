@@ -78,15 +78,3 @@ async def test_what_must_not_happen_is_told_with_its_entry() -> None:
     ]
     result = await result_of(small(tools=tools, expect={"never_happen": ["retry"]}))
     assert result.unmet == ("expected that this does not happen: retry; it did in entry 5",)
-
-
-async def test_the_expectations_of_a_script_hold_besides_those_of_the_scenario() -> None:
-    script = {**SMALL["script"], "expect": {"steps": {"at_most": 0}}}
-    result = await result_of(small(script=script, expect={"status": ["failed"]}))
-    assert len(result.unmet) == 2
-
-
-async def test_a_wake_that_is_refused_is_told() -> None:
-    result = await result_of(small(constraints={"max_steps": 1000}))
-    assert result.unmet == ("constraints.max_steps: is 1000, and this service grants at most 20",)
-    assert result.status == "none"

@@ -1,6 +1,5 @@
 """An agent whose `agent.tools` has a misspelt name does not start, unless nobody is there to tell that it is."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,18 +38,3 @@ async def test_it_ends_with_what_is_meant_and_doctor_says_so_beforehand(
     why = "agent.tools names wlak, which nobody offers: did you mean walk?"
     assert (code, told) == (78, f"{why} Correct agent.tools, then start again")
     assert (checked.mark, checked.text) == ("wrong", why)
-
-
-async def test_with_a_gateway_that_is_away_and_with_a_name_of_its_own_it_starts(
-    tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats
-) -> None:
-    config = await of_an_agent(tmp_path, link, nats_server, ["wlak", "swim"])
-    async with another_agent(config) as agent:
-        await agent.ready()
-    await Executor(catalog_of("hands", "walk")).begin(link)
-    settings = json.loads(config.read_text())
-    config.write_text(json.dumps(settings | {"agent": settings["agent"] | {"tools": ["walk", "swim"]}}))
-    async with another_agent(config) as agent:
-        await agent.ready()
-        checked = (await found(config))["tools"]
-    assert (checked.mark, checked.text) == ("warning", "agent.tools names swim, which nobody offers")

@@ -6,14 +6,11 @@ import pytest
 
 from agent_service.core.phases import Phase
 from agent_service.core.replacing import replace
-from agent_service.core.state import Note, StepRecord
-from agent_service.core.waiting import ForModel
+from agent_service.core.state import StepRecord
 from agent_service.models.prompts.prompt import compose
 from agent_service.ports import Question
 from tests.models.fake_anthropic import Claude, serve
 from tests.models.model_house import framing, question, reflecting
-from tests.models.tokens import blocks
-from tests.models.wire import KEY
 
 EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
 
@@ -105,29 +102,6 @@ async def test_a_compaction_reads_what_the_call_before_it_left_and_leaves_nothin
     assert now["messages"][0]["content"][:4] == before["messages"][0]["content"][:4]
 
 
-async def test_what_another_model_compacts_is_not_marked_for_it() -> None:
-    request = await sent(
-        question(reflecting(4).state, Phase.COMPACT), phases={"compact": {"model": "claude-haiku-5-5"}}
-    )
-    assert set(marks(request)) == {None}
-
-
-async def test_without_a_cache_nothing_is_marked_and_nothing_is_diagnosed() -> None:
-    request = await sent(reflecting(20), cache="off")
-    assert set(marks(request)) == {None}
-    assert "diagnostics" not in request
-
-
-async def test_a_cloud_is_asked_to_cache_and_not_for_a_diagnosis_which_it_does_not_know(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", KEY)
-    request = await sent(reflecting(), platform="bedrock")
-    assert [at for at, mark in enumerate(marks(request)) if mark] == [1, 2, 3]
-    assert "diagnostics" not in request
-
-
 PHASES: dict[str, Any] = {
     "plan": {"model": "claude-opus-5-5", "effort": "max"},
     "compact": {"model": "claude-haiku-5-5", "effort": "low", "max_tokens": 2000},
@@ -150,26 +124,6 @@ async def test_each_phase_may_have_its_own_model_and_effort(
     request = await sent(question(reflecting().state, phase), **settings)
     assert (request["model"], request["max_tokens"]) == (model, max_tokens)
     assert request["output_config"]["effort"] == effort
-
-
-async def test_a_long_reply_may_be_asked_for_without_a_stream() -> None:
-    assert (await sent(framing(), max_tokens=64_000))["max_tokens"] == 64_000
-
-
-async def test_no_reply_may_be_longer_than_the_longest() -> None:
-    asked = framing()
-    assert asked.state.asking
-    longer = replace(
-        asked, state=replace(asked.state, waiting=ForModel(asking=replace(asked.state.asking, longer=True)))
-    )
-    assert (await sent(longer, max_tokens=40_000))["max_tokens"] == 64_000
-
-
-async def test_a_diagnosis_compares_with_the_last_reply_of_the_same_form() -> None:
-    asked = reflecting()
-    replies = {compose(framing()).schema_hash: "msg_opening", compose(asked).schema_hash: "msg_turn", "other": "msg_3"}
-    request = await sent(replace(asked, state=replace(asked.state, replies=replies)))
-    assert request["diagnostics"] == {"previous_message_id": "msg_turn"}
 
 
 CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
@@ -196,14 +150,6 @@ async def test_a_miss_of_the_cache_is_told_with_its_cause(
     assert answer.provenance.cache_miss == told
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("agent_service")]
     assert ours == (["the prompt cache was missed"] if told else [])
-
-
-async def test_a_block_is_never_blank() -> None:
-    asked = reflecting()
-    bare = replace(asked.state, notes=(Note(kind="step", text="x"),), brief=replace(asked.state.brief, skills=()))
-    request = await sent(replace(asked, state=bare))
-    said = [*blocks(request["system"]), *blocks(request["messages"][0]["content"])]
-    assert all(block["text"].strip() for block in said)
 
 
 def text(said: str, mark: dict[str, str] | None = None) -> dict[str, Any]:

@@ -78,17 +78,7 @@ def test_calls_are_counted_by_what_one_takes_and_the_last_needs(left: int, calls
     assert calls_after(a_run(spent=12_900, max_tokens=12_900 + left), BYTES) == calls
 
 
-def test_a_prompt_that_takes_much_of_a_budget_is_told_of_before_four_fifths_are_spent() -> None:
-    budget = told(a_run(spent=12_900, max_tokens=24_000))
-    assert budget.note.startswith("Little is left (about one more model call after this one)")
-    assert budget.left[-1] == "about one more model call after this one"
-
-
 END = "say `done` if every item is met, else `ask` or `escalate`, with what was found and what is open."
-
-
-def test_without_a_step_left_no_action_is_asked_for() -> None:
-    assert told(a_run(step=10)).note == f"No step is left, so no action can be carried out: {END}"
 
 
 def test_the_last_model_call_is_told_to_end_the_run() -> None:
@@ -96,25 +86,7 @@ def test_the_last_model_call_is_told_to_end_the_run() -> None:
     assert told(state).note == f"No model call fits into the budget after this one: {END}"
 
 
-def test_who_frames_or_compacts_is_not_told_to_end_the_run() -> None:
-    last = a_run(spent=12_900, max_tokens=20_000)
-    assert told(last, Phase.COMPACT).note == ""
-    assert told(last, Phase.VERIFY).note == ""
-    assert told(last, Phase.FRAME).note.startswith("Little is left (no more model call after this one)")
-
-
 def test_money_is_counted_in_calls_by_the_dearest_that_one_of_them_may_be() -> None:
     state = a_run(cost=0.3, calls=3, max_cost_usd=0.6)
     assert calls_after(state, BYTES) == 1
     assert calls_after(replace(state, dearest_token=2 * state.dearest_token), BYTES) == 0
-
-
-def test_nothing_is_said_of_calls_where_neither_tokens_nor_money_are_limited() -> None:
-    assert calls_after(a_run(), BYTES) is None
-
-
-def test_lost_calls_are_spent_too() -> None:
-    state = a_run(spent=0, max_tokens=20_000)
-    lost = replace(state, spent=replace(state.spent, lost_tokens=12_900))
-    assert told(lost).left[2] == "7100 of 20000 tokens"
-    assert calls_after(lost, BYTES) == 0

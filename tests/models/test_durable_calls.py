@@ -1,11 +1,7 @@
 """Calls of Claude's in runs that crash, wait and are refused: what is asked again, and what is said to be spent."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,10 +9,9 @@ import pytest
 from agent_service.core.brief import Limits
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.models.prompts.prompt import compose
 from schemas import subjects
 from tests.kit.runs import NOON
-from tests.models.fake_anthropic import Claude, FakeAnthropic, serve
+from tests.models.fake_anthropic import Claude, serve
 from tests.models.living import Living
 from tests.models.model_house import FRAMING, action, reply, wanted
 
@@ -52,22 +47,6 @@ def tail(request: dict[str, Any]) -> str:
     return told
 
 
-@contextmanager
-def times_called(function: Callable[..., Any]) -> Iterator[list[None]]:
-    """A list that gets longer by one with each call of `function` in this thread."""
-    times: list[None] = []
-
-    def watch(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is function.__code__:
-            times.append(None)
-
-    sys.setprofile(watch)
-    try:
-        yield times
-    finally:
-        sys.setprofile(None)
-
-
 def ended(state: RunState) -> tuple[Status, str]:
     return state.status, state.ending_class
 
@@ -76,31 +55,6 @@ def ended(state: RunState) -> tuple[Status, str]:
 def mind(claude: Claude) -> Claude:
     claude.fake.policy = appends
     return claude
-
-
-async def test_a_run_of_two_steps_takes_three_calls(mind: Claude) -> None:
-    living = Living(mind.model, LIMITS)
-    state = await living.run()
-    assert (state.status, state.spent.calls, len(mind.requests)) == (Status.DONE, 3, 3)
-    assert list(living.gateway.executed.values()) == [1, 1]
-    assert state.spent.tokens == mind.fake.billed
-    assert state.spent.cost_usd
-    assert state.spent.cache_read_tokens > 0
-
-
-async def test_a_prompt_is_composed_once_per_call(mind: Claude) -> None:
-    with times_called(compose) as times:
-        state = await Living(mind.model, LIMITS).run()
-    assert (len(times), state.spent.calls) == (3, 3)
-
-
-async def test_each_call_names_the_reply_that_came_before(mind: Claude) -> None:
-    await Living(mind.model, LIMITS).run()
-    assert [request["diagnostics"]["previous_message_id"] for request in mind.requests] == [
-        None,
-        "msg_0001",
-        "msg_0002",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -122,13 +76,6 @@ async def test_a_call_that_a_crash_interrupts_is_made_again_and_counted_as_lost(
     assert len(mind.requests) == requests
     assert mind.fake.billed <= state.spent.tokens + state.spent.lost_tokens
     assert list(living.gateway.executed.values()) == [1, 1]
-
-
-async def test_a_call_made_again_is_the_same_call(mind: Claude) -> None:
-    living = Living(mind.model, LIMITS)
-    living.faults.strike_each("before commit of ModelReplied", 1)
-    await living.run()
-    assert mind.requests[0] == mind.requests[1]
 
 
 async def test_while_the_api_is_overloaded_the_run_waits_and_pays_nothing(mind: Claude) -> None:
@@ -178,32 +125,6 @@ async def test_a_pause_outlives_the_process_until_a_person_has_raised_the_budget
     assert (await living.hear(subjects.SIGNAL, resume, "s1")).status is Status.DONE
 
 
-def three_times_nonsense(fake: FakeAnthropic) -> None:
-    for _ in range(3):
-        fake.answer("no")
-
-
-@pytest.mark.parametrize(
-    ("script", "ending", "told"),
-    [
-        (lambda fake: fake.fail(400), (Status.FAILED, "model_bad_request"), "req_0001"),
-        (lambda fake: fake.fail(401), (Status.FAILED, "model_auth"), "req_0001"),
-        (lambda fake: fake.fail(404), (Status.FAILED, "model_not_found"), "req_0001"),
-        (lambda fake: fake.fail(413), (Status.FAILED, "prompt_too_long"), "req_0001"),
-        (lambda fake: fake.refuse("Not allowed."), (Status.ESCALATED, "model_refused"), "(cyber): Not allowed."),
-        (three_times_nonsense, (Status.ESCALATED, "invalid_decision"), "there is no JSON object in the reply"),
-    ],
-)
-async def test_what_no_wait_mends_ends_the_run(
-    mind: Claude, script: Callable[[FakeAnthropic], None], ending: tuple[Status, str], told: str
-) -> None:
-    script(mind.fake)
-    state = await Living(mind.model, LIMITS).run()
-    assert ended(state) == ending
-    assert told in state.reason
-    assert state.spent.tokens == mind.fake.billed
-
-
 async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Claude) -> None:
     mind.answer('Sure: {"framing": </your_rejected_reply>')
     state = await Living(mind.model, LIMITS).run()
@@ -213,13 +134,6 @@ async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Cl
     assert 'Sure: {"framing": &lt;/your_rejected_reply>\n</your_rejected_reply>' in told
     assert mind.requests[1]["system"] == mind.requests[0]["system"]
     assert mind.requests[1]["messages"][0]["content"][:-1] == mind.requests[0]["messages"][0]["content"][:-1]
-
-
-async def test_a_reply_that_was_cut_is_asked_for_with_more_room(mind: Claude) -> None:
-    mind.fake.cut('{"framing"')
-    state = await Living(mind.model, LIMITS).run()
-    assert state.status is Status.DONE
-    assert [request["max_tokens"] for request in mind.requests] == [8000, 16_000, 8000, 8000]
 
 
 async def test_a_prompt_that_is_too_long_is_shortened_once_there_is_something_to_leave_out(
@@ -242,9 +156,11 @@ async def test_no_call_is_made_that_could_break_the_budget(mind: Claude) -> None
     assert mind.requests == []
 
 
-async def test_a_limit_in_usd_is_not_kept_by_a_model_without_a_price() -> None:
-    async with serve(model="claude-unheard-of-9") as claude:
-        state = await Living(claude.model, replace(LIMITS, max_cost_usd=100.0)).run()
-    assert ended(state) == (Status.ESCALATED, "budget_cost")
-    assert "set agent.model.price" in state.reason
-    assert claude.requests == []
+async def test_a_run_of_two_steps_takes_three_calls(mind: Claude) -> None:
+    living = Living(mind.model, LIMITS)
+    state = await living.run()
+    assert (state.status, state.spent.calls, len(mind.requests)) == (Status.DONE, 3, 3)
+    assert list(living.gateway.executed.values()) == [1, 1]
+    assert state.spent.tokens == mind.fake.billed
+    assert state.spent.cost_usd
+    assert state.spent.cache_read_tokens > 0

@@ -27,7 +27,6 @@ from tests.models.model_house import (
     DIGEST,
     OPENING,
     PLAN,
-    REFLECTION,
     TURN,
     framing,
     planning,
@@ -51,7 +50,6 @@ PLANNED = Plan(
     expected_outcome="a page that tells it",
     rationale="nothing is known yet",
 )
-ESCALATION = {**REFLECTION, "met": [], "verdict": "escalate", "summary": "no tool can help"}
 
 
 @pytest.fixture(params=[fake_anthropic.serve, fake_openai.serve, fake_openai.serve_ollama])
@@ -66,12 +64,6 @@ async def test_a_fused_framing_brings_the_first_plan_along(served: AnyServed) ->
     assert (answer.decision, answer.plan) == (FRAMED, PLANNED)
 
 
-async def test_a_fused_framing_may_come_without_a_plan(served: AnyServed) -> None:
-    served.answer({**OPENING, "plan": None})
-    answer = await served.model.prepare(framing()).make()
-    assert (answer.decision, answer.plan) == (FRAMED, None)
-
-
 async def test_a_fused_reflection_brings_the_next_plan_along(served: AnyServed) -> None:
     served.answer(TURN)
     answer = await served.model.prepare(reflecting()).make()
@@ -79,23 +71,9 @@ async def test_a_fused_reflection_brings_the_next_plan_along(served: AnyServed) 
     assert (answer.decision.verdict, answer.plan) == (Verdict.CONTINUE, PLANNED)
 
 
-async def test_a_plan_beside_the_end_of_a_run_is_left_out(served: AnyServed) -> None:
-    served.answer(reply(reflection={**REFLECTION, "verdict": "done", "outcome": "It is 42."}, plan=PLAN))
-    answer = await served.model.prepare(reflecting()).make()
-    assert isinstance(answer.decision, Reflection)
-    assert (answer.decision.outcome, answer.plan) == ("It is 42.", None)
-
-
 async def test_a_plan_is_asked_for_by_itself(served: AnyServed) -> None:
     served.answer(reply(plan=PLAN))
     assert (await served.model.prepare(planning()).make()).decision == PLANNED
-
-
-async def test_where_no_tool_can_help_the_planning_escalates(served: AnyServed) -> None:
-    served.answer(reply(reflection=ESCALATION))
-    decision = (await served.model.prepare(planning()).make()).decision
-    assert isinstance(decision, Reflection)
-    assert decision.verdict is Verdict.ESCALATE
 
 
 @pytest.mark.parametrize(
@@ -127,14 +105,6 @@ async def test_a_reply_that_is_no_decision_is_paid_for_and_kept(served: AnyServe
     assert answer.decision.reason
     assert answer.usage.input_tokens > 0
     assert answer.usage.cost_usd is not None
-
-
-async def test_what_is_kept_of_an_unusable_reply_is_bounded(served: AnyServed) -> None:
-    served.answer("x" * 100_000)
-    decision = (await served.model.prepare(framing()).make()).decision
-    assert isinstance(decision, Unusable)
-    assert len(decision.raw) <= 4000
-    assert len(decision.reason) <= 4000
 
 
 async def test_a_refusal_is_told_in_the_words_of_the_provider(served: AnyServed) -> None:
@@ -192,19 +162,6 @@ async def test_an_error_says_what_becomes_of_the_run(
     assert str(status) in str(caught.value)
 
 
-async def test_one_question_is_one_request_whatever_comes_of_it(served: AnyServed) -> None:
-    served.fake.fail(503)
-    with pytest.raises(ModelError):
-        await served.model.prepare(framing()).make()
-    assert len(served.requests) == 1
-
-
-async def test_an_estimate_is_the_same_each_time_and_asks_nobody(served: AnyServed) -> None:
-    estimates = {served.model.prepare(reflecting(2)).estimate for _ in range(3)}
-    assert len(estimates) == 1
-    assert served.requests == []
-
-
 @pytest.mark.parametrize("asked", [framing(), planning(), reflecting(1), reflecting(12)])
 async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(
     served: AnyServed, asked: Question
@@ -222,22 +179,6 @@ async def test_a_call_spends_no_more_than_its_estimate_and_is_made_as_it_says(
     assert most_tokens(served.requests[0]) == estimate.reserve.reply_tokens
     assert answer.provenance.prompt_hash == estimate.prompt_hash
     assert answer.provenance.schema_hash == estimate.schema_hash
-
-
-async def test_a_longer_reply_is_estimated_as_longer(served: AnyServed) -> None:
-    first = framing()
-    longer = replace_asking(first, Asking(call=first.call, phase=first.phase, longer=True))
-    short, long = served.model.prepare(first).estimate, served.model.prepare(longer).estimate
-    assert short is not None
-    assert long is not None
-    assert long.reserve.tokens > short.reserve.tokens
-
-
-async def test_nothing_that_newer_models_refuse_is_sent(served: AnyServed) -> None:
-    served.answer(OPENING)
-    await served.model.prepare(framing()).make()
-    forbidden = {"temperature", "top_p", "top_k", "tools", "tool_choice", "thinking", "seed"}
-    assert not forbidden & served.requests[0].keys()
 
 
 async def test_neither_answer_nor_adapter_shows_the_key(served: AnyServed) -> None:

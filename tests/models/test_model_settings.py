@@ -61,17 +61,6 @@ def test_the_names_of_rfc_95_choose_the_model_in_the_file(tmp_path: Path) -> Non
     assert (model.provider, model.model, model.effort) == ("openai", "gpt-5.4", "low")
 
 
-def test_the_names_of_rfc_95_choose_the_model_in_the_environment() -> None:
-    model = load(None, CHOSEN).model
-    assert (model.provider, model.model) == ("openai", "gpt-5.4")
-
-
-def test_the_section_itself_can_be_set_by_the_environment() -> None:
-    environ = {"AGENT_MODEL__PROVIDER": "openai", "AGENT_MODEL__MODEL": "qwen3:8b", "AGENT_MODEL__BASE_URL": LOCAL}
-    model = load(None, environ).model
-    assert (model.provider, model.model, model.base_url) == ("openai", "qwen3:8b", LOCAL)
-
-
 def test_each_provider_takes_its_own_key_from_the_environment() -> None:
     keys = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
     for provider in ("openai", "anthropic"):
@@ -79,12 +68,6 @@ def test_each_provider_takes_its_own_key_from_the_environment() -> None:
         assert key is not None
         assert key.get_secret_value() == f"sk-of-{provider}"
     assert load(None, keys).model.api_key is None
-
-
-def test_a_key_of_its_own_goes_before_that_of_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("sk-from-a-file\n", encoding="utf-8")
-    environ = {**CHOSEN, "OPENAI_API_KEY": "sk-of-openai", "AGENT_MODEL__API_KEY_FILE": str(tmp_path / "key")}
-    assert load(None, environ).model.api_key == SecretStr("sk-from-a-file")
 
 
 def test_the_key_appears_in_no_log_line_and_in_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,48 +98,11 @@ async def test_what_is_missing_is_named(settings: ModelSettings, told: str) -> N
     assert told in str(misconfigured.value)
 
 
-async def test_a_server_of_ones_own_needs_no_key() -> None:
-    async with open_model(openai_settings(base_url=LOCAL)) as model:
-        assert model.prepare(framing()).estimate is not None
-
-
-@pytest.mark.parametrize(
-    ("base_url", "priced"),
-    [
-        (None, True),
-        ("https://api.openai.com/v1", True),
-        ("https://eu.api.openai.com/v1", True),
-        (LOCAL, False),
-        ("https://api.openai.com.elsewhere.example/v1", False),
-        ("https://not-api.openai.com/v1", False),
-    ],
-)
-async def test_openais_prices_are_those_of_openai_itself(base_url: str | None, priced: bool) -> None:
-    async with open_model(openai_settings(base_url=base_url, api_key=KEY)) as model:
-        estimate = model.prepare(framing()).estimate
-    assert estimate is not None
-    assert (estimate.reserve.cost_usd is not None) == priced
-
-
 @pytest.mark.parametrize("key", ["", " ", f"{KEY}\n", f" {KEY}", f"{KEY}\r\nx-evil: 1", f"{KEY}\0", f"“{KEY}”"])
 async def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(key: str) -> None:
     with pytest.raises(Misconfigured, match="the key of the model") as caught:
         await opened(api_key=key)
     assert KEY not in str(caught.value)
-
-
-@pytest.mark.parametrize("address", ["localhost:8080", "ftp://claude.example", "claude.example", "http://", ""])
-async def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(Misconfigured, match=r"agent\.model\.base_url"):
-        await opened(api_key=KEY, base_url=address)
-
-
-async def test_the_key_given_goes_before_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "another")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "a third")
-    async with serve() as claude:
-        claude.answer(OPENING)
-        await claude.model.prepare(framing()).make()
 
 
 async def test_a_key_in_a_file_is_the_one_that_is_there_when_a_call_is_made(tmp_path: Path) -> None:
@@ -214,14 +160,6 @@ async def test_a_server_that_sends_elsewhere_is_not_followed() -> None:
         assert not elsewhere.fake.calls
 
 
-@pytest.mark.parametrize("platform", ["bedrock", "vertex"])
-async def test_a_cloud_says_what_it_misses(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*CLOUDS, "AWS_DEFAULT_REGION", "AWS_BEARER_TOKEN_BEDROCK"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Misconfigured, match=rf"agent\.model\.platform {platform}: .*[Rr]egion"):
-        await opened(platform=platform)
-
-
 @pytest.mark.parametrize(("platform", "package"), [("bedrock", "botocore"), ("vertex", "google.auth")])
 async def test_a_cloud_says_which_package_it_needs(
     platform: str, package: str, monkeypatch: pytest.MonkeyPatch
@@ -234,12 +172,6 @@ async def test_a_cloud_says_which_package_it_needs(
         return
     with pytest.raises(Misconfigured, match=rf"pip install 'anthropic\[{platform}\]'"):
         await opened(platform=platform)
-
-
-async def test_bedrock_with_a_key_of_its_own_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", CLOUDS["AWS_REGION"])
-    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", KEY)
-    await opened(platform="bedrock")
 
 
 def test_a_missing_package_is_named_with_how_to_install_it() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.phases import Framing, Phase, Refusal, Unusable
+from agent_service.core.phases import Phase, Refusal, Unusable
 from agent_service.ports import Question
 from tests.models import fake_openai, openai_rules
 from tests.models.fake_openai import Ollama, OpenAI
@@ -65,27 +65,6 @@ async def test_other_servers_are_sent_only_what_they_all_know(ollama: Ollama) ->
     assert all(isinstance(message["content"], str) for message in request["messages"])
 
 
-@pytest.mark.parametrize("serving", [fake_openai.serve, fake_openai.serve_ollama])
-async def test_the_effort_of_the_phase_is_asked_for(serving: Any) -> None:
-    async with serving(effort="low", phases={"reflect": {"effort": "max"}}) as served:
-        served.answer(OPENING)
-        served.answer(TURN)
-        await served.model.prepare(framing()).make()
-        await served.model.prepare(reflecting()).make()
-    assert [request["reasoning_effort"] for request in served.requests] == ["low", "max"]
-
-
-@pytest.mark.parametrize("model", ["gpt-5.4", "gpt-4.1"])
-async def test_each_turn_begins_as_the_turn_before_it(model: str) -> None:
-    """Until GPT-5.5 the server finds the longest beginning that it knows."""
-    async with fake_openai.serve(model=model) as served:
-        for steps in (1, 2, 3, 4):
-            await _turn(served, steps)
-    prompts = ["".join(text for text, _ in rendered(request)) for request in served.requests]
-    for before, now in pairwise(prompts):
-        assert now.startswith(before[: len(before) * 8 // 10])
-
-
 @pytest.mark.parametrize("model", ["gpt-5.6-sol", "gpt-6-astra"])
 async def test_with_marks_each_turn_asks_for_all_that_the_turn_before_has_written(model: str) -> None:
     """From GPT-5.6 on what ends at a mark is written, and found where the same ends at a mark again."""
@@ -103,14 +82,6 @@ def written(request: dict[str, Any]) -> list[str]:
     return ["".join(texts[: at + 1]) for at, (_, marked) in enumerate(rendered(request)) if marked]
 
 
-async def test_two_runs_do_not_compete_for_one_place_in_the_cache(served: OpenAI) -> None:
-    for number in (1, 2):
-        served.answer(TURN)
-        await served.model.prepare(reflecting(number=number)).make()
-    first, second = (request["prompt_cache_key"] for request in served.requests)
-    assert first != second
-
-
 async def test_from_gpt_5_6_on_at_most_four_marks_are_set_and_none_on_what_changes(served: OpenAI) -> None:
     for steps in (1, 2, 7):
         served.answer(TURN)
@@ -121,13 +92,6 @@ async def test_from_gpt_5_6_on_at_most_four_marks_are_set_and_none_on_what_chang
         assert not marked[-1]
         assert marked[-2]
     assert served.requests[0]["prompt_cache_options"] == {"mode": "explicit"}
-
-
-async def test_nothing_is_marked_where_no_cache_is_wanted() -> None:
-    async with fake_openai.serve(cache="off") as served:
-        await _turn(served, 1)
-    assert written(served.requests[0]) == []
-    assert not {"prompt_cache_key", "prompt_cache_options"} & served.requests[0].keys()
 
 
 @pytest.mark.parametrize("price", [None, {"input": 4.0, "output": 20.0, "cache_read": 0.4, "cache_write": 5.0}])
@@ -145,58 +109,6 @@ async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price(p
     assert estimate.reserve.cost_usd == pytest.approx(
         ((estimate.reserve.tokens - 8000) * 5.0 + 8000 * 20.0) / 1_000_000
     )
-
-
-async def test_the_cost_of_a_server_of_ones_own_is_unknown_unless_it_is_set() -> None:
-    for price, cost_usd in ((None, None), ({"input": 0, "output": 0}, 0.0)):
-        async with fake_openai.serve_ollama(price=price) as served:
-            assert (await _turn(served, 1)).cost_usd == cost_usd
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(GIVEN, id="bare"),
-        pytest.param(f"```json\n{GIVEN}\n```", id="fenced"),
-        pytest.param(f"\n```\n{GIVEN}\n```\n", id="fenced without a language"),
-        pytest.param(f"<think>\nThe user {{wants}} ```json```.\n</think>\n\n{GIVEN}", id="after a thought"),
-        pytest.param(f"<think></think>\n```json\n{GIVEN}```", id="fenced after a thought"),
-    ],
-)
-async def test_one_object_is_the_reply_however_a_weak_model_wraps_it(ollama: Ollama, text: str) -> None:
-    ollama.answer(text)
-    answer = await ollama.model.prepare(framing()).make()
-    assert isinstance(answer.decision, Framing)
-    assert answer.plan is not None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(f"Here it is:\n```json\n{GIVEN}\n```", id="words before"),
-        pytest.param(f"```json\n{GIVEN}\n```\nIs that right?", id="words after"),
-        pytest.param(f"```json\n{GIVEN}\n```\n```json\n{GIVEN}\n```", id="two objects"),
-        pytest.param(f"```json\n[{GIVEN}]\n```", id="a list"),
-        pytest.param(f"<think>\nI begin, and never end. {GIVEN}", id="an endless thought"),
-        pytest.param(f"{GIVEN}<think>Or not?</think>", id="a thought afterwards"),
-        pytest.param(f"<think>One.</think><think>Two.</think>{GIVEN}", id="two thoughts"),
-        pytest.param("<think>Nothing comes to mind.</think>", id="a thought alone"),
-        pytest.param("no JSON", id="no JSON"),
-    ],
-)
-async def test_anything_looser_is_for_a_repair(ollama: Ollama, text: str) -> None:
-    ollama.answer(text)
-    answer = await ollama.model.prepare(framing()).make()
-    assert isinstance(answer.decision, Unusable)
-    assert not answer.decision.cut
-    assert answer.usage.output_tokens > 0
-
-
-async def test_a_schema_that_a_server_ignores_is_still_kept(ollama: Ollama) -> None:
-    ollama.answer({**OPENING, "framing": {"goal_statement": "x"}})
-    answer = await ollama.model.prepare(framing()).make()
-    assert isinstance(answer.decision, Unusable)
-    assert "framing.definition_of_done" in answer.decision.reason
 
 
 async def test_a_filtered_reply_is_a_refusal(served: OpenAI) -> None:

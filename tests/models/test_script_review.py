@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from agent_service.models.script_review import Review, review
-from ductile_gateway.authoring.making import Language, make
 from tests.cli.calling import agentic_here
 from tests.kit.pages import ROOT
 
@@ -29,11 +28,6 @@ def reviewed(folder: Path, *rules: dict[str, Any]) -> Review:
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_of_the_scripts_that_come_along_none_leaves_anything_open(file: Path) -> None:
     found = review(file)
-    assert (found.flaws, found.advice) == ((), ())
-
-
-def test_nor_does_the_one_that_is_made_with_a_first_tool(tmp_path: Path) -> None:
-    found = review(make("words", Language.BASH, tmp_path) / "script.yaml")
     assert (found.flaws, found.advice) == ((), ())
 
 
@@ -75,28 +69,6 @@ def test_what_is_left_open_is_told_and_keeps_nobody(tmp_path: Path, rules: list[
     found = reviewed(tmp_path, *rules)
     assert found.flaws == ()
     assert any(told in advice for advice in found.advice), found.advice
-
-
-def test_a_name_of_the_goal_s_pattern_and_a_doubled_dollar_are_known(tmp_path: Path) -> None:
-    action = {**ACTION, "arguments": {"message": "$day costs $$3 and ${day}s"}}
-    rule = {**PLAN, "when": {"goal": "on (?P<day>.+)"}, "plan": {"action": action}}
-    assert reviewed(tmp_path, FRAME, rule, DONE).advice == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [("", "must be an object"), ("name: a\nrules: []", "rules: needs at least 1 item, and has 0")],
-)
-def test_a_script_that_holds_nothing_is_told_in_plain_words(tmp_path: Path, text: str, told: str) -> None:
-    (tmp_path / "script.yaml").write_text(text)
-    assert told in review(tmp_path / "script.yaml").flaws[0]
-
-
-def test_a_key_that_is_given_twice_is_told(tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text(
-        "name: a\nname: b\nrules: [{phase: verify, verify: {holds: true, reason: x}}]"
-    )
-    assert "given twice" in review(tmp_path / "script.yaml").flaws[0]
 
 
 def test_the_command_ends_with_78_where_a_script_is_wrong(tmp_path: Path) -> None:

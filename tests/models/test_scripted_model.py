@@ -14,8 +14,6 @@ from agent_service.core.phases import (
     Reflection,
     Unusable,
     Verdict,
-    Verification,
-    Wait,
 )
 from agent_service.core.replacing import replace
 from agent_service.core.state import LastResult
@@ -62,28 +60,6 @@ ASK = {"question": "Which $tool?", "choices": ["a", "b"]}
 WAIT = {"why": "it is printed at noon", "seconds": 60}
 
 
-@pytest.mark.parametrize(
-    ("rule", "asked", "decision"),
-    [
-        ({"phase": "frame", "ask": ASK}, framing(), Ask(question="Which ?", choices=("a", "b"))),
-        ({"phase": "plan", "wait": WAIT}, planning(), Wait(why="it is printed at noon", seconds=60)),
-        (
-            {"phase": "verify", "verify": {"holds": False, "reason": "d2 is not shown", "doubted": ["d2"]}},
-            question(reflecting().state, Phase.VERIFY),
-            Verification(holds=False, reason="d2 is not shown", doubted=("d2",)),
-        ),
-    ],
-    ids=["ask", "wait", "verify"],
-)
-async def test_a_rule_may_ask_wait_or_verify(rule: dict[str, Any], asked: Any, decision: object) -> None:
-    assert (await following(rule).prepare(asked).make()).decision == decision
-
-
-async def test_a_question_may_come_along_with_a_reflection() -> None:
-    model = following({"phase": "reflect", "reflect": REFLECT, "ask": ASK})
-    assert (await model.prepare(reflecting()).make()).plan == Ask(question="Which search?", choices=("a", "b"))
-
-
 async def test_a_rule_may_wait_for_what_a_person_said() -> None:
     model = following(
         {"phase": "frame", "when": {"person": "lemon"}, "frame": FRAME},
@@ -93,14 +69,6 @@ async def test_a_rule_may_wait_for_what_a_person_said() -> None:
     answered = replace(answered, state=replace(answered.state, messages=("the lemon one",)))
     said = [(await model.prepare(asked).make()).decision for asked in (unanswered, answered)]
     assert [type(decision) for decision in said] == [Ask, Framing]
-
-
-@pytest.mark.parametrize("verified", [True, False])
-def test_only_a_script_with_a_rule_for_it_verifies(verified: bool) -> None:
-    rule = (
-        {"phase": "verify", "verify": {"holds": True, "reason": "so"}} if verified else {"phase": "plan", "plan": PLAN}
-    )
-    assert following(rule).verifies == verified
 
 
 async def test_names_are_put_into_texts() -> None:
@@ -131,13 +99,6 @@ async def test_a_script_that_knows_nothing_of_compaction_keeps_every_fact() -> N
     assert answer.decision == Digest(memory=("one", "two"))
 
 
-async def test_a_rule_may_say_what_a_compaction_leaves() -> None:
-    model = following({"phase": "compact", "digest": ["this alone"]})
-    assert (await model.prepare(question(reflecting().state, Phase.COMPACT)).make()).decision == Digest(
-        memory=("this alone",)
-    )
-
-
 async def test_an_unusable_reply_and_a_fault_are_as_the_script_says() -> None:
     fault = {"remedy": "try_again", "error_class": "overloaded", "message": "later", "retry_after_s": 7}
     model = following({"phase": "frame", "unusable": "no JSON"}, {"phase": "plan", "fault": fault})
@@ -151,10 +112,6 @@ async def test_a_script_that_ends_fails_the_run_and_says_what_is_missing() -> No
     with pytest.raises(ModelError, match="script:small has no rule for reflect after 1 steps: add one") as caught:
         await following({"phase": "plan", "plan": PLAN}).prepare(reflecting()).make()
     assert caught.value.remedy == "fail"
-
-
-def test_it_spends_nothing_so_nothing_is_set_aside() -> None:
-    assert following({"phase": "plan", "plan": PLAN}).prepare(planning()).estimate is None
 
 
 @pytest.mark.parametrize(
@@ -172,28 +129,4 @@ def test_a_rule_that_makes_no_sense_is_named_with_its_file(tmp_path: Path, rule:
     file = tmp_path / "script.yaml"
     file.write_text(f"name: small\nrules: [{rule}]\n".replace("None", "null"))
     with pytest.raises(Misconfigured, match=r"script .*script\.yaml: rules\.0"):
-        read_script(file)
-
-
-@pytest.mark.parametrize(
-    ("flawed", "told"),
-    [
-        ("{phase: plan, plan: {action: {tool: echo, command: handle, arguments: {on: 1}}}}", "the key True is no text"),
-        (
-            "{phase: plan, plan: {action: {tool: echo, command: handle, arguments: {deep: [{no: 1}]}}}}",
-            "plan.action.arguments.deep.*: the key False is no text",
-        ),
-        (
-            "{phase: plan, plan: {action: {tool: echo, command: handle, arguments: {day: 2026-01-01}}}}",
-            "plan.action.arguments.day: a date is nothing that JSON knows: put it in quotes",
-        ),
-        ("{phase: plan, plan: {action: {tool: echo, command: handle}}}", "plan.action.arguments: .*required"),
-        ("{phase: reflect, reflect: {verdict: perhaps, summary: x}}", "reflect.verdict: Input should be 'continue'"),
-        ("{phase: plan, unusable: x, when: {goal: '('}}", "when.goal: .*is no regular expression"),
-    ],
-)
-def test_a_rule_that_no_run_could_use_is_told_when_the_script_is_read(tmp_path: Path, flawed: str, told: str) -> None:
-    file = tmp_path / "script.yaml"
-    file.write_text(f"name: small\nrules:\n  - {{phase: reflect, unusable: x}}\n  - {flawed}\n")
-    with pytest.raises(Misconfigured, match=rf"rules\.1.*{told}"):
         read_script(file)

@@ -122,42 +122,6 @@ async def test_a_server_that_does_not_say_what_a_stream_costs_is_estimated(
     assert bool(answer.prompt_bytes) is (stream_options == "known"), "an estimate measures nothing"
 
 
-def unstreamed(served: Served[Any]) -> Any:
-    """What a server says that does not know how to stream."""
-
-    def said(body: Body) -> Response:
-        response: Response = served.fake.reply({**body, "stream": False}, GIVEN)
-        return response
-
-    return said
-
-
-@pytest.mark.parametrize("serve", SERVING)
-async def test_a_server_that_streams_nothing_is_heard_all_the_same(serve: Serving) -> None:
-    async with serving_of(serve, 5) as served:
-        served.fake.script(unstreamed(served))
-        whole = await served.model.prepare(framing()).make()
-        served.answer(GIVEN)
-        streamed = await served.model.prepare(framing()).make()
-    assert isinstance(whole.decision, Framing)
-    assert streamed.decision == whole.decision
-    assert streamed.usage.output_tokens == whole.usage.output_tokens
-
-
-async def test_comments_and_strange_lines_ends_within_a_stream_do_no_harm() -> None:
-    text = GIVEN.replace("the answer", "the\u2028answer")
-    async with fake_openai.serve() as served:
-
-        def with_comments(body: Body) -> Response:
-            streamed: Response = served.fake.reply(body, text)
-            raw = streamed.body.replace(b"\n\n", b"\r\n\r\n: keep-alive\r\n\r\n")
-            return replace(streamed, body=raw)
-
-        served.fake.script(with_comments)
-        answer = await served.model.prepare(framing()).make()
-    assert isinstance(answer.decision, Framing)
-
-
 TOO_LARGE = "The compiled grammar is too large, which would cause performance issues. Simplify your tool schemas."
 
 
@@ -173,12 +137,6 @@ async def test_a_grammar_that_is_too_large_is_left_out_from_then_on_for_these_to
     brief = replace(other.state.brief, skills=())
     await claude.model.prepare(replace(other, state=replace(other.state, brief=brief))).make()
     assert "format" in claude.requests[-1]["output_config"]
-
-
-async def test_a_grammar_that_is_refused_for_another_reason_is_an_error(claude: Claude) -> None:
-    claude.fake.fail(400, message="output_config.format.schema: no")
-    assert kind(await error_of(claude)) == ("fail", "model_bad_request")
-    assert len(claude.requests) == 1
 
 
 @pytest.mark.parametrize("serve", SERVING)

@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+from hypothesis import strategies as st
 
 from schemas import generate
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
 
 PATHS = sorted(generate.SAMPLES.glob("*.json"))
 

@@ -39,15 +39,6 @@ def test_a_task_without_an_id_is_named_by_its_place() -> None:
     assert [task.id for task in tasks] == ["task-1", "facts", "task-3"]
 
 
-@pytest.mark.parametrize("nothing", [None, "none", []])
-def test_no_dependency_is_said_in_three_ways(nothing: object) -> None:
-    assert tasks_of(steps(retrieval(depends_on=nothing)))[0].depends_on == ()
-
-
-def test_dependencies_are_taken_in_the_spelling_of_the_markdown_form_too() -> None:
-    assert tasks_of(steps(retrieval(), retrieval(dependsOn=["task-1"])))[1].depends_on == ("task-1",)
-
-
 @pytest.mark.parametrize("given", ["combine both", {"left": 1}])
 def test_the_input_of_a_plugin_is_a_text_or_its_arguments(given: object) -> None:
     (task,) = tasks_of(steps({"action": "plugin", "plugin": "z3-solver", "input": given}))
@@ -77,11 +68,6 @@ def test_of_very_many_flaws_the_first_are_told_and_how_many_there_are() -> None:
     assert flaws_of(steps(*[3] * 50)).endswith("; and 38 more")
 
 
-def test_a_thousand_tasks_are_the_most_that_is_looked_at() -> None:
-    assert len(tasks_of(steps(*[retrieval()] * 1000))) == 1000
-    assert flaws_of(steps(*[retrieval()] * 1001)) == "tasks must be 1000 at most"
-
-
 def test_nothing_of_a_wrong_value_is_repeated() -> None:
     assert "secret" not in flaws_of(
         steps(retrieval(action="secret"), retrieval(profile="a secret", depends_on="secret"))
@@ -103,10 +89,6 @@ Query: Alternative values for X
 def test_the_markdown_form_is_read_from_a_text_of_the_result(field: str) -> None:
     expected = Retrieve(action="retrieve", query="Alternative values for X", confidence="low")
     assert read(ToolOutput.model_validate({field: MARKDOWN})) == expected
-
-
-def test_the_object_counts_before_the_text() -> None:
-    assert read(ToolOutput.model_validate({"summary": MARKDOWN, "continuation": RETRIEVE})) == of_object(RETRIEVE)
 
 
 @pytest.mark.parametrize(

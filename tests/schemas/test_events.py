@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from schemas.events import INBOUND, OUTBOUND, RESERVED_KEYS, AgenticStart, Completed, Envelope, ToolError
+from schemas.events import INBOUND, OUTBOUND, RESERVED_KEYS, AgenticStart, Envelope, ToolError
 from schemas.fields import MAX_GOAL_BYTES
 from tests.schemas import samples
 
@@ -30,19 +30,9 @@ def test_an_unknown_field_from_outside_is_tolerated_and_dropped(event: str) -> N
 
 
 @pytest.mark.parametrize("event", OUTBOUND)
-def test_an_unknown_field_is_never_invented_in_what_we_send(event: str) -> None:
-    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
-        parse(event, added_later={"x": 1})
-
-
-@pytest.mark.parametrize("event", OUTBOUND)
 def test_a_reader_of_what_we_send_can_ask_for_tolerance(event: str) -> None:
     later = samples.changed(event, added_later=1)
     assert MODELS[event].model_validate_json(later, extra="ignore").payload == parse(event)
-
-
-def test_the_reserved_correlation_keys_are_these() -> None:
-    assert {"run_id", "step", "tool", "tool_command", "attempt", "wake_id", "capability"} == RESERVED_KEYS
 
 
 def test_what_a_tool_brings_back_cannot_override_the_correlation() -> None:
@@ -109,50 +99,11 @@ def test_anything_but_an_rfc_3339_instant_with_a_zone_is_refused(value: object) 
         parse("agentic.tool_result", completed_at=value)
 
 
-def test_a_naive_datetime_is_refused_in_what_we_send() -> None:
-    naive = SECOND.replace(tzinfo=None)
-    with pytest.raises(ValidationError, match="must have a time zone"):
-        Completed(run_id=RUN, goal="g", outcome="o", steps_taken=1, artifacts=(), completed_at=naive)
-
-
-@pytest.mark.parametrize("goal", ["", " ", "\t\r\n", "\u2003\u00a0"])
-def test_a_blank_goal_is_refused(goal: str) -> None:
-    with pytest.raises(ValidationError, match="must not be blank"):
-        parse("agentic.start", goal=goal)
-
-
 @pytest.mark.parametrize("goal", ["a" * MAX_GOAL_BYTES, "\u00e9" * (MAX_GOAL_BYTES // 2)])
 def test_a_goal_may_have_32_kib_of_utf_8_and_not_one_byte_more(goal: str) -> None:
     assert parse("agentic.start", goal=goal).goal == goal
     with pytest.raises(ValidationError, match="at most 32768 bytes"):
         parse("agentic.start", goal=goal + "a")
-
-
-@pytest.mark.parametrize(
-    ("event", "payload"),
-    [
-        ("agentic.start", {"goal": "a\0b"}),
-        ("agentic.cancel", {"reason": "a\0b"}),
-        ("agentic.signal", {"message": "a\0b"}),
-        ("agentic.tool_result", {"result": {"excerpt": "a\0b"}}),
-        ("agentic.tool_result", {"error": {"message": "a\0b"}}),
-    ],
-)
-def test_a_nul_character_is_refused_in_a_text(event: str, payload: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="NUL"):
-        parse(event, **payload)
-
-
-@pytest.mark.parametrize("payload", [r'{"goal":"\ud800"}', r'{"goal":"g","context":{"a":["\udfff"]}}'])
-def test_a_lone_surrogate_is_refused_wherever_it_stands(payload: str) -> None:
-    with pytest.raises(ValidationError, match="Invalid JSON"):
-        raw(payload)
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_limit_that_is_not_finite_is_refused(number: str) -> None:
-    with pytest.raises(ValidationError, match="max_cost_usd"):
-        raw(f'{{"goal":"g","constraints":{{"max_cost_usd":{number}}}}}')
 
 
 @pytest.mark.parametrize("value", ["10", True, 1.5, -1, 0, [], {}])
@@ -183,12 +134,6 @@ def test_what_is_no_envelope_is_refused(model: type[BaseModel], body: str) -> No
         model.model_validate_json(body)
 
 
-@pytest.mark.parametrize("payload", ["null", "[]", '"x"', "42", "{}"])
-def test_a_payload_that_is_no_object_or_lacks_a_required_field_is_refused(payload: str) -> None:
-    with pytest.raises(ValidationError, match="payload"):
-        raw(payload)
-
-
 def test_a_fact_about_a_failed_call_that_does_not_fit_is_left_out_and_the_error_is_taken() -> None:
     told = {
         "message": "it broke",
@@ -201,8 +146,3 @@ def test_a_fact_about_a_failed_call_that_does_not_fit_is_left_out_and_the_error_
     error = ToolError.model_validate(told)
     assert (error.message, error.job_id, error.attempts, error.exit_code, error.last_error) == ("it broke", *[None] * 4)
     assert error.stderr == "x" * 2048
-
-
-def test_a_value_is_never_changed_after_it_was_checked() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        parse("agentic.cancel").run_id = "other"

@@ -40,10 +40,6 @@ def test_there_is_one_schema_per_event_one_asyncapi_document_and_the_accounts_of
     assert listing(folder).keys() == expected
 
 
-def test_a_fresh_folder_passes_the_check(folder: Path) -> None:
-    generate.main(["--check"], folder)
-
-
 def test_the_check_names_what_differs_is_missing_or_is_extra_and_the_remedy(folder: Path) -> None:
     spoil(folder)
     with pytest.raises(SystemExit) as refusal:
@@ -54,33 +50,6 @@ def test_the_check_names_what_differs_is_missing_or_is_extra_and_the_remedy(fold
         "  missing: agent.failed.v1.json",
         "Run `python -m schemas.generate` and commit it.",
     ]
-
-
-def test_the_check_writes_nothing(folder: Path) -> None:
-    spoil(folder)
-    before = listing(folder)
-    with pytest.raises(SystemExit):
-        generate.main(["--check"], folder)
-    assert listing(folder) == before
-
-
-def test_a_missing_folder_fails_the_check_and_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"missing: agentic\.start\.v1\.json"):
-        generate.main(["--check"], tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-
-
-def test_writing_mends_every_difference(folder: Path) -> None:
-    fresh = listing(folder)
-    spoil(folder)
-    generate.main([], folder)
-    assert listing(folder) == fresh
-
-
-def test_files_are_sorted_and_end_in_a_newline() -> None:
-    for content in (text for name, text in generate.documents().items() if name.endswith(".json")):
-        again = json.dumps(json.loads(content), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-        assert content.decode() == again
 
 
 @pytest.mark.parametrize("name", generate.MODELS)
@@ -96,18 +65,6 @@ def test_a_reader_with_this_version_tolerates_fields_of_a_later_one(path: Path) 
         return {"added_later": 1} | {k: grown(v) for k, v in value.items()} if isinstance(value, dict) else value
 
     samples.published(samples.event_of(path)).validate(grown(samples.body(path)))
-
-
-@pytest.mark.parametrize("path", EVENTS, ids=samples.title)
-def test_a_schema_refuses_the_type_of_another_event(path: Path) -> None:
-    body, published = samples.body(path), samples.published(samples.event_of(path))
-    for other in ("agentic.other", "agentic.tool_request", "agentic.tool_request.a.b", body["type"] + "\n"):
-        assert not published.is_valid(body | {"type": other}), other
-
-
-@pytest.mark.parametrize("path", EVENTS, ids=samples.title)
-def test_a_schema_refuses_a_message_without_payload(path: Path) -> None:
-    assert not samples.published(samples.event_of(path)).is_valid({"type": samples.body(path)["type"]})
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,6 @@ def test_the_trace_context_is_that_of_w3c_and_of_the_run() -> None:
     assert re.fullmatch(f"00-{TRACE}-(?!0{{16}})[0-9a-f]{{16}}-01", of_event()["traceparent"])
 
 
-def test_a_message_published_again_carries_the_same_headers() -> None:
-    assert of_event() == of_event()
-
-
 def test_two_messages_of_a_run_are_two_spans_of_one_trace() -> None:
     first, second = of_event()["traceparent"], of_event("agentic:run:r:accepted")["traceparent"]
     assert first != second
@@ -41,7 +37,3 @@ def test_the_cloud_event_is_named_by_its_dedupe_key_type_and_source() -> None:
         "ce-source": "agentic-loop",
         "ce-time": "2026-11-21T12:00:00Z",
     }
-
-
-def test_the_run_is_named() -> None:
-    assert of_event()["Agentic-Run-Id"] == "r"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.events import INBOUND, OUTBOUND, Completed
+from schemas.events import INBOUND, OUTBOUND
 from tests.schemas import samples
 
 MODELS = {**INBOUND, **OUTBOUND}
@@ -38,11 +38,6 @@ def test_a_nul_character_is_refused_however_deep_it_stands(event: str, payload: 
         parse(event, **payload)
 
 
-def test_a_lone_surrogate_is_refused_in_what_we_send() -> None:
-    with pytest.raises(ValidationError, match="surrogates not allowed"):
-        Completed(run_id="run_1", goal="g", outcome="\ud800", steps_taken=1, artifacts=())
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
     ("event", "field"),
@@ -51,12 +46,6 @@ def test_a_lone_surrogate_is_refused_in_what_we_send() -> None:
 def test_a_number_that_is_not_finite_is_refused_however_deep_it_stands(event: str, field: str, number: float) -> None:
     with pytest.raises(ValidationError, match="finite"):
         parse(event, **{field: {"deep": [number]}})
-
-
-@pytest.mark.parametrize("value", ["0.5", True])
-def test_a_cost_limit_is_not_read_from_a_text_or_a_truth_value(value: object) -> None:
-    with pytest.raises(ValidationError, match="max_cost_usd"):
-        parse("agentic.start", constraints={"max_cost_usd": value})
 
 
 @pytest.mark.parametrize("field", ["max_steps", "max_tokens"])

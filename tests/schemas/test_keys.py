@@ -35,11 +35,6 @@ def test_a_retry_has_a_key_of_its_own(attempt: int) -> None:
     assert keys.result(RUN, 3, attempt) == f"agentic:run:{RUN}:step:3:result:attempt:{attempt}"
 
 
-def test_the_key_towards_the_tool_names_the_attempt_from_the_first_on() -> None:
-    assert keys.call(RUN, 3, "fetch", 1) == f"{RUN}:3:fetch:1"
-    assert keys.call(RUN, 3, "fetch", 2) == f"{RUN}:3:fetch:2"
-
-
 def test_a_sub_request_is_named_by_its_task_and_round() -> None:
     assert keys.request(RUN, 3, 1, "task-1", 2) == f"agentic:run:{RUN}:step:3:task:task-1:2:request"
     assert keys.result(RUN, 3, 2, "again", 4) == f"agentic:run:{RUN}:step:3:task:again:4:result:attempt:2"
@@ -51,13 +46,6 @@ def test_the_key_of_a_result_tells_what_it_answers() -> None:
     assert keys.answers(keys.late_result(RUN, 3, 1), RUN, 3) == (None, None)
     for other in (keys.result(RUN, 4, 1), keys.request(RUN, 3, 1), "mine", ""):
         assert keys.answers(other, RUN, 3) is None
-
-
-def test_the_key_towards_the_tool_tells_which_sub_request_it_is_of() -> None:
-    assert keys.called(keys.call(RUN, 3, "fetch", 2, "task-1.again", 2), RUN, 3, "fetch") == ("task-1.again", 2)
-    assert keys.called(keys.call(RUN, 3, "fetch", 1), RUN, 3, "fetch") == (None, None)
-    for other in (keys.call(RUN, 4, "fetch", 1), keys.call(RUN, 3, "save", 1), "mine", ""):
-        assert keys.called(other, RUN, 3, "fetch") is None
 
 
 def test_no_two_messages_of_a_run_share_a_key() -> None:

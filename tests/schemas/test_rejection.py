@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import subjects
-from schemas.rejection import next_id, rejection
-from tests.schemas.payloads import JSON
+from schemas.rejection import rejection
+from tests.schemas.samples import JSON
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
@@ -48,11 +48,6 @@ def test_what_it_relates_to_is_read_from_every_form_though_the_rest_is_wrong(bod
     assert told(body) == NOTHING | {"dedupe_key": KEY, "run_id": RUN, "step": 3}
 
 
-def test_the_headers_tell_what_the_body_does_not() -> None:
-    found = told(b"{", **{"Nats-Msg-Id": KEY, "Agentic-Run-Id": RUN})
-    assert found == NOTHING | {"msg_id": KEY, "run_id": RUN, "repeat_as": f"{KEY}#2"}
-
-
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"[" * 100_000, b"\xff", {"payload": "x"}, {"payload": {"run_id": "../x", "step": 0}}, {"step": True}]
@@ -60,10 +55,6 @@ def test_the_headers_tell_what_the_body_does_not() -> None:
 )
 def test_what_is_no_name_is_not_repeated(body: object) -> None:
     assert told(body, **{"Nats-Msg-Id": "a b", "Agentic-Run-Id": "a b"}) == NOTHING
-
-
-def test_a_correction_of_a_correction_has_the_next_id() -> None:
-    assert [next_id(found) for found in ("a", "a#2", "a#9", "#2", "a#x")] == ["a#2", "a#3", "a#10", "#2#2", "a#x#2"]
 
 
 def test_it_is_told_in_the_trace_of_what_was_refused() -> None:
@@ -79,11 +70,6 @@ def test_it_is_told_in_the_trace_of_what_was_refused() -> None:
         "ce-source": "/me",
         "ce-time": "2026-11-21T12:00:00Z",
     }
-
-
-def test_of_a_rejection_that_is_refused_nothing_is_told() -> None:
-    with pytest.raises(ValueError, match="no rejection"):
-        rejection(Message(subject=subjects.REJECTED), stream="AGENTIC", reason="no", source="/me", at=AT)
 
 
 @given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.dictionaries(st.text(), st.text()))

@@ -1,7 +1,4 @@
-"""Errors as the commands tell them: one clear message without a traceback, and an exit code that says what to do.
-
-What no rule here knows is a fault of ours and stays an exception.
-"""
+"""Errors as the commands tell them: one message, and an exit code. What no rule here knows stays an exception."""
 
 from agent_service.cli.exits import Exit
 from groundwork.service.errors import Failure, TryAgain, Unreachable, causes

@@ -1,5 +1,5 @@
-"""What may be answered to the questions of `agentic init`, each read by a function of its name. Pure, but for looking
-whether a file or folder is there. All of them raise ValueError, which says what can be answered instead."""
+"""What may be answered to the questions of `agentic init`, each read by a function of its name. All raise ValueError,
+which says what can be answered instead."""
 
 import re
 from dataclasses import dataclass, replace

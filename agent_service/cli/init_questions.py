@@ -1,7 +1,4 @@
-"""The questions of `agentic init`: each is an option of the command too, and asks nothing where that was given.
-
-They are asked on standard error, and an answer that cannot be meant is asked for again.
-"""
+"""The questions of `agentic init`, on standard error. One that an option answers is not asked."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,4 @@
-"""Which run is meant: by its whole id, by the beginning of one (with or without `run_`), or by `last`, the newest.
-
-A whole id is taken as it is. For the others the newest runs before `bound` are listed, wherever runs are listed, and
-`meant` is the one of them.
-"""
+"""Which run is meant: by its whole id, by the beginning of one (with or without `run_`), or by `last`, the newest."""
 
 import re
 from collections.abc import Sequence

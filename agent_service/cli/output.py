@@ -1,8 +1,4 @@
-"""What commands print: drawings for people, JSON for programs, one place for both.
-
-JSON spells characters that could steer a terminal as its own escapes. When the reader went away (`| head`), ClosedPipe
-is raised, which is no error of anybody.
-"""
+"""What commands print: drawings for people, JSON for programs. JSON escapes what could steer a terminal."""
 
 import io
 import json

@@ -1,5 +1,4 @@
-"""`agentic setup`: creates what is missing on the NATS server, adds settings that are not set, and tells what differs:
-it changes that where it is asked to, and else leaves it as it is."""
+"""`agentic setup`: creates what is missing on the NATS server, and tells what differs, which --change changes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,4 @@
-"""How runs look in a terminal. What tools, models and callers wrote is shown as text, never as markup or escapes.
-
-Everything is drawn from the API's JSON, so that a run looks the same wherever the command runs.
-"""
+"""How runs look in a terminal, drawn from the API's JSON. What others wrote is shown as text, never as markup."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,8 +1,4 @@
-"""The story of a run, told from its timeline: what it did, how long each took, what it cost and what came of it.
-
-`rows` gives all of it, for `agentic show`; `Story` gives what is new while it goes by, for `agentic tail` and
-`--watch`. Both say the same of the same item, in the timeline's words.
-"""
+"""The story of a run, told from its timeline: `rows` gives all of it, `Story` what is new while it goes by."""
 
 import re
 from collections import defaultdict

@@ -1,8 +1,6 @@
-"""Watching a run until it ends: silently, line by line, or on a live board.
+"""Watching a run until it ends: silently, line by line, or on a live board in a terminal that is large enough.
 
-The board is drawn several times a second in a terminal that is large enough. It shows the goal, what is being done now,
-the definition of done as it is ticked off, the newest of what was done, and the budgets. It is fed from one thread and
-drawn by another: what it holds is replaced, not changed.
+The board is fed from one thread and drawn by another: what it holds is replaced, not changed.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,6 @@
-"""Where the agent is that a command is for, and who said so: --url, AGENTIC_URL, or the configuration nearby.
+"""Where the agent is that a command is for: --url, AGENTIC_URL, or the configuration nearby.
 
-Of the configuration two settings are read, without the model of all of them, so that commands stay quick. A token goes
-to the address that is found here: so a file that lies somewhere can name an address of this machine, and no other.
+A token goes to the address that is found here: a file can name an address of this machine, and no other.
 """
 
 import os

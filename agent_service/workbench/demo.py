@@ -1,8 +1,6 @@
 """`agentic demo`: the worked example of RFC-103, from goal to end, on a real NATS server.
 
-It starts everything, serves a page on this machine, lets a run fetch and criticise it, checks what the run wrote, shows
-where to look, and stops everything. With chaos the agent is killed while the page is being fetched, which is when a
-tool request is on the bus and its result is not, and the run goes on at that step.
+With chaos the agent is killed while the page is being fetched, when a tool request is on the bus and its result is not.
 """
 
 import threading

@@ -1,8 +1,5 @@
-"""Everything on one machine, in one folder: a NATS server, the gateway with the demo tools, and the agent.
-
-Each is a process of its own, as it would be in earnest, and is started again when it dies. Nothing here is needed by
-the services: it is for the first five minutes, for demos and for tests.
-"""
+"""Everything on one machine, in one folder: a NATS server, the gateway with the demo tools, and the agent. Each is a
+process of its own, and is started again when it dies."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""What goes by in `agentic dev`, one line each: runs that are accepted and end, their steps, and what goes wrong.
-
-Read from the logs of both services as they grow, so that it is told also while one of them is away.
-"""
+"""What goes by in `agentic dev`, one line each, read from the logs of both services as they grow."""
 
 import asyncio
 import json

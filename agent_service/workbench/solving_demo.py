@@ -1,8 +1,4 @@
-"""`agentic demo --z3`: constraints that contradict each other, what may be relaxed looked up, and solved again.
-
-One step of one run, in which the solver asks for more before it answers: it, the pages and the search are real. A
-script decides in the place of a model.
-"""
+"""`agentic demo --z3`: constraints that contradict each other, what may be relaxed looked up, and solved again."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""How long requests over HTTP take, by route: ASGI middleware that goes around a whole application.
-
-What has no route is counted without one. Streams of events last as long as their readers like, and probes say nothing:
-both are left out.
-"""
+"""How long requests over HTTP take, by route: ASGI middleware around an application, but for streams and probes."""
 
 import time
 

@@ -1,9 +1,7 @@
-"""HTTP/1.1 on the wire, with bounds that uvicorn does not set: on heads of requests, connections and pipelines.
+"""HTTP/1.1 with bounds that uvicorn does not set: on heads of requests, connections, pipelines and slow readers.
 
-Without them a stranger could fill the memory with headers or requests, or hold connections open for nothing until no
-probe gets through. Readers that do not read are let go. Where all connections are taken, whoever has most of those that
-wait for their other end (for a head, a body, or a reader) loses the oldest: so slow and many ones cost their own caller
-alone. Bodies are for the application to bound. Given to uvicorn as `http`.
+Where all connections are taken, the network that has most of those that wait for their other end loses the oldest: slow
+and many ones cost their own caller alone. Bodies are for the application to bound. Given to uvicorn as `http`.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Contents too large for a message, in a bucket of the NATS object store, under keys such as `run_01/report.md`.
 
-Putting the same content again changes nothing; other content under the same key replaces it. What it is not: a file
-system, or quick to list (the object store can only be listed as a whole).
+Putting the same content again changes nothing; other content under the same key replaces it.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """Who asks over the bus, as far as NATS itself tells.
 
-A server tells it of requests that come from another account: `Nats-Request-Info` then names the account and, where the
-import says `share: true`, the user. It writes that header itself, over what the client may have sent, and gives such a
-request a reply subject that no client may use (nats-server, client.go; seen with 2.15). Of requests within the account
-it tells nothing, and of stored messages neither.
+A server tells it of requests from another account, in the header `Nats-Request-Info`, which no client can forge there:
+such a request has a reply subject that no client may use (nats-server, client.go; seen with 2.15).
 """
 
 import json

@@ -1,13 +1,9 @@
 """The client of nats-py, and what it does not do.
 
-- Where TLS was asked for nothing is told to a server without it: neither the login, nor anything else. nats-py sends it
-  in the clear wherever the server does not ask for TLS, and takes the addresses of further servers from a server's
-  first line, which anybody on the way can write.
-- An answer goes to whoever asked, so a reply subject has to be one where clients listen for answers. With any other
-  the asker would have us say things where it may not: cancel a run, or purge a stream.
-- Whoever is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11), and a
-  task that is to end would go on for ever.
-- A server that was left, or that hung up, is the last to be asked again: nats-py draws one, and may stay where it was.
+- Where TLS was asked for, nothing is told to a server without it, nor believed from it: nats-py logs in in the clear.
+- An answer goes only to a subject where clients listen for answers: any other would have us say what its asker may not.
+- Whoever is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11).
+- A server that was left, or that hung up, is the last to be asked again.
 - A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
 
 It overrides what nats-py keeps for itself, and tests on real servers notice when that is called otherwise.

@@ -1,7 +1,4 @@
-"""What a server denied a login, and what of that it cannot do without. Pure.
-
-The client hands on what the server says in lower case, so that subjects are compared without regard to it.
-"""
+"""What a server denied a login, and what of that it cannot do without. The client tells it in lower case."""
 
 import re
 from collections.abc import Iterable

@@ -1,9 +1,7 @@
 """A nats-server of our own on this machine: a child process with its store, config, log and pid file in one folder.
 
-For development, tests and small installations. It listens on 127.0.0.1, and lets in who has the login that it makes for
-itself: any program of this machine can reach that address. It ends with us, on Linux also when we are killed; elsewhere
-the next start in the same folder stops what was left running. Only one process at a time may use a folder. What it is
-not: a cluster, or a server for other machines.
+It listens on 127.0.0.1 and lets in who has its login. It ends with us, on Linux also when we are killed; elsewhere the
+next start in the same folder stops what was left running. One process at a time may use a folder.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """All messages of a stream from one sequence on, in order and without a gap, for ever: an ordered push consumer.
 
-The server pushes as fast as its flow control lets it, with a heartbeat in between. Where a message is missing, the
-heartbeats stop or the server does not know the consumer any more, another one is made from where the last one came to.
-It has no state on disk and needs no acknowledgement. Much faster than a pull for each batch, and a message is here as
-soon as it is stored.
+Where a message is missing, the heartbeats stop or the server does not know the consumer any more, another one is made
+from where the last one came to.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Keeps what is in hand from being delivered to anybody else: told to the server as in progress, in time.
 
-How often that has to be follows from the consumer's ack_wait. Who has a consumer for itself is told it by its owner;
-where several share one, ack_wait is short, so that what a dead process had in hand is soon another's, and it is read
-from the consumer: at first, and whenever the connection was away.
+How often follows from the consumer's ack_wait. Where several share a consumer it is read from the server, at first and
+whenever the connection was away.
 """
 
 import asyncio

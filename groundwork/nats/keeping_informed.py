@@ -1,7 +1,4 @@
-"""Noticing that the bus may have forgotten: it was away, or a stream is another one than before, or was emptied.
-
-What it is not: saying anything again, which is for who knows what was said.
-"""
+"""Notices that the bus may have forgotten: it was away, or a stream is another one than before, or was emptied."""
 
 import asyncio
 import json

@@ -1,12 +1,9 @@
-"""One owner of a role on the bus: a record in a key-value bucket, which its owner renews and everybody else respects.
+"""One owner of a role on the bus: a record in a key-value bucket, which its owner renews by compare-and-swap.
 
-    acquire ─▶ renew … renew ─▶ release            each a compare-and-swap on the record's newest sequence
-
-Rules: a record that its owner still renews is left alone. One that was not renewed for its `ttl_s`, by the server's
-clock, is anybody's; a store's own is its own at once, for a lock on the store sees to it that one process has it. The
-owner counts from before it asked, by a clock that goes on while the machine sleeps: it knows its lease to have lapsed
-before another may have it. A renewal succeeds only if nobody had the lease in between, however long the owner slept.
-What it is not: a lock on anything but the bus.
+A record that was not renewed for its `ttl_s`, by the server's clock, is anybody's; a store's own is its own at once,
+for the lock on the store lets one process have it. The owner counts from before it asked, by a clock that goes on
+while the machine sleeps: it knows its lease to have lapsed before another may have it. It goes on if nobody had it in
+between.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
 """The link to the bus: connect once, publish with an acknowledgement, tell without one, close.
 
-Rules: every publish carries a Nats-Msg-Id and is tried again under the same id, so that a repeated one changes nothing;
-where the stream says that it has the id already, what it has is looked at: somebody else's message must not keep ours
-from the bus. Nothing is buffered while disconnected; no subject or size leaves that would make the server close the
-connection, for the client would then stay closed. What it is not: a consumer (see pull_loop), or a way to create
-streams (topology).
+Every publish carries a Nats-Msg-Id and is tried again under the same id; where the stream has that id already, what it
+has is looked at: somebody else's message must not keep ours from the bus. Nothing is buffered while disconnected; no
+subject or size leaves that would make the server close the connection, for the client would then stay closed.
 """
 
 import asyncio

@@ -1,17 +1,10 @@
 """Processes that share a role on the bus: which of them live, and who sees to what is left by one that does not.
 
-    join ─▶ renew … renew ─▶ leave             each member has a record of its own, which it renews as a lease
-    not heard of for its ttl ─▶ its record is taken (compare-and-swap) ─▶ it is gone, for itself and for all others
-
-Rules: renewals are heard as they pass, over core NATS. Silence alone says nothing, for the bus may have lost its leader
-or this process its connection: only one whose own renewals got through all the while looks at the record of a silent
-member, and takes it once it has expired by the server's clock. From then on that member's own renewals fail, and
-nothing leaves it any more (see lease): what it was about to do is not done twice. One that leaves says so at once.
-What passes may have been refused: that another took a member's record is believed, and that one which was gone is back
-under an epoch of before, when the record says so.
-What is left by one that is gone is its heir's: by rendezvous hashing, so that all who see the same members name the
-same heir, and another's coming or going moves no more than its own share. Two that see different members for a moment
-may both take themselves for the heir: what they do has to be guarded by other means.
+Each has a record of its own, which it renews as a lease, and says so when it leaves. Renewals are heard over core NATS.
+Silence alone says nothing: only a member whose own renewals got through looks at the record of a silent one, and takes
+it (compare-and-swap) once it has expired by the server's clock. Then that member's renewals fail, and nothing leaves it
+any more (see lease). What a member leaves is its heir's, by rendezvous hashing: all who see the same members name the
+same heir. Two that see different members for a moment may both take themselves for the heir.
 """
 
 import asyncio

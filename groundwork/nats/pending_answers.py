@@ -1,8 +1,5 @@
-"""Answers we wait for: one subscription for all, each question known by the last token of its reply subject.
-
-Much cheaper than the client's own requests, which make a random id, an inbox and a timed wait for each. An answer that
-nobody waits for any more is dropped.
-"""
+"""Answers we wait for: one subscription for all, each question known by the last token of its reply subject. Cheaper
+than the client's own requests, which make an id, an inbox and a timed wait for each."""
 
 import asyncio
 import itertools

@@ -1,7 +1,6 @@
-"""What may leave as a message, and what JetStream's answer to it means. Pure: nothing is sent from here.
+"""What may leave as a message, and what JetStream's answer to it means. Nothing is sent from here.
 
-A subject or size that the server does not take makes it close the connection, and the client then never comes back:
-so both are checked before they reach it.
+A subject or size that the server does not take makes it close the connection for good: both are checked before.
 """
 
 import base64

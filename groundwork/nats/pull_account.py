@@ -1,7 +1,6 @@
-"""How many messages to ask for, and when to doubt that they come. Pure: times are handed in.
+"""How many messages to ask for, and when to doubt that they come. Times are handed in.
 
-A pull asks for n messages and lives until they came or a status ended it. Pulls overlap, so that there is no gap
-between two of them; never more is asked for than there are free slots. All pulls of one generation share a reply
+A pull asks for n messages and lives until they came or a status ended it. All pulls of one generation share a reply
 subject; a new generation starts when the old ones can no longer be trusted, and then only their messages still count.
 """
 

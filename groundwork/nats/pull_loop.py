@@ -1,11 +1,8 @@
 """The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
 
-Rules: never asks for more than it has free slots, so that no message waits here while another process is idle; the
-subscription's callback never waits for a handler; a connection that came back is used again within half a second, and
-what was in hand before a crash of this process or of the server comes again at once (see taking_back; where several
-processes share the consumer, after its ack_wait); the acknowledgement is the last thing that happens to a message.
-Messages are delivered at least once: handlers have to bear repetitions. What it is not: a way to create the consumer
-(see topology).
+It never asks for more than it has free slots. A connection that came back is used again within half a second, and
+what was in hand before a crash comes again at once (see taking_back). The acknowledgement is the last thing that
+happens to a message: delivery is at least once, and handlers have to bear repetitions.
 """
 
 import asyncio

@@ -1,11 +1,8 @@
 """A log that several processes share: a stream of facts, each of which follows on the newest of its subject.
 
-    append, if `after` is the newest of the subject ─▶ the stream's leader ─▶ acknowledged by most of its replicas
-
-Rules: of two that write on the same subject at the same time one wins, and the other is told (Moved). A fact carries an
-id of its own, by which a writer knows its fact again where the acknowledgement was lost. What is asked is asked of the
-leader, never of a replica that may be behind. A fact too large for one message goes ahead of itself in parts, and
-counts from its last message on, which names them.
+Of two that write on the same subject at the same time one wins, and the other is told (Moved). A fact carries an id,
+by which a writer knows it again where the acknowledgement was lost. Reads ask the leader, never a replica. A fact too
+large for one message goes ahead of itself in parts, and counts from its last message on, which names them.
 """
 
 import asyncio

@@ -1,17 +1,10 @@
-"""What the server takes to be in hand here, and is not: asked back at once, instead of after the consumer's ack_wait.
+"""Asks back what the server takes to be in hand here and is not, instead of waiting for the consumer's ack_wait.
 
-After a kill -9 of this process that is all it had in hand; after one of the server, what it had noted as delivered and
-never sent, or whose acknowledgement was lost. The consumer's info names the sequences among which such messages are,
-from the acknowledgement floor to the newest delivered one; each that is not in hand is answered with -NAK. The server
-delivers those again that were not acknowledged, and ignores the rest. 20,000 sequences take 0.05 s.
-
-The consumer reset of nats-server 2.14 (ADR-60) was measured and not taken: it forgets what was acknowledged above the
-floor (20,000 messages come again behind one that takes long), drops acknowledgements of what was delivered before it,
-and counts deliveries from 1 again. A -NAK leaves all that, and needs no permission but those to acknowledge and to ask
-for the consumer's info.
-
-Only for a consumer with one owner: what another process has in hand would be taken from it as well. Of a consumer that
-several share nothing is taken back: it comes again after ack_wait.
+After a kill -9 that is all that was in hand; after one of the server, what it noted as delivered and never sent. Each
+sequence from the acknowledgement floor to the newest delivered one that is not in hand is answered with -NAK: the
+server delivers again what was not acknowledged, and ignores the rest. 20,000 sequences take 0.05 s. The consumer
+reset of nats-server 2.14 (ADR-60) forgets what was acknowledged above the floor, and counts deliveries from 1 again.
+Only for a consumer with one owner: of a shared one, what another process has in hand would be taken from it.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Streams, consumers and buckets that should exist: compared with what does, and created where missing.
 
-What exists with another configuration is never changed: it becomes a finding, for a person to decide. Only the
-settings that a specification names are compared. They have the names and units (seconds, bytes) of nats.js.api's
-StreamConfig and ConsumerConfig; enumerations are given as their strings.
+Only the settings that a specification names are compared. They have the names and units (seconds, bytes) of
+nats.js.api's StreamConfig and ConsumerConfig; enumerations are given as their strings.
 """
 
 import asyncio

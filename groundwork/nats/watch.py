@@ -1,8 +1,6 @@
 """What the NATS client reports about its connection, as a few facts and one log line per change.
 
 While a server is away the client reports the same failure four times a second: the first is the reason that is logged.
-Otherwise a text is logged again only after something else was. Tracebacks are never logged. This file does not speak to
-the server itself.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""Signatures that anybody can check who knows the public key, and only the holder of the seed can make: Ed25519.
+"""Ed25519 signatures. Texts are base64url without padding: a public key has 43 characters, a signature 86.
 
-Texts are base64url without padding: a public key has 43 characters, a signature 86. Making one takes 30 µs, checking
-one 60 µs. The library is loaded by the first of them, not with this module: a start after a crash does not wait for it.
+The library is loaded by the first of them, not with this module: a start after a crash does not wait for it.
 """
 
 import base64

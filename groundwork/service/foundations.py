@@ -1,8 +1,7 @@
 """What a service stands on: a bus that is as it must be and its own, and its store's folder, for this process alone.
 
-The store's lock comes before the lease, because a store may take its own lease over from a process that is dead. Where
-the service is told to take over it is the other way round: the lease makes the process that has it end, and then what
-that one leaves is waited for.
+The store's lock comes before the lease, for a store may take its own lease over from a dead process. With take-over
+it is the other way round: the lease makes the other process end, and its lock is waited for.
 """
 
 import asyncio

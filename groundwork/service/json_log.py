@@ -1,8 +1,7 @@
 """Logging of a service on standard error: one line per record, as JSON for machines or as text for people.
 
-Everything in a line has passed one cleaning: configured secrets become ***, and characters that could forge a line or
-steer a terminal become visible escapes. Fields given as `extra` keep their names; those of the line itself win.
-The libraries beneath log through the standard library too, so they come out the same way.
+Configured secrets become ***, and characters that could forge a line or steer a terminal become visible escapes. Fields
+given as `extra` keep their names; those of the line itself win.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Something outside that is away for a while: told once when that begins, with the reason, and once when it is over.
-
-Whoever meets the obstacle says so each time; what is said in between changes nothing and fills no log.
-"""
+"""Something outside that is away for a while: told once when that begins, with the reason, and once when it is over."""
 
 import logging
 import time

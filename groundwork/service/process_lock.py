@@ -1,7 +1,6 @@
 """One process per store folder: an exclusive flock on a file in it, which also holds the owner's pid for people.
 
-The kernel frees the lock when the process ends, however it ends, so there is nothing to clean up: the file stays and
-its pid means nothing while nobody holds the lock. It is no lock between machines and none between threads.
+The kernel frees the lock when the process ends. It is no lock between machines and none between threads.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """A secret that stands in a file: it is changed by writing the file, without a restart of whoever uses it.
 
-Whoever uses such a secret asks for it each time (`get_secret_value`), and keeps no copy. The file is looked at once a
-second at most. What is written there and is no fit secret is not taken: the one before stays, and the log says so.
+Whoever uses it asks for it each time (`get_secret_value`). What is no fit secret is not taken: the one before stays.
 """
 
 import logging

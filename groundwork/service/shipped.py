@@ -1,7 +1,4 @@
-"""Files that the program brings along for people and for itself: `deploy/…`, `examples/…`.
-
-In a checkout they are the repository's own. A wheel has them in this package, where pyproject.toml puts them.
-"""
+"""Files that come with the program: the repository's own in a checkout, in a wheel where pyproject.toml puts them."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""Folders for processes that run the same program side by side: each has one for itself, and after a restart again.
-
-`<root>/0`, `<root>/1` and so on: a process takes the first that no living one has, by an exclusive lock on it.
-"""
+"""Folders for processes side by side: each takes the first of `<root>/0`, `<root>/1`, … that no living one has."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,12 +1,8 @@
 """JSON from strangers, read strictly: one meaning or none.
 
-Refused is what Python's reader would take and others would not, or would take differently: NaN and infinite numbers,
-keys given twice, halves of surrogate pairs (they break UTF-8, and so every store and bus behind), numbers beyond 64
-bits, encodings other than UTF-8, and nesting that could exhaust the stack (RFC 8259 lets readers set such limits).
-Ours, and not pydantic's reader, which takes keys given twice, numbers of any length, and 1e999 as infinity.
-
-What is to be found is looked for level by level: a call for each of a hundred thousand values would cost whoever is
-asked more than whoever sends them.
+Refused are NaN and infinite numbers, keys given twice, halves of surrogate pairs, numbers beyond 64 bits, encodings
+other than UTF-8, and deep nesting; pydantic's reader takes some of these. Values are looked at level by level: a call
+for each of a hundred thousand would cost whoever is asked more than whoever sends them.
 """
 
 import json

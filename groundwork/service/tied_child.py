@@ -1,7 +1,6 @@
 """Children that end with us, also when we are killed: the kernel sends them SIGTERM. On Linux; elsewhere they stay.
 
-A tiny launcher asks for it and then becomes the child, because between fork and exec a process with threads must not
-run Python. It counts from the death of the thread that started the child.
+A tiny launcher asks for it and becomes the child: between fork and exec a process with threads must not run Python.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Instruments in the Prometheus text format (version 0.0.4), and what the process itself takes (Linux only).
-
-Prometheus' own library is loaded here, which takes some 30 ms: import this module where somebody reads.
-"""
+"""Instruments in the Prometheus text format (version 0.0.4), and what the process itself takes (Linux only)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate

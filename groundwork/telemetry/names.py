@@ -1,7 +1,4 @@
-"""Names of spans' attributes, in one place: those of the OpenTelemetry conventions, and ours (`agentic.…`).
-
-The GenAI conventions have left the package of the semantic conventions, so that theirs are written down here.
-"""
+"""Names of spans' attributes: those of the OpenTelemetry conventions, and ours (`agentic.…`)."""
 
 ATTEMPT = "agentic.attempt"
 CACHE_MISS = "agentic.cache_miss"

@@ -1,8 +1,4 @@
-"""Instruments, pushed by OTLP over HTTP: cumulative values, every OTEL_METRIC_EXPORT_INTERVAL (milliseconds).
-
-The SDK encodes and sends. It is loaded here, which takes a tenth of a second: import this module where it is needed.
-A receiver that is away or slow costs a thread that nobody waits for; what it missed is in the next push.
-"""
+"""Instruments, pushed by OTLP over HTTP: cumulative values, every OTEL_METRIC_EXPORT_INTERVAL (milliseconds)."""
 
 import asyncio
 import contextlib

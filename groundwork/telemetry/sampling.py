@@ -1,8 +1,5 @@
-"""Which traces are kept: OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, decided by the trace id alone.
-
-Ours is the root of every trace, so that the `parentbased_…` samplers are those that they name for roots. The share is
-counted as the SDK does it: by the lower 64 bits of the id, so that all services decide alike.
-"""
+"""Which traces are kept: OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, decided by the lower 64 bits of the trace id,
+as the SDK does, so that all services decide alike."""
 
 import os
 from collections.abc import Callable, Mapping

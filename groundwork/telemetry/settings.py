@@ -1,10 +1,7 @@
 """The section `telemetry:` of both services: where traces and metrics go. The standard variables have the last word.
 
-    receiver = settings.telemetry.receiver("traces")      None: nothing is sent, and nothing is to be imported for it
-
-Of the variables of https://opentelemetry.io/docs/specs/otel/protocol/exporter/ this reads what decides where something
-is sent; the exporters of the SDK read the rest (certificates, timeout, compression). Spoken is `http/protobuf` alone.
-Imports nothing of OpenTelemetry.
+Of https://opentelemetry.io/docs/specs/otel/protocol/exporter/ this reads what decides where something is sent; the
+exporters of the SDK read the rest. Spoken is `http/protobuf` alone. Imports nothing of OpenTelemetry.
 """
 
 import os

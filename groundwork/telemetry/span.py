@@ -1,8 +1,4 @@
-"""A span as data: what is told of something that is over. Pure; `traces` sends it.
-
-There are no open spans: whoever tells of something does so when it has ended, with both instants. Ids are hex digits as
-in a `traceparent` (W3C Trace Context): 32 of a trace, 16 of a span.
-"""
+"""A span as data, told when it is over; `traces` sends it. Ids are hex digits: 32 of a trace, 16 of a span."""
 
 import hashlib
 import re

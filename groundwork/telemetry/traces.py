@@ -1,11 +1,6 @@
 """Sends spans by OTLP over HTTP. Imports the SDK: only who has a receiver loads it, and late.
 
-    queue = SpanQueue(receiver, resource_of("ductile-gateway"))     receiver: TelemetrySettings.receiver("traces")
-    queue.ended(Span(...))                                          microseconds; never blocks, never raises
-    await asyncio.to_thread(queue.close)
-
-There is no global tracer provider, and there are no tracers: libraries that would make spans of their own, and send
-their context to whoever they call, find none.
+There is no global tracer provider: libraries that would make spans of their own find none.
 """
 
 import threading

@@ -38,15 +38,6 @@ def test_what_is_approved_is_carried_out(dev: Dev) -> None:
     assert dev("approve", run_id).code == 6
 
 
-def test_what_is_rejected_is_not(dev: Dev) -> None:
-    run_id = asking(dev)
-    told = dev("reject", "--reason", "not today", run_id)
-    assert (told.code, "is told: rejected" in told.out) == (0, True)
-    ended(dev, run_id)
-    assert dev("show", "--json", run_id).document["steps"] == []
-    assert "not today" in dev("entries", run_id).out
-
-
 def test_a_question_is_shown_with_its_choices_and_an_answer_goes_on(dev: Dev) -> None:
     called = dev("run", "--json", "which")
     run_id = called.document["run_id"]

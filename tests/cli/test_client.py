@@ -135,8 +135,3 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen() ->
     assert seen == [1, 2, 3, 4, 5]
     assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", "3", "3"]
     assert absences == [True, False, True, True, False]
-
-
-def test_a_run_that_was_seen_to_its_end_is_not_waited_for() -> None:
-    with serving((204, {}, "", False)) as server, AgentClient(server.url, None) as agent:
-        assert list(agent.follow("run_1", 6)) == []

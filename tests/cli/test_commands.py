@@ -83,12 +83,6 @@ def test_a_wrong_command_line_is_told_in_one_line_with_code_2(arguments: tuple[s
     assert "two" not in called.err
 
 
-def test_an_unknown_run_is_code_5(dev: Dev) -> None:
-    for command in ("show", "tail", "entries", "cancel"):
-        called = dev(command, "--json", SOME_RUN)
-        assert (called.code, called.error["code"]) == (5, "unknown_run"), command
-
-
 def test_no_agent_is_code_69_with_the_remedy() -> None:
     called = agentic_here("runs", "--json", "--url", "http://127.0.0.1:1")
     assert (called.code, called.error["code"]) == (69, "unreachable")
@@ -166,13 +160,6 @@ def test_what_escalated_is_in_the_inbox_until_it_is_dismissed(dev: Dev) -> None:
     assert dev("dismiss", "--json", run_id).document["run_id"] == run_id
     assert run_id not in {item["run_id"] for item in dev("inbox", "--json").document["items"]}
     assert dev("dismiss", dev.run("fail")["run_id"]).code == 6
-
-
-def test_a_cancelled_run_ends_with_code_4(dev: Dev, staying: str) -> None:
-    assert "is cancelled" in dev("cancel", "--reason", "enough", staying).out
-    assert dev("cancel", "--json", staying).document == {"run_id": staying, "status": "cancelled"}
-    assert dev("show", "--watch", "--json", staying).code == 4
-    assert "enough" in dev("show", staying).out
 
 
 @pytest.mark.parametrize("command", [("tail",), ("show", "--watch")])

@@ -211,37 +211,6 @@ async def test_what_must_not_or_cannot_be_sent_again_is_refused(
     assert (answer.code, why in answer.err) == (Exit.REFUSED, True)
 
 
-async def test_a_letter_that_somebody_made_up_is_listed_like_any_other(bus: NatsLink, dlq: Dlq) -> None:
-    odd = dict.fromkeys((f"Dead-Letter-{name}" for name in ("Sequence", "Deliveries", "Time", "Buried")), "x" * 5000)
-    await bus.publish("agentic.dlq.somebody", b"", msg_id="1", headers=odd | {"Dead-Letter-Body": "left out"})
-    await bus.publish("agentic.dlq.settled.1", b"", msg_id="2", headers=odd)
-    await bus.publish("agentic.dlq.settled.x", b"", msg_id="3", headers=odd)
-    letter = await only(dlq)
-    assert (letter["subject"], letter["deliveries"], letter["stream_seq"], letter["status"]) == ("?", 0, None, "open")
-    assert (await dlq("show", "1")).code == Exit.OK
-
-
-async def test_letters_are_read_on_and_from_the_beginning_once_some_were_taken_away(bus: NatsLink) -> None:
-    async def buried(name: str) -> None:
-        said = {"Dead-Letter-Subject": subjects.START}
-        await bus.publish(subjects.DEAD_LETTERS_LOOP, b"{}", msg_id=name, headers=said)
-
-    letters, other = NatsDeadLetters(bus), NatsDeadLetters(bus)
-    assert await letters.all() == []
-    for number in range(3):
-        await buried(f"{number}")
-    assert [letter.id for letter in await letters.all()] == [1, 2, 3]
-    await buried("3")
-    assert [letter.id for letter in await letters.all()] == [1, 2, 3, 4]
-    assert [letter.id for letter in await NatsDeadLetters(bus, most=2).all()] == [3, 4]
-    await other.drop(2, "somebody")
-    assert [(letter.id, letter.held) for letter in await letters.all()] == [(1, True), (2, False), (3, True), (4, True)]
-    await bus.jetstream.purge_stream(subjects.STREAM_DEAD_LETTERS)
-    assert await letters.all() == []
-    await buried("4")
-    assert [letter.id for letter in await letters.all()] == [6]
-
-
 async def test_what_comes_late_for_a_run_that_is_kept_no_longer_is_dropped_with_a_word(
     bus: NatsLink, caplog: pytest.LogCaptureFixture
 ) -> None:

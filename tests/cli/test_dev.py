@@ -10,7 +10,7 @@ import pytest
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
-from tests.cli.calling import agentic, running_with
+from tests.cli.calling import running_with
 from tests.cli.dev_stack import Dev
 
 
@@ -49,11 +49,6 @@ def test_doctor_finds_nothing_wrong(dev: Dev) -> None:
     assert names <= {check["name"] for check in report["checks"]}
 
 
-def test_setup_finds_everything_there(dev: Dev) -> None:
-    report = dev("setup", "--config", dev.facts["config"], "--json").document
-    assert [finding for finding in report["findings"] if finding["kind"] == "created"] == []
-
-
 def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path) -> None:
     port = dev.url.rpartition(":")[2]
     called = dev("dev", "--dir", tmp_path, "--http-port", port)
@@ -61,25 +56,10 @@ def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path)
     assert f"port {port}" in called.err
 
 
-def test_a_second_dev_in_the_same_folder_says_so(dev: Dev) -> None:
-    called = dev("dev", "--dir", dev.folder, "--http-port", "0")
-    assert called.code == 78
-    assert "another process" in called.err
-
-
 def test_a_restore_beside_it_says_how_its_bus_is_had_alone(dev: Dev, tmp_path: Path) -> None:
     assert dev("backup", tmp_path / "it.backup").code == 0
     refused = dev("restore", tmp_path / "it.backup")
     assert (refused.code, f"`nats-server -c {dev.folder}/nats/nats-server.json`" in refused.err) == (78, True)
-
-
-def test_a_script_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text("name: x\nrules: [{phase: think}]\n")
-    called = agentic("dev", "--json", "--dir", tmp_path / "dev", "--http-port", "0", "--script", script)
-    assert (called.code, called.error["code"]) == (78, "misconfigured")
-    assert "rules.0.phase" in called.error["message"]
-    assert not (tmp_path / "dev").exists()
 
 
 @pytest.mark.attack(96)

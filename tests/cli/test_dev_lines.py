@@ -8,7 +8,7 @@ import pytest
 from agent_service.moments import retell
 from agent_service.telling.log_lines import log_line
 from agent_service.workbench.dev_lines import Lines
-from tests.core.cues import RUN_ID, a_retrying_run, a_waiting_run, cancel, due, returns
+from tests.core.cues import RUN_ID, a_retrying_run, due, returns
 from tests.core.script import Script
 from tests.projections.journals import entries_of, worked_example
 
@@ -39,10 +39,6 @@ def test_an_attempt_that_failed_is_told_with_the_reason_and_the_next_with_its_nu
         "step 1 fetch  failed  0.0 s: it broke",
         "step 1 fetch  ok (attempt 2)  0.0 s",
     ]
-
-
-def test_a_run_that_is_cancelled_has_a_last_line() -> None:
-    assert shown(a_waiting_run() >> cancel())[-1] == "cancelled  after 0.0 s  200 tokens  0.0200 USD"
 
 
 @pytest.mark.parametrize(

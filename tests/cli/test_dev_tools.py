@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ductile_gateway.authoring.making import Language, make
-from tests.cli.calling import agentic, agentic_here, started
+from tests.cli.calling import agentic_here, started
 from tests.kit.waiting import wait_until
 
 
@@ -23,17 +23,3 @@ def test_a_tool_that_is_made_while_dev_runs_is_used_by_a_run_within_seconds(tmp_
         (tools / "later" / "run.sh").chmod(0o644)
         log = folder / "logs" / "gateway.log"
         wait_until(lambda: "chmod 755" in log.read_text())
-
-
-def test_a_tool_that_is_broken_from_the_start_is_told(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    (make("words", Language.BASH, tools) / "run.sh").unlink()
-    with started("dev", "--dir", tmp_path / ".agentic", "--http-port", "0", "--tools", tools) as process:
-        assert process.stdout
-        line = next(line for line in process.stdout if "plugin left out" in line)
-    assert "run.sh: No such file" in line
-
-
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    called = agentic("dev", "--tools", tmp_path / "nowhere")
-    assert (called.code, "does not exist" in called.err) == (2, True)

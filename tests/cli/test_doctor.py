@@ -1,8 +1,6 @@
 """`agentic doctor`: what is wrong is named, with what to do about it; nothing is changed by looking."""
 
-import contextlib
 import json
-import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +12,6 @@ from agent_service.bus.topology import topology
 from agent_service.cli.doctor import http
 from agent_service.cli.doctor.bus import clock
 from agent_service.cli.doctor.report import examine, settings_in_force
-from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.findings import ok
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
@@ -72,19 +69,6 @@ async def test_what_is_wrong_on_this_machine_is_named(tmp_path: Path, agent: Any
     assert check.remedy
 
 
-@pytest.mark.parametrize("damage", ["PRAGMA user_version = 99", None])
-async def test_a_database_that_cannot_be_used_is_named(tmp_path: Path, damage: str | None) -> None:
-    config, database = configured(tmp_path), tmp_path / "agent" / "runs.db"
-    async with SqliteStore.open(tmp_path / "agent"):
-        pass
-    if damage is None:
-        database.write_bytes(b"no database at all, but long enough to have a header of a hundred bytes" * 9)
-    else:
-        with contextlib.closing(sqlite3.connect(database)) as connection:
-            connection.execute(damage)
-    assert (await found_here(config, deep=True))["database"].mark == "wrong"
-
-
 async def test_a_bus_without_streams_and_gateway_is_told_with_the_remedies(
     tmp_path: Path, nats_server: EmbeddedNats
 ) -> None:
@@ -109,17 +93,6 @@ async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
     assert checks["tools"].mark == "warning"
     assert "browse" in checks["tools"].text
     assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == "1 tools: echo (read)"
-
-
-async def test_tools_of_which_nobody_says_whose_words_they_bring_are_listed_with_the_line_to_set(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await offering(link, "door", "lamp")
-    check = (await found(configured(tmp_path, nats_server.url)))["trust"]
-    assert (check.mark, "agent.trusted: [door, lamp]" in check.remedy) == ("warning", True)
-    one = await found(configured(tmp_path, nats_server.url, trusted=["lamp.handle"]))
-    assert "agent.trusted: [door]" in one["trust"].remedy
-    assert "trust" not in await found(configured(tmp_path, nats_server.url, trusted=["door", "lamp"]))
 
 
 async def test_what_the_gateway_finds_of_itself_and_of_ductile_is_shown_as_it_says_it(

@@ -46,11 +46,3 @@ async def test_what_is_wrong_is_told_and_no_key_shown(
     assert check.mark == "wrong"
     assert all(part in check.text for part in told)
     assert "somebody" not in f"{check.text} {check.remedy}"
-
-
-async def test_a_provider_that_is_away_is_a_warning_as_runs_wait_for_it(api: FakeAnthropic) -> None:
-    settings = claude(api)
-    api.close()
-    check = await model(settings)
-    assert check.mark == "warning"
-    assert "runs wait" in check.remedy

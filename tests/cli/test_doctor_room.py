@@ -27,8 +27,3 @@ def test_four_fifths_of_what_refuses_more_are_warned_of(
     found = judged([stream(taken, most, discard)])
     assert found.mark == mark
     assert bool(found.remedy) == (mark == "warning")
-
-
-def test_what_the_account_may_store_is_warned_of_like_a_stream() -> None:
-    assert judged([], {"what this account may store": 0.79}).mark == "ok"
-    assert "account may store is 80% full" in judged([], {"what this account may store": 0.8}).text

@@ -34,10 +34,3 @@ def test_a_name_of_no_run_is_not_found(name: str, newest: list[Candidate]) -> No
     with pytest.raises(NotDone) as refused:
         meant(name, newest)
     assert (refused.value.exit_code, refused.value.facts["code"]) == (Exit.NOT_FOUND, "unknown_run")
-
-
-@pytest.mark.parametrize("name", ["nosuch", "8", IDS[0] + "0", "01M8/.."])
-def test_what_no_id_begins_with_is_no_run_without_asking(name: str) -> None:
-    with pytest.raises(NotDone, match="no run begins with") as refused:
-        bound(name)
-    assert refused.value.exit_code == Exit.NOT_FOUND

@@ -86,11 +86,6 @@ def test_a_run_shows_goal_criteria_steps_budget_and_what_it_left() -> None:
         assert part in text
 
 
-def test_a_run_that_goes_on_says_what_it_waits_for() -> None:
-    assert "the model is to frame (call 1)" in drawn(picture(2))
-    assert "step 1, fetch handle" in drawn(picture(4))
-
-
 def test_a_step_that_failed_shows_the_words_of_its_tool() -> None:
     view, timeline = view_after(), timeline_after()
     told = {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}
@@ -175,11 +170,6 @@ def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
     assert "asks: which sensor?" in drawn(lists.runs(asks, width=140), width=140)
     came_to = a_list(status="escalated", summary="it is too much", **{"class": "budget_steps"})
     assert "budget_steps: it is too much" in drawn(lists.runs(came_to, width=140), width=140)
-
-
-def test_nothing_hostile_in_lists_and_entries_steers_the_terminal() -> None:
-    text = drawn(lists.runs(poisoned(a_list()), width=120), *(lists.entry(poisoned(entry)) for entry in entries()))
-    assert not set(text) & STEERING
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])

@@ -84,13 +84,6 @@ def test_what_goes_on_is_told_when_it_begins_and_when_it_is_over() -> None:
     assert steps == ["▶ step 1", "✗  attempt 1", "… waits", "▶  attempt 2", "✓ step 1", "▶ reflect"]
 
 
-def test_nothing_is_told_twice_however_often_it_is_looked() -> None:
-    script = worked_example()
-    last = len(entries_of(script))
-    every, once = titles(followed(script)), titles(followed(script, looks=range(last, last + 1)))
-    assert [title for title in every if not title.startswith("▶")] == once
-
-
 def test_what_a_step_gathers_is_told_below_it_and_ends_before_it() -> None:
     assert told(two_rounds())[3:-1] == [
         "✓ step 1",

@@ -7,7 +7,6 @@ import pytest
 from agent_service.cli import configuration
 from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.cli.exits import settings_file
-from tests.cli.calling import agentic
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +66,3 @@ def test_what_is_said_goes_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("AGENTIC_URL", "http://there:1")
     assert address_of("http://there:1").whence == "as AGENTIC_URL says"
     assert address_of("http://there:2").whence == "as --url says"
-
-
-def test_an_agent_that_does_not_answer_is_told_with_who_named_it(folder: Path, unused_port: int) -> None:
-    (folder / "agentic.yaml").write_text(f"agent: {{http: {{port: {unused_port}}}}}")
-    said = agentic("runs", cwd=folder)
-    assert said.code == 69
-    assert f"no agent answers at http://127.0.0.1:{unused_port}, as agent.http of agentic.yaml says (" in said.err

@@ -81,13 +81,6 @@ def problems(read: Read, text: str, environ: Mapping[str, str] | None = None) ->
     return [problem.rpartition("/")[2] for problem in caught.value.problems]
 
 
-def test_without_a_file_the_environment_is_enough() -> None:
-    settings = load(
-        Strict, path=None, section=None, env_prefix="X_", environ={"X_NAME": "a", "X_KEY": SECRET, "NAME": "c"}
-    )
-    assert settings.name == "a"
-
-
 def test_the_shared_nats_section_fills_what_the_own_one_leaves_open(read: Read) -> None:
     settings = read("nats: {url: nats://shared, name: shared}\nagent: {nats: {name: own}}\n")
     assert settings.nats == Nats(url="nats://shared", name="own")

@@ -246,15 +246,6 @@ async def test_housekeeping_waits_for_the_next_write_and_shares_its_commit(path:
     await store.close()
 
 
-async def test_housekeeping_that_fails_is_logged_and_harms_no_write(
-    store: GroupCommit, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store.later(insert_then_refuse)
-    await store.write(insert(1))
-    await until(lambda: "housekeeping was not stored" in caplog.text)
-    assert stored(path) == [1]
-
-
 async def test_closing_finishes_all_that_was_asked_before_and_refuses_what_comes_after(path: Path) -> None:
     store = GroupCommit(path, quiet_seconds=3600)
     writes = [asyncio.ensure_future(store.write(insert(number))) for number in range(50)]

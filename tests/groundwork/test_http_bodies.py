@@ -57,10 +57,3 @@ async def test_however_many_come_slowly_one_that_comes_at_once_is_read() -> None
     assert [await refused(reading) for reading in crowd[:47]] == [408] * 47
     for reading in crowd:
         reading.cancel()
-
-
-async def test_a_place_is_free_again_when_its_body_was_read_or_given_up() -> None:
-    bodies = Bodies(LIMIT, room=LIMIT, within_s=0.01)
-    assert await refused(slow(bodies, "crowd")) == 408
-    for _ in range(3):
-        assert await bodies.read(request(whole), whose="guest") == b"whole"

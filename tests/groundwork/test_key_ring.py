@@ -56,14 +56,6 @@ def test_a_newer_key_makes_and_the_older_ones_still_check_without_a_start(file: 
     assert not ring.checks(before, "p", "a")
 
 
-def test_a_file_that_is_lost_meanwhile_takes_no_key_from_who_has_read_it(file: Path) -> None:
-    seconds = count()
-    ring = KeyRing.open(file, clock=lambda: float(next(seconds)))
-    before = ring.mac("p", "a")
-    file.unlink()
-    assert ring.checks(before, "p", "a")
-
-
 @pytest.mark.parametrize("content", ["", "k1 now\n", "k1 now zz\n", f"k1 now {'ab' * 31}\n", "\x00\xff\n"])
 def test_a_file_of_something_else_is_refused_without_a_word_of_it(file: Path, content: str) -> None:
     file.parent.mkdir()

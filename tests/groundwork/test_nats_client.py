@@ -18,7 +18,7 @@ from groundwork.nats.micro_service import micro_service
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from tests.groundwork.test_nats_link import make_certificate
-from tests.kit.bus import a_consumer, a_stream, server_with
+from tests.kit.bus import a_stream, server_with
 from tests.kit.waiting import until
 
 PRIVATE = "never-in-the-clear"
@@ -112,16 +112,6 @@ async def test_an_answer_goes_to_no_subject_but_one_of_answers(reply: str, link:
     await link.client.flush()
     assert (said, (await link.jetstream.stream_info("WORK")).state.messages) == ([], 1)
     await service.stop()
-
-
-async def test_what_is_delivered_is_acknowledged(link: NatsLink) -> None:
-    await a_stream(link)
-    await a_consumer(link)
-    await link.publish("work.a", b"x", msg_id="one", headers={})
-    pulled = await link.jetstream.pull_subscribe_bind("workers", "WORK")
-    (message,) = await pulled.fetch(1)
-    await message.ack_sync()
-    assert (await link.jetstream.consumer_info("WORK", "workers")).num_ack_pending == 0
 
 
 async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink) -> None:

@@ -199,12 +199,3 @@ async def test_a_notice_does_not_repeat_what_an_error_says_that_nobody_foresaw(b
         await dead_letter(bus)
     notice = await bus.jetstream.get_last_msg("DEAD", "dlq.notices")
     assert notice.data == b"KeyError at each of 1 deliveries: the log and the dead letter say more"
-
-
-async def test_headers_as_large_as_headers_may_be_do_not_keep_it_from_its_grave(bus: NatsLink) -> None:
-    await bus.publish("work.a", b"", msg_id="one", headers={"Filler": "x" * 65_000})
-    async with consuming(bus, poisonous):
-        message = await dead_letter(bus)
-    assert message.headers is not None
-    assert "Filler" not in message.headers
-    assert message.headers["Dead-Letter-Headers"].startswith("left out")

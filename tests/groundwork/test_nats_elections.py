@@ -17,7 +17,6 @@ from groundwork.nats.topology import (
     StreamSpec,
     Topology,
     create_missing,
-    through_an_election,
 )
 from groundwork.service.errors import TryAgain
 from tests.kit.bus import server_with
@@ -71,18 +70,6 @@ async def test_what_is_missing_is_made_once_there_are_a_leader_and_enough_server
     assert (len(asked), len(wanted), [deviation.kind for deviation in made]) == (4, 2, ["created"])
 
 
-async def test_what_is_asked_again_is_asked_until_somebody_answers() -> None:
-    tries = list[str]()
-
-    async def look() -> str:
-        tries.append("once more")
-        if len(tries) < 3:
-            raise TryAgain("no leader", 0.01)
-        return "found"
-
-    assert (await through_an_election(look), len(tries)) == ("found", 3)
-
-
 class Leaders:
     """Of a stream of facts: the first that is asked dies of it and says nothing, the next one answers."""
 
@@ -119,16 +106,3 @@ async def test_a_fact_that_a_dying_leader_stored_without_an_answer_is_known_agai
         await link.close()
     first, second, _ = leaders.asked
     assert (seq, second - first < 1.7) == (7, True)
-
-
-async def test_what_is_read_is_asked_of_the_next_leader_within_a_second(tmp_path: Path, unused_port: int) -> None:
-    leaders = Leaders()
-    leaders.stored = Msg(_client=None, subject="facts.a")  # type: ignore[arg-type]
-    async with server_with(tmp_path, unused_port, {}) as address:
-        link = await connect(NatsSettings(urls=(f"nats://{address}",)))
-        await link.subscribe("$JS.API.STREAM.MSG.GET.FACTS", leaders.tell)
-        newest = await link.newest("FACTS", "facts.a")
-        await link.close()
-    first, second = leaders.asked
-    assert newest
-    assert (newest.seq, second - first < 1.7) == (7, True)

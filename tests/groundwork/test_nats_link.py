@@ -113,19 +113,6 @@ async def test_a_link_that_the_server_closed_for_good_says_so(link: NatsLink) ->
         await link.publish("work.a", b"", msg_id="one", headers={})
 
 
-async def test_what_was_told_just_before_closing_is_sent(nats_server: EmbeddedNats, link: NatsLink) -> None:
-    await a_stream(link)
-    other = await connect(NatsSettings(urls=(nats_server.url,)))
-    for number in range(500):
-        await other.tell("work.a", b"x" * 1000, msg_id=str(number), headers={})
-    await other.close()
-
-    async def all_stored() -> bool:
-        return await stored(link) == 500
-
-    await until(all_stored)
-
-
 async def test_a_server_that_does_not_answer_is_named_without_its_password(unused_port: int) -> None:
     settings = NatsSettings(urls=(f"nats://someone:s3cret-s3cret@127.0.0.1:{unused_port}",))
     with pytest.raises(Unreachable) as caught:
@@ -215,11 +202,3 @@ async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_nex
     assert message.headers is not None
     assert message.headers["Nats-Msg-Id"] == "one#3"
     assert len(taken) == 3
-
-
-async def test_a_message_is_refused_when_all_ids_that_it_could_have_are_taken(link: NatsLink) -> None:
-    await a_stream(link)
-    for number in range(20):
-        await link.publish("work.theirs", str(number).encode(), msg_id="one", headers={})
-    with pytest.raises(Refused, match="find who took them"):
-        await link.publish("work.ours", b"ours", msg_id="one", headers={})

@@ -8,9 +8,9 @@ import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.lease import Lease, Taken
-from groundwork.nats.lease_record import Owner, Role, look
+from groundwork.nats.lease_record import Owner, Role
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.members import Members, joined, member_role, refuse_members
+from groundwork.nats.members import Members, joined, refuse_members
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import KeyValueSpec, Topology, create_missing
 from groundwork.service.errors import Misconfigured, TryAgain, causes
@@ -104,36 +104,6 @@ async def test_one_that_is_cut_off_is_gone_after_its_ttl_and_is_told_so_when_it_
             await other
         assert ended.value.subgroup(Taken)
         assert a.live == {"a"}
-
-
-async def test_one_that_comes_back_under_an_epoch_of_before_is_seen_by_all(
-    link: NatsLink, server: EmbeddedNats
-) -> None:
-    """A bus that lost its records counts from one again."""
-    async with member((server.url,), "a") as a:
-        for _ in range(2):
-            async with member((server.url,), "b"):
-                await until(lambda: "b" in a.live)
-            await until(lambda: "b" not in a.live)
-        await link.jetstream.purge_stream("KV_leases", subject=f"{ROLE.subject}.b")
-        async with member((server.url,), "b"):
-            await until(lambda: "b" in a.live)
-            await _renewed(link, "b", times=3)
-            assert "b" in a.live
-
-
-async def _renewed(link: NatsLink, name: str, *, times: int) -> None:
-    async def seq() -> int:
-        record = await look(link, member_role(ROLE, name))
-        return record.seq if record else 0
-
-    for _ in range(times):
-        before = await seq()
-
-        async def is_newer(than: int = before) -> bool:
-            return await seq() > than
-
-        await until(is_newer)
 
 
 async def test_what_is_left_is_the_heirs_and_all_name_the_same(server: EmbeddedNats) -> None:

@@ -92,20 +92,6 @@ async def test_where_all_room_is_filled_what_makes_some_is_written_though_anothe
         assert reserved(file.path) >= kept
 
 
-async def test_where_another_has_taken_all_room_only_what_makes_some_is_written(disk: Path) -> None:
-    async with opened(disk) as file:
-        for _ in range(100):
-            await file.write(one_more)
-    async with opened(disk) as file:
-        kept = reserved(file.path)
-        with eaten(disk), file.making_room():
-            while await file.write(some_go, makes_room=True):
-                with pytest.raises(Full):
-                    await file.write(one_more)
-        await file.write(one_more)
-        assert reserved(file.path) >= kept
-
-
 async def test_what_a_process_that_died_had_given_is_put_back_before_anything_is_written(disk: Path) -> None:
     async with opened(disk) as file:
         kept = reserved(file.path)

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -87,16 +87,6 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))
         assert set(copy.bodies()) == {"facts.new"}
-
-
-async def test_a_copy_of_a_log_that_was_set_back_begins_anew(log: SharedLog, tmp_path: Path) -> None:
-    async with _copied(log, tmp_path) as copy:
-        await copy.wait(await log.append("facts.a", b"", after=0))
-    with closing(sqlite3.connect(tmp_path / "copy.db")) as database, database:
-        database.execute("UPDATE replica SET at = '2026-01-01T00:00:00+00:00'")
-    async with _copied(log, tmp_path) as copy:
-        await copy.replica.caught_up()
-        assert len(copy.told) == 1
 
 
 async def test_a_copy_goes_on_when_the_leader_is_killed(

@@ -14,8 +14,3 @@ IN_A_KEY = LEVELS + "? *l8\n: x\n"
 def test_aliases_that_come_to_millions_of_values_are_refused_at_once(bomb: str) -> None:
     with pytest.raises(NotYaml, match="aliases come to more than"):
         parse(bomb)
-
-
-def test_a_large_document_and_an_alias_of_it_are_read() -> None:
-    many = ", ".join(f"k{n}: {n}" for n in range(20_000))
-    assert parse(f"one: &one {{{many}}}\ntwo: *one\n")["two"]["k19999"] == 19_999

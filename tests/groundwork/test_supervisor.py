@@ -16,8 +16,3 @@ def test_systemd_hears_that_the_service_is_ready(abstract: bool, tmp_path: Path)
         line.settimeout(5)
         tell_ready({"NOTIFY_SOCKET": f"@{place}" if abstract else place})
         assert line.recv(64) == b"READY=1"
-
-
-@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "/nowhere/at/all"}])
-def test_where_nobody_listens_the_service_goes_on(environ: dict[str, str]) -> None:
-    tell_ready(environ)

@@ -1,5 +1,4 @@
-"""Checks of what several share: the servers of a cluster, who keeps which stream, the room of a store, and who is at
-work. On one server, with one agent, there is nothing to tell."""
+"""Checks of what several share: servers of a cluster, copies of streams, the room of a store, who is at work."""
 
 import asyncio
 import json

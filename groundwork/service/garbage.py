@@ -1,4 +1,4 @@
-"""How often Python looks for cyclic garbage: seldom. With the defaults it took an eighth of the CPU of a busy service."""
+"""How often Python looks for cyclic garbage: seldom. With the defaults it took an eighth of a busy service's CPU."""
 
 import gc
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-ductile bench-prompts bench-entries bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-ductile bench-prompts bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -123,9 +123,6 @@ bench-prompts: $(READY)
 	@$(RUN) -m tests.models.prompt_costs
 
 # What a step writes, early and late in a long run.
-bench-entries: $(READY)
-	@$(RUN) -m tests.ports.entry_costs
-
 # The same job on LangGraph, DBOS and Restate, in turns: six minutes. What they need is put apart (Restate's server by npm).
 # A shorter one: make bench-peers AGAINST="--rounds 1 --only agentic dbos"
 bench-peers: $(PEERS)/ready

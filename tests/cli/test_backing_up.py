@@ -12,7 +12,6 @@ from agent_service.bus.topology import topology
 from agent_service.cli.artifacts_back import bring_back
 from agent_service.cli.backing_up import Order as BackUp
 from agent_service.cli.backing_up import backup
-from agent_service.cli.migrating import into_sqlite, into_stream
 from agent_service.cli.restoring import Order as BringBack
 from agent_service.cli.restoring import restore
 from agent_service.cli.run_folder import verify
@@ -114,18 +113,6 @@ def _at(seq: int, _: str) -> tuple[int, str]:
     return seq, "ab" * 32
 
 
-async def test_a_run_that_a_stream_gave_back_has_a_folder_once_somebody_asks_for_it(
-    config: Path, link: NatsLink, bucket: ArtifactBucket
-) -> None:
-    await create_missing(link, topology(max_gib=1, shared=True))
-    await into_stream(config, None)
-    shutil.rmtree(config.parent / "workspaces")
-    assert (await into_sqlite(config, None)).runs == 1
-    assert await flawed_places(config) == set()
-    await bucket.remove(KEYS[0])
-    assert len(await flawed_places(config)) == 1
-
-
 async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, tmp_path: Path) -> None:
     place = str(tmp_path / "it.backup")
     with_them = await backup(config, BackUp(place=place, with_keys=True))
@@ -135,20 +122,6 @@ async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(con
         await restore(config, BringBack(place=place))
     assert (await restore(config, BringBack(place=place, new_keys=True))).runs == 1
     assert await flawed_places(config) == set()
-
-
-async def test_a_backup_that_lost_its_end_restores_nothing_and_says_so(config: Path, tmp_path: Path) -> None:
-    place = tmp_path / "it.backup"
-    await backup(config, BackUp(place=str(place)))
-    cut(place)
-    lost(config)
-    with pytest.raises(Misconfigured, match="is damaged"):
-        await restore(config, BringBack(place=str(place)))
-    assert not is_there(config.parent / "agent" / "runs.db")
-
-
-def cut(place: Path) -> None:
-    place.write_bytes(place.read_bytes()[: place.stat().st_size // 2])
 
 
 def is_there(place: Path) -> bool:

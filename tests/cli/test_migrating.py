@@ -25,7 +25,7 @@ from groundwork.service.store_id import store_id
 from schemas import subjects
 from tests.cli.calling import Called, agentic
 from tests.cli.examined import configured
-from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
+from tests.kit.runs import accepted, wake_of, whole_run
 from tests.ports.stores import stored
 
 MANY = 30
@@ -68,16 +68,6 @@ async def test_runs_go_into_the_stream_and_back_and_each_entry_is_what_it_was(co
     assert (back.code, back.document["runs"]) == (0, MANY), back
     async with open_database(folder) as old, open_database(tmp_path / "back") as new:
         assert await differences(old, new) == []
-
-
-async def test_a_store_that_was_brought_back_is_one_that_its_agent_goes_on_with(config: Path, link: NatsLink) -> None:
-    folder = await filled(config)
-    assert moved(config, "sqlite", "jetstream").code == 0
-    assert moved(config, "jetstream", "sqlite").code == 0
-    async with open_store(load(config, {}), await _ground(link, folder), lambda _: None) as store:
-        waiting = await store.load(run_id(MANY))
-        assert waiting is not None
-        await store.commit(started(accepted(MANY)))
 
 
 async def _ground(link: NatsLink, folder: Path) -> Ground:

@@ -1,7 +1,5 @@
-"""What operators ask of a running agent: how all is, and why a run stands still."""
+"""A run whose gateway stands still says who holds its request."""
 
-import getpass
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -10,9 +8,6 @@ from typing import Any
 
 import httpx2
 
-from groundwork.nats.link import connect
-from groundwork.nats.settings import NatsSettings
-from schemas import keys, subjects
 from tests.cli.dev_stack import Dev
 from tests.kit.waiting import until
 
@@ -64,28 +59,3 @@ async def test_of_a_run_whose_gateway_stands_still_it_is_said_who_holds_its_requ
 
     await until(is_done)
     assert ask(dev, f"/v1/runs/{run_id}/why")["verdict"].startswith("it has ended: done")
-
-
-async def test_a_refused_message_waits_for_a_person_until_somebody_has_dealt_with_it(dev: Dev) -> None:
-    payload = {"goal": "append", "constraints": {"max_steps": 10_000}, "callback": "https://example.org/?token=canary"}
-    body = {"type": subjects.START, "payload": payload, "dedupe_key": keys.start("too-much")}
-    link = await connect(NatsSettings(urls=(dev.facts["nats"],)))
-    try:
-        await link.publish(subjects.START, json.dumps(body).encode(), msg_id=keys.start("too-much"), headers={})
-    finally:
-        await link.close()
-
-    def letters() -> list[dict[str, Any]]:
-        return [item for item in ask(dev, "/v1/inbox")["items"] if item["kind"] == "dead_letter"]
-
-    await until(letters)
-    (item,) = letters()
-    (shown,) = ask(dev, f"/v1/dead-letters?cursor={item['seq'] - 1}&limit=1")["letters"]
-    assert json.loads(shown["body"])["payload"] == payload | {"callback": "(hidden)"}
-    assert (shown["reason"], shown["settled"]) == (item["text"], None)
-    discarded = httpx2.post(f"{dev.url}/v1/dead-letters/{item['seq']}/discard", json={}, trust_env=False)
-    assert (discarded.status_code, discarded.json()["by"]) == (202, f"os user {getpass.getuser()}")
-    assert letters() == []
-    (settled,) = ask(dev, "/v1/dead-letters")["letters"]
-    assert (settled["settled"]["what"], settled["settled"]["by"]) == ("dropped", discarded.json()["by"])
-    assert settled["body"] is None  # a start leaves its stream when it is taken, and what is dropped is gone

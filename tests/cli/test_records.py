@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -123,28 +122,25 @@ async def test_looking_changes_nothing_in_the_store(config: Path) -> None:
     assert after["runs.db"] == before["runs.db"]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda folder: (folder / "plan.md").write_text("changed"), "plan.md:1: the line is not what the journal says"),
-        (lambda folder: (folder / "memory.md").unlink(), "memory.md: is not there"),
-        (lambda folder: (folder / "notes.txt").write_text("mine"), "notes.txt: is no file of this run"),
-        (lambda folder: (folder / "artifacts" / "link").symlink_to("/etc"), "artifacts/link: is no file of this run"),
-    ],
-)
-async def test_a_changed_folder_is_named_and_rebuilt_byte_for_byte(
-    config: Path, folder: Path, change: Callable[[Path], object], says: str
-) -> None:
+CHANGED_FILES: dict[str, Callable[[Path], object]] = {
+    "plan.md:1: the line is not what the journal says": lambda folder: (folder / "plan.md").write_text("changed"),
+    "memory.md: is not there": lambda folder: (folder / "memory.md").unlink(),
+    "notes.txt: is no file of this run": lambda folder: (folder / "notes.txt").write_text("mine"),
+    "artifacts/link: is no file of this run": lambda folder: (folder / "artifacts" / "link").symlink_to("/etc"),
+}
+
+
+async def test_a_changed_folder_is_named_and_rebuilt_byte_for_byte(config: Path, folder: Path) -> None:
     before = contents(folder)
-    change(folder)
-    verdict = await verify(RUN_ID, config)
-    assert not verdict.ok
-    assert says in str(verdict).splitlines()[0]
-    assert f"`agentic rebuild --config {config} {RUN_ID}`" in str(verdict)
-    rebuilt = await rebuild(RUN_ID, config)
-    assert len(rebuilt.added + rebuilt.changed + rebuilt.removed) == 1
-    assert contents(folder) == before
-    assert (await verify(RUN_ID, config)).ok
+    for says, change in CHANGED_FILES.items():
+        change(folder)
+        verdict = await verify(RUN_ID, config)
+        assert says in str(verdict).splitlines()[0]
+        assert f"`agentic rebuild --config {config} {RUN_ID}`" in str(verdict)
+        rebuilt = await rebuild(RUN_ID, config)
+        assert len(rebuilt.added + rebuilt.changed + rebuilt.removed) == 1
+        assert contents(folder) == before
+        assert (await verify(RUN_ID, config)).ok
 
 
 async def test_a_rebuild_that_needs_the_bus_leaves_everything_as_it_is_while_that_is_away(
@@ -192,47 +188,40 @@ async def test_an_artifact_without_a_known_hash_is_counted_as_unproved(tmp_path:
     assert "unproved" in str(verdict)
 
 
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("UPDATE journal SET event = replace(event, 'both', 'some') WHERE seq = 8", "entry 8 was changed"),
-        ("UPDATE journal SET event = '{}' WHERE seq = 3", "entry 3"),
-        ("UPDATE journal SET hash = zeroblob(32) WHERE seq = 2", "entry 2"),
-        ("DELETE FROM journal WHERE seq = 4", "entry 4 is missing"),
-        ("DELETE FROM journal WHERE seq = 8", "entry 8 is missing: the run had 8 entries"),
-        ("UPDATE runs SET head = zeroblob(32)", "entry 8 is not the one that the run's state was made with"),
-        ("UPDATE runs SET state = '{'", "the state of the run cannot be read"),
-    ],
-)
-async def test_a_changed_journal_is_the_one_flaw_told(config: Path, statement: str, says: str) -> None:
-    tampered(config, "PRAGMA foreign_keys = OFF", statement)
-    verdict = await verify(RUN_ID, config)
-    assert [flaw.place for flaw in verdict.flaws] == ["journal"]
-    assert says in str(verdict)
-    assert "rebuild" not in str(verdict)
+CHANGED_JOURNALS = {
+    "UPDATE journal SET event = replace(event, 'both', 'some') WHERE seq = 8": "entry 8 was changed",
+    "UPDATE journal SET event = '{}' WHERE seq = 3": "entry 3",
+    "UPDATE journal SET hash = zeroblob(32) WHERE seq = 2": "entry 2",
+    "DELETE FROM journal WHERE seq = 4": "entry 4 is missing",
+    "DELETE FROM journal WHERE seq = 8": "entry 8 is missing: the run had 8 entries",
+    "UPDATE runs SET head = zeroblob(32)": "entry 8 is not the one that the run's state was made with",
+    "UPDATE runs SET state = '{'": "the state of the run cannot be read",
+}
+CHANGED_ROWS = {
+    "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)": "brief.limits.max_steps is 100000, and",
+    "UPDATE briefs SET goal = 'Something else'": "its goal is 'Something else', and its state says",
+    "UPDATE runs SET status = 'failed'": "its status is 'failed', and its state says 'done'",
+    "UPDATE runs SET due_at = 5": "its due_at is 5, and its state says None",
+    "UPDATE runs SET state = json_set(state, '$.step', 1)": "step is 1, and its journal gives",
+    "DELETE FROM items WHERE field = 'completed'": "completed is",
+}
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        (
-            "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)",
-            r"brief.limits.max_steps is 100000, and its journal gives \d+",
-        ),
-        ("UPDATE briefs SET goal = 'Something else'", "its goal is 'Something else', and its state says"),
-        ("UPDATE runs SET status = 'failed'", "its status is 'failed', and its state says 'done'"),
-        ("UPDATE runs SET due_at = 5", "its due_at is 5, and its state says None"),
-        ("UPDATE runs SET state = json_set(state, '$.step', 1)", r"step is 1, and its journal gives \d"),
-        ("DELETE FROM items WHERE field = 'completed'", "completed is"),
-    ],
-)
-async def test_a_changed_row_is_told_with_what_was_changed_in_it(config: Path, statement: str, says: str) -> None:
-    tampered(config, statement)
-    verdict = await verify(RUN_ID, config)
-    assert {flaw.place for flaw in verdict.flaws} == {"row"}
-    assert re.search(says, str(verdict))
-    assert "rebuild" not in str(verdict)
+@pytest.mark.parametrize(("place", "changes"), [("journal", CHANGED_JOURNALS), ("row", CHANGED_ROWS)])
+async def test_every_change_to_a_journal_or_row_is_told_and_no_rebuild_is_offered(
+    config: Path, place: str, changes: dict[str, str]
+) -> None:
+    store = config.parent / "agent"
+    shutil.copytree(store, config.parent / "sound")
+    for statement, says in changes.items():
+        tampered(config, "PRAGMA foreign_keys = OFF", statement)
+        verdict = await verify(RUN_ID, config)
+        assert {flaw.place for flaw in verdict.flaws} == {place}, statement
+        assert says in str(verdict)
+        assert "rebuild" not in str(verdict)
+        shutil.rmtree(store)
+        shutil.copytree(config.parent / "sound", store)
 
 
 async def test_nothing_is_rebuilt_from_a_changed_journal(config: Path, folder: Path) -> None:

@@ -50,11 +50,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-def test_a_run_is_verified_by_a_copy_of_the_stream_though_nobody_has_written_its_folder(config: Path) -> None:
-    told = agentic("verify", run_id(5), "--config", config, "--json")
-    assert (told.code, told.document["flaws"]) == (0, []), told
-
-
 def test_all_runs_are_verified_fact_by_fact(config: Path) -> None:
     told = agentic("verify", "--all", "--config", config, "--json")
     assert (told.code, told.document["runs"], told.document["flaws"]) == (0, MANY, []), told
@@ -79,11 +74,6 @@ def test_a_run_s_folder_is_written_from_the_stream(config: Path) -> None:
     assert agentic("rebuild", run_id(5), "--config", config).code == 0
     assert (config.parent / "workspaces" / run_id(5) / "trace.jsonl").exists()
     assert agentic("verify", run_id(5), "--config", config).code == 0
-
-
-def test_the_setup_knows_by_the_settings_that_a_store_is_shared(config: Path) -> None:
-    told = agentic("setup", "--config", config)
-    assert (told.code, told.out.strip()) == (0, "everything is there already")
 
 
 async def test_the_doctor_looks_at_the_streams_of_several(config: Path) -> None:

@@ -60,19 +60,6 @@ async def test_a_damaged_row_stops_its_own_run_and_no_other(tmp_path: Path) -> N
         assert all(run_id in told["runs"].text for run_id in run_ids.values())
 
 
-async def test_a_row_that_is_damaged_while_the_agent_runs_is_left_alone_once_it_is_read(tmp_path: Path) -> None:
-    async with bench(tmp_path, one_step("look")) as made:
-        asked = await waiting_runs(made, "damaged", "sound")
-        run_id = str(asked["damaged"]["run_id"])
-        spoil(tmp_path, DAMAGE["brief"], run_id)
-        assert (await made.get(f"/v1/runs/{run_id}")).status_code == 500
-        for name in ("damaged", "sound"):
-            await made.answer(asked[name])
-        assert (await made.ended(str(asked["sound"]["run_id"])))["state"] == "done"
-        await until(lambda: have_dead_letters(made, run_id))
-        assert await is_shown_damaged(made, run_id)
-
-
 async def have_dead_letters(made: Bench, *run_ids: str) -> bool:
     """Whether a dead letter says of each run that it is damaged."""
     stream, jetstream = subjects.STREAM_DEAD_LETTERS, made.client.jetstream()

@@ -46,8 +46,7 @@ SETTLED = 3
 """Turns of the loop until nothing goes on by itself."""
 
 
-class Stuck(AssertionError):
-    """Something waits for ever."""
+class Stuck(AssertionError): ...
 
 
 class Scheduler:
@@ -143,7 +142,6 @@ class Log:
         return len(self.facts)
 
     def deliver_late(self) -> None:
-        """What was given up reaches the stream after all."""
         some, self.on_the_way = self.on_the_way, []
         for subject, body, after in some:
             with suppress(Moved):
@@ -277,7 +275,6 @@ class Process:
         task.add_done_callback(self._ended)
 
     def die(self) -> Database:
-        """What is left of it is its copy."""
         self.stop()
         return self._database
 
@@ -290,7 +287,6 @@ class Process:
         self.begin(self._handle(message))
 
     async def look(self) -> None:
-        """Take up what is left to this member."""
         while not self.ready:
             await self._world.scheduler.pause()
         for run in await self.store.untold(100):
@@ -393,7 +389,6 @@ class Process:
             self._committed(wake)
 
     async def _take(self, of_run: str, event: Event) -> bool:
-        """Whether it was decided: not where the run has not begun. What is said to a run that is not there is lost."""
         async with self._locks[of_run]:
             return await self._decide(of_run, event)
 
@@ -481,7 +476,6 @@ class World:
             await asyncio.sleep(0)
 
     def settled(self, message: Message, *, done: bool) -> None:
-        """Delivered again where it was not done, and now and then all the same."""
         again = self.log.faulty and self._repeats[message] < 2 and self.scheduler.chance(4)
         if again or not done:
             self._repeats[message] += 1
@@ -540,7 +534,6 @@ class World:
             self._bury(self._live.pop(self.scheduler.random.choice(sorted(self._live))))
 
     def _take_for_dead(self) -> None:
-        """It goes on for a while, and what it has sent arrives."""
         if len(self._live) > 1:
             process = self._live.pop(self.scheduler.random.choice(sorted(self._live)))
             process.taken = "another has taken what was its"
@@ -558,7 +551,6 @@ class World:
             self._bury(self._dying.pop())
 
     def _miss(self, name: str) -> None:
-        """Some notice at once, others later or never."""
         for other in self._live.values():
             if self.scheduler.chance(2):
                 other.view.live -= {name}

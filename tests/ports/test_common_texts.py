@@ -3,10 +3,9 @@
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -17,7 +16,8 @@ from agent_service.store.sql.database import FILE
 from agent_service.store.sql.queries import load_queries
 from agent_service.store.sqlite import SqliteStore
 from schemas.catalog import ToolOffer
-from tests.kit.runs import SEARCH, SECOND, accepted, after, started, wake_of
+from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started
+from tests.ports.stores import as_loaded, stored
 
 TOOLS: Sequence[ToolOffer] = tuple(
     SEARCH.model_copy(update={"name": f"search-{number}", "description": "Söker på nätet. " * 20})
@@ -31,40 +31,19 @@ def begun(number: int, tools: Sequence[ToolOffer] = TOOLS) -> list[Commit]:
     return [first, after(first, RunStarted(at=first.entry.at + SECOND, skills=tuple(tools)))]
 
 
-async def stored(store: SqliteStore, *runs: list[Commit]) -> None:
-    for first, *rest in runs:
-        await store.accept(wake_of(first), first)
-        for commit in rest:
-            await store.commit(commit)
-
-
-@pytest.fixture
-def connection() -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("CREATE TABLE common_texts (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, text TEXT)")
-        yield connection
-
-
-async def test_the_tools_of_a_thousand_runs_take_the_room_of_one(tmp_path: Path) -> None:
+async def test_common_texts_are_stored_once_and_entries_and_states_are_read_to_the_letter(tmp_path: Path) -> None:
+    runs = [begun(1), begun(2), begun(3, TOOLS[:4]), [accepted(4), started(accepted(4))]]
     async with SqliteStore.open(tmp_path) as store:
-        await stored(store, *map(begun, range(1, 6)))
+        for commits in runs:
+            await stored(store, commits)
     with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
         ((texts, length),) = connection.execute("SELECT count(*), max(length(text)) FROM common_texts")
-        ((longest,),) = connection.execute("SELECT max(length(event)) FROM journal")
-    assert texts == 1
-    assert longest < length / 3
-
-
-async def test_entries_and_states_are_read_to_the_letter(tmp_path: Path) -> None:
-    runs = [begun(1), begun(2), begun(3, TOOLS[:4]), [accepted(4), started(accepted(4))]]
-    async with SqliteStore.open(tmp_path / "store") as store:
-        await stored(store, *runs)
-    async with SqliteStore.open(tmp_path / "store") as store:
+        ((longest,),) = connection.execute("SELECT max(length(event)) FROM journal WHERE run_id <> ?", (run_id(4),))
+    assert (texts, longest < length / 3) == (2, True)
+    async with SqliteStore.open(tmp_path) as store:
         for commits in runs:
             assert await store.entries(commits[0].entry.run_id) == [commit.entry for commit in commits]
-            run = await store.load(commits[0].entry.run_id)
-            assert run is not None
-            assert run.state == commits[-1].state
+            assert await store.load(commits[0].entry.run_id) == as_loaded(commits[-1])
 
 
 @given(
@@ -87,6 +66,7 @@ def test_what_is_cut_out_and_what_is_left_are_the_whole(before: str, items: list
         assert cut.rest[:place] + rows[0][0] + cut.rest[place:] == text
 
 
-@pytest.mark.parametrize("text", ["", "{", BEGINS, BEGINS + "1" * 600, '{"skills":[' + '"x",' * 400])
-def test_what_is_no_json_is_stored_as_it_is(connection: sqlite3.Connection, text: str) -> None:
-    assert CommonTexts(load_queries()).cut(text, connection) == (text, None, None)
+def test_what_is_no_json_is_stored_as_it_is() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as nothing:
+        for text in ("", "{", BEGINS, BEGINS + "1" * 600, '{"skills":[' + '"x",' * 400):
+            assert CommonTexts(load_queries()).cut(text, nothing) == (text, None, None)

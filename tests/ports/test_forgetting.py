@@ -7,9 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -19,11 +17,9 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import WakeConflict
 from agent_service.journal import Commit
 from agent_service.retention import Ended, Over
-from agent_service.store.forgetting import OF_A_RUN, SqliteForgetting
+from agent_service.store.forgetting import OF_A_RUN
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
-from groundwork.sqlite.errors import Full
-from groundwork.sqlite.file import SqliteFile
 from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored
 
@@ -156,14 +152,6 @@ async def test_a_parent_stays_while_a_child_of_it_is_open(store: SqliteStore, tm
     assert await may_go(store) == [RUN, ANOTHER]
 
 
-async def test_runs_are_found_page_by_page_oldest_first(store: SqliteStore) -> None:
-    for number in range(1, 6):
-        await done(store, number)
-    first = await store.forgetting.ended(EVERYTHING, None, 3)
-    rest = await store.forgetting.ended(EVERYTHING, (first[-1].at, first[-1].run_id), 3)
-    assert [run.run_id for run in (*first, *rest)] == [run_id(number) for number in range(1, 6)]
-
-
 async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: SqliteStore) -> None:
     await done(store, 1)
     await forget(store)
@@ -171,24 +159,3 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Sqlit
     assert [(one.run_id, one.folder) for one in left] == [(RUN, True)]
     await store.forgetting.cleared(left)
     assert await store.forgetting.behind(10) == []
-
-
-class RoomForOne:
-    """A database whose disk has room for the going of one run at a time."""
-
-    def __init__(self, database: SqliteFile) -> None:
-        self._database = database
-
-    async def write(self, work: partial[Any], *, makes_room: bool) -> Any:
-        if len(work.args[0]) > 1:
-            raise Full("no room")
-        return await self._database.write(work, makes_room=makes_room)
-
-
-async def test_where_the_disk_has_no_room_for_several_to_go_they_go_one_by_one(store: SqliteStore) -> None:
-    for number in (1, 2):
-        await done(store, number)
-    ended = await store.forgetting.ended(EVERYTHING, None, 100)
-    forgetting = SqliteForgetting(cast("SqliteFile", RoomForOne(store._database)), store._intact)
-    assert [gone.run_id for gone in await forgetting.forget(ended, RULE, LATER)] == [RUN, ANOTHER]
-    assert await may_go(store) == []

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.core.events import ModelUnavailable, SignalReceived, ToolReturned
+from agent_service.core.events import ModelUnavailable, ToolReturned
 from agent_service.errors import Remedy
 from agent_service.journal import Commit
 from agent_service.ports import Dismissal
 from agent_service.store.sqlite import SqliteStore
-from schemas.events import Signal, ToolOutput, ToolResult
+from schemas.events import ToolOutput, ToolResult
 from tests.kit.runs import NOON, SECOND, after, run_id, started, whole_run
 from tests.kit.runs import accepted as accepted_run
 from tests.ports.stores import stored
@@ -77,20 +77,3 @@ async def test_what_comes_for_a_dismissed_run_brings_it_back(store: SqliteStore)
     assert await waiting(store) == [run_id(1)]
     again = dismissal(1, version=6, by="token other")
     assert await store.inbox.dismiss(again) == again
-
-
-async def test_a_run_that_goes_on_waits_for_nobody(store: SqliteStore) -> None:
-    commits = list(stopped(1, "pause"))
-    await stored(store, commits)
-    resume = Signal(run_id=run_id(1), signal_id="s", kind="resume")
-    await store.commit(after(commits[-1], SignalReceived(at=NOON + 5 * SECOND, signal=resume)))
-    assert await waiting(store) == []
-
-
-async def test_a_dismissal_outlives_the_process(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store:
-        await stored(store, stopped(1, "escalate"))
-        await store.inbox.dismiss(dismissal(1))
-    async with SqliteStore.open(tmp_path) as store:
-        assert await waiting(store) == []
-        assert await store.inbox.dismissal(run_id(1)) == dismissal(1)

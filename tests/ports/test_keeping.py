@@ -16,7 +16,7 @@ from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.kit.runs import NOON, accepted, run_id, wake_of, whole_run
+from tests.kit.runs import NOON, run_id, whole_run
 from tests.ports.stores import as_loaded, stored
 
 DAY = timedelta(days=1)
@@ -89,20 +89,6 @@ async def test_a_run_that_ended_long_ago_is_gone_everywhere_and_the_others_are_t
     assert await forget(a, A_DAY_EACH, LATER) == 0
 
 
-@pytest.mark.parametrize("rules", [{}, {Status.FAILED: DAY}, {Status.DONE: 3 * DAY}], ids=str)
-async def test_a_run_is_kept_where_no_rule_says_that_its_time_is_over(
-    a: Member, rules: dict[Status, timedelta]
-) -> None:
-    last = await done(a)
-    assert await forget(a, rules, LATER) == 0
-    assert await a.store.load(RUN) == as_loaded(last)
-
-
-async def test_a_run_is_kept_until_all_is_done_that_it_asks_for(a: Member) -> None:
-    await stored(a.store, whole_run(1))
-    assert await forget(a, A_DAY_EACH, LATER) == 0
-
-
 async def test_a_run_that_has_moved_on_meanwhile_stays(a: Member, log: MemoryLog) -> None:
     last = await done(a)
     gone = GoneFact(v=VERSION, by="b", runs={RUN: (last.entry.seq - 1, "wake-1")})
@@ -122,16 +108,6 @@ async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
     assert len(about(log, RUN, "wake-1")) == last.entry.seq
     await forget(b, A_DAY_EACH, LATER)
     assert about(log, RUN, "wake-1") == []
-
-
-async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(a: Member, b: Member) -> None:
-    await done(a)
-    await forget(a, A_DAY_EACH, LATER)
-    await b.copy.caught_up()
-    again = accepted(3, wake_id="wake-1")
-    for member in (a, b):
-        assert await member.store.accept(wake_of(again), again) == RUN
-    assert await a.store.load(run_id(3)) is None
 
 
 async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(

@@ -8,7 +8,7 @@ import pytest
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.lease import Taken
 from groundwork.service.errors import Failure, TryAgain
-from tests.kit.runs import accepted, started, wake_of
+from tests.kit.runs import accepted, wake_of, whole_run
 
 AWAY = TryAgain("the bus cannot be asked")
 TAKEN = Taken("another agent has taken this bus over")
@@ -36,26 +36,20 @@ async def store(tmp_path: Path, lease: Lease) -> AsyncIterator[SqliteStore]:
         yield store
 
 
-@pytest.mark.parametrize("error", [AWAY, TAKEN])
-async def test_a_new_run_is_not_stored_unless_the_bus_is_ours_for_sure(
-    store: SqliteStore, lease: Lease, error: Failure
-) -> None:
-    commit, lease.error = accepted(), error
-    with pytest.raises(TryAgain, match=str(error)):
-        await store.accept(wake_of(commit), commit)
-    assert await store.load(commit.state.run_id) is None
-
-
-@pytest.mark.parametrize(("error", "entries"), [(None, 2), (AWAY, 2), (TAKEN, 1)])
-async def test_a_run_that_is_here_goes_on_until_another_agent_has_the_bus(
-    store: SqliteStore, lease: Lease, error: Failure | None, entries: int
-) -> None:
+async def test_a_new_run_is_not_stored_unless_the_bus_is_ours_for_sure(store: SqliteStore, lease: Lease) -> None:
     commit = accepted()
-    await store.accept(wake_of(commit), commit)
-    lease.error = error
-    if error is TAKEN:
-        with pytest.raises(TryAgain, match=str(TAKEN)):
-            await store.commit(started(commit))
-    else:
-        await store.commit(started(commit))
-    assert len(await store.entries(commit.state.run_id)) == entries
+    for lease.error in (AWAY, TAKEN):
+        with pytest.raises(TryAgain, match=str(lease.error)):
+            await store.accept(wake_of(commit), commit)
+        assert await store.load(commit.state.run_id) is None
+
+
+async def test_a_run_that_is_here_goes_on_until_another_agent_has_the_bus(store: SqliteStore, lease: Lease) -> None:
+    first, *others = whole_run(1)
+    await store.accept(wake_of(first), first)
+    for lease.error, commit in zip((None, AWAY), others, strict=False):
+        await store.commit(commit)
+    lease.error = TAKEN
+    with pytest.raises(TryAgain, match=str(TAKEN)):
+        await store.commit(others[2])
+    assert len(await store.entries(first.state.run_id)) == 3

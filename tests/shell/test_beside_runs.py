@@ -1,26 +1,20 @@
 """Dead letters that are kept no longer, and the gateway that is asked to forget: on a real server."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from agent_service.belongings import RunBelongings
-from agent_service.bus.artifacts import NatsArtifacts
 from agent_service.bus.beside_runs import NatsBesideRuns
 from agent_service.bus.topology import topology
 from agent_service.identity import SystemClock
-from agent_service.retention import Behind, LetterRules
+from agent_service.retention import LetterRules
 from ductile_gateway.bus.micro_service import serve_questions
-from ductile_gateway.bus.outgoing import NatsArtifacts as GatewayArtifacts
-from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.gateway_status import GatewayPruned
 from tests.gateway.test_nats_adapters import fine
 from tests.kit.fakes import FakeClock
-from tests.kit.runs import run_id
 
 DAY = timedelta(days=1)
 BY_DAYS, BY_BYTES = "agent.keep_runs.dead_letters_days: 1", "agent.keep_runs.max_gib.dead_letters: 3.63216e-06"
@@ -74,17 +68,3 @@ async def test_a_gateway_is_asked_and_where_none_answers_the_command_for_its_mac
         assert (await beside(link).prune(dry_run=True)).gateway == {"answers": 3}
         assert (await beside(link).prune(dry_run=False)).trouble == ""
     assert asked == [True, False]
-
-
-async def test_artifacts_of_a_run_that_goes_leave_their_bucket_and_those_of_others_stay(
-    link: NatsLink, tmp_path: Path
-) -> None:
-    await create_missing(link, topology(max_gib=1))
-    stored, artifacts = GatewayArtifacts(ArtifactBucket(link, subjects.ARTIFACT_BUCKET)), NatsArtifacts(link)
-    for number in (1, 2):
-        await stored.put(run_id(number), "page.html", b"x" * 3000, "text/html")
-    gone = Behind(run_id=run_id(1), artifacts=("artifacts/page.html", "artifacts/never-there.md"))
-    for _ in range(2):  # a pass that was killed begins again
-        await RunBelongings(tmp_path, artifacts).remove([gone])
-    assert await artifacts.sizes() == {run_id(2): 3000}
-    assert await artifacts.get(run_id(1), "artifacts/page.html") is None

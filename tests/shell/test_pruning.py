@@ -172,13 +172,3 @@ async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind(
     assert await kept(store, bucket, tmp_path, {"artifacts": 3 * len(CONTENT)}) == runs[1:]
     of_each = workspace.sizes()[runs[1]]
     assert await kept(store, bucket, tmp_path, {"workspaces": 2 * of_each}) == runs[2:]
-
-
-async def test_open_runs_stay_however_much_there_is(
-    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
-) -> None:
-    await stored(store, whole_run(1)[:4])
-    await done(store, bucket, workspace, 2)
-    pruned = await pruning(store, bucket, tmp_path, most={"journal": 1}).prune(rest=0)
-    assert sum(pruned.runs.values()) == 1
-    assert await left(store) == [run_id(1)]

@@ -1,212 +1,186 @@
-"""The configuration of a Ductile as it is found, with what it includes: what has to be known to add to it. Only reads.
-
-Files are merged as Ductile merges them (`internal/config/loader.go`): lists of peers, tokens, instances and plugin
-roots are put together; of plugins, names and addresses the file that comes later has the last word.
-"""
+"""The configuration of a Ductile, with all files it includes, and the program `ductile`."""
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ductile_gateway.installation.yaml_lists import mapping_of
+from ductile_gateway.plugins.folders import MANIFEST, MAX_MANIFEST_BYTES
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from groundwork.service.errors import Misconfigured
 from groundwork.service.strict_yaml import NotYaml, parse
 
-MAIN = "config.yaml"
-OURS = "agentic"
-"""The folder of what is added, beside the main file."""
 OUR_PLUGINS = frozenset({"agentic-wake", "agentic-run", "agentic-outcomes"})
 GATEWAY = "agentic-gateway"
-"""By which name the gateway is a peer, and an instance."""
-DEFAULT_LISTEN = "127.0.0.1:8080"
-DEFAULT_NAME = "ductile"
-DEFAULT_INGRESS = "/ingest/peer"
-NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-MOST_MANIFEST_BYTES = 256 * 1024
-
+"""The gateway's name as a peer and as an instance."""
 Generation = Literal["m", "n"]
-"""`m`: of May 2026, secrets in files and variables. `n`: newer, secrets in a vault."""
+"""`m`: of May 2026, secrets in files. `n`: newer, secrets in a vault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`files`: what each file says, the main one first, those in our own folder left out."""
+    """`files`: all of them, the main one first, but for those in our own folder. `said`: their content, merged."""
 
     main: Path
-    files: Mapping[Path, Mapping[str, Any]] = field(repr=False)
+    files: list[Path] = field(default_factory=list)
+    said: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def folder(self) -> Path:
-        return self.main.parent
+    def ours(self) -> Path:
+        return self.main.parent / "agentic"
 
     @property
     def name(self) -> str:
-        """By which its peers know it."""
-        return str(self._last("service", "name") or DEFAULT_NAME)
+        return str(self.value("service", "name") or "ductile")
 
     @property
     def url(self) -> str:
-        """Of its API, for who is on the same machine."""
-        listen = str(self._last("api", "listen") or DEFAULT_LISTEN)
-        host, _, port = listen.rpartition(":")
+        """The address of its API on this machine."""
+        host, _, port = str(self.value("api", "listen") or "127.0.0.1:8080").rpartition(":")
         return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - what it says
 
     @property
-    def vault(self) -> str:
-        """Where the commands of its vault find it (generation n)."""
-        socket = self._last("api", "management_socket")
-        return f"unix://{socket}" if socket else self.url
+    def has_tokens(self) -> bool:
+        return any(file.name == "tokens.yaml" for file in self.files)
 
-    @property
-    def has_api(self) -> bool:
-        """Whether there is an API to call."""
-        return bool(self._last("api", "enabled"))
-
-    @property
-    def ingress(self) -> str:
-        """Where peers post their events."""
-        return str(self._last("remote_ingress", "listen_path") or DEFAULT_INGRESS)
-
-    @property
-    def webhooks_listen(self) -> str | None:
-        said = self._last("webhooks", "listen")
-        return str(said) if said else None
-
-    @property
-    def tokens_file(self) -> Path | None:
-        """The table of secrets that is read, of generation `m`."""
-        return next((file for file in self.files if file.name == "tokens.yaml"), None)
-
-    def secret_names(self) -> set[str]:
-        """What `secret_ref` may name there."""
-        return {str(entry.get("name")) for entry in self._all("tokens")}
+    def value(self, *keys: str) -> Any:
+        return at(self.said, *keys)
 
     def taken(self) -> Iterator[str]:
-        """What is called as something of ours would be: nothing of another's is replaced."""
-        peers = {str(entry.get("name")) for entry in self._all("remote_ingress", "peers")}
-        instances = {str(entry.get("name")) for entry in self._all("instances")}
-        yield from (f"a relay peer {name}" for name in sorted(peers & {GATEWAY}))
-        yield from (f"an instance {name}" for name in sorted(instances & {GATEWAY}))
-        yield from (
-            f"a plugin {name}" for name in sorted(OUR_PLUGINS & (self._plugins().keys() | self.manifests().keys()))
+        """What has the name of something that an installation adds."""
+        for kind, keys in {"relay peer": ("remote_ingress", "peers"), "instance": ("instances",)}.items():
+            yield from (f"a {kind} {GATEWAY}" for each in self.value(*keys) or () if at(each, "name") == GATEWAY)
+        plugins = {*(self.value("plugins") or {}), *self.manifests()}
+        yield from (f"a plugin {name}" for name in sorted(OUR_PLUGINS & plugins))
+
+    def users(self) -> Iterator[str]:
+        """Pipelines and webhooks that need what an installation adds."""
+        for pipeline in filter(_uses_ours, self.value("pipelines") or ()):
+            yield f"the pipeline {pipeline.get('name')}"
+        for webhook in self.value("webhooks", "endpoints") or ():
+            if at(webhook, "plugin") in OUR_PLUGINS:
+                yield f"the webhook {webhook.get('name')}"
+
+    def generation(self, wanted: Generation | None) -> Generation:
+        """As only one of the two can be configured, or else as wanted. Raises Misconfigured."""
+        tokens = self.value("api", "auth", "tokens") or ()
+        found: Generation | None = "m" if self.has_tokens or any(at(each, "token") for each in tokens) else None
+        if (
+            self.value("secrets")
+            or self.value("service", "admission")
+            or any(at(each, "secret_ref") for each in tokens)
+        ):
+            found = "n"
+        if generation := found if wanted in (None, found) else None if found else wanted:
+            return generation
+        raise Misconfigured(
+            f"the configuration is one of generation {found}, not {wanted}"
+            if found
+            else "nothing in it tells which Ductile it is for: say --generation m (of May 2026, secrets in files) "
+            "or --generation n (`ductile vault` is one of its commands)"
         )
 
-    def uses_of_ours(self) -> Iterator[str]:
-        """What of theirs would miss ours."""
-        for file, said in self.files.items():
-            for pipeline in _list(said, "pipelines"):
-                if isinstance(pipeline, dict) and _names_ours(pipeline.get("steps")):
-                    yield f"the pipeline {pipeline.get('name')} in {file} uses what was installed"
-            for endpoint in _list(said, "webhooks", "endpoints"):
-                if isinstance(endpoint, dict) and endpoint.get("plugin") in OUR_PLUGINS:
-                    yield f"the webhook {endpoint.get('name')} in {file} uses what was installed"
-
-    def generation(self) -> Generation | None:
-        """By what only one of the two takes; None where nothing tells."""
-        tokens = list(self._all("api", "auth", "tokens"))
-        if (
-            any("secret_ref" in entry for entry in tokens)
-            or self._last("secrets")
-            or self._last("service", "admission")
-        ):
-            return "n"
-        return "m" if any("token" in entry for entry in tokens) or self.tokens_file else None
-
     def manifests(self) -> dict[str, Manifest]:
-        """Of the plugins that can be called, also by an alias; those that cannot be read are left out."""
-        roots = [
-            self.folder / str(root).strip() for said in self.files.values() for root in _list(said, "plugin_roots")
-        ]
-        folders = [folder for root in roots if root.is_dir() for folder in sorted(root.iterdir())]
-        found = {manifest.name: manifest for folder in folders if (manifest := _manifest(folder / "manifest.yaml"))}
-        aliases = {
-            name: found[uses]
-            for name, said in self._plugins().items()
-            if isinstance(said, dict) and (uses := said.get("uses")) in found
-        }
-        return found | aliases
+        """The plugins that can be called, by name or alias; unreadable ones are left out."""
+        roots = [self.main.parent / str(root).strip() for root in self.value("plugin_roots") or ()]
+        files = [file for root in roots for file in sorted(root.glob(f"*/{MANIFEST}"))]
+        found = {each.name: each for file in files if (each := _manifest(file))}
+        plugins = self.value("plugins") or {}
+        return found | {name: found[uses] for name, said in plugins.items() if (uses := at(said, "uses")) in found}
 
-    def _plugins(self) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for said in self.files.values():
-            plugins = said.get("plugins")
-            merged |= plugins if isinstance(plugins, dict) else {}
-        return merged
 
-    def _last(self, *keys: str) -> Any:
-        values = [value for said in self.files.values() if (value := at(said, *keys))]
-        return values[-1] if values else None
+@dataclass(frozen=True, slots=True)
+class DuctileProgram:
+    """Raises Misconfigured where it cannot be run."""
 
-    def _all(self, *keys: str) -> Iterator[Mapping[str, Any]]:
-        for said in self.files.values():
-            yield from (entry for entry in _list(said, *keys) if isinstance(entry, dict))
+    path: str
+
+    def generation(self) -> Generation:
+        """By whether it has a vault."""
+        return "m" if "Unknown command" in self._run("vault", "--help")[1] else "n"
+
+    def flaw(self, command: str, main: Path) -> str:
+        """The error of `config check` or `config lock`; empty where all is well."""
+        code, output = self._run("config", command, "--config", str(main))
+        return output[:2000] or f"`config {command}` ended with {code}" if code else ""
+
+    def _run(self, *words: str) -> tuple[int, str]:
+        try:
+            done = subprocess.run([self.path, *words], capture_output=True, text=True, errors="replace", timeout=60)  # noqa: S603, PLW1510
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Misconfigured(f"{self.path} cannot be run ({type(error).__name__}): give it with --ductile") from None
+        return done.returncode, (done.stdout + done.stderr).strip()
 
 
 def find(place: Path) -> Found:
-    """The configuration in a folder, or of which this is the main file. Raises Misconfigured."""
-    main = place / MAIN if place.is_dir() else place
+    """The configuration in a folder, or with this main file. Raises Misconfigured."""
+    main = place / "config.yaml" if place.is_dir() else place
     if not main.is_file():
         raise Misconfigured(
-            f"there is no {main}: give the folder of Ductile's {MAIN}, such as ~/.config/ductile; "
+            f"there is no {main}: give the folder of Ductile's config.yaml, such as ~/.config/ductile; "
             "where there is no Ductile yet, deploy/ductile/README.md begins with one"
         )
-    main = main.resolve()
-    files: dict[Path, Mapping[str, Any]] = {}
-    _read(main, files, main.parent / OURS)
-    return Found(main, files)
+    found = Found(main.resolve())
+    _read(found.main, found)
+    return found
 
 
-def _read(file: Path, files: dict[Path, Mapping[str, Any]], ours: Path) -> None:
-    if file in files or file.is_relative_to(ours):
+def _read(file: Path, found: Found) -> None:
+    if file in found.files or file.is_relative_to(found.ours):
         return
-    files[file] = read_yaml(file)
-    for named in _list(files[file], "include"):
-        included = file.parent / os.path.expandvars(str(named))
-        for each in sorted(included.glob("*.yaml")) if included.is_dir() else [included]:
-            if not each.is_relative_to(ours):
-                _read(each.resolve(), files, ours)
+    found.files.append(file)
+    said = read_yaml(file)
+    _merge(found.said, said)
+    for name in included if isinstance(included := said.get("include"), list) else []:
+        place = file.parent / os.path.expandvars(str(name))
+        for each in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
+            if not each.is_relative_to(found.ours):
+                _read(each.resolve(), found)
+
+
+def _merge(into: dict[str, Any], said: dict[str, Any]) -> None:
+    """As Ductile does (`internal/config/loader.go`): lists are joined, of single values the last one counts."""
+    for key, value in said.items():
+        before = into.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            _merge(before, value)
+        elif isinstance(before, list) and isinstance(value, list):
+            into[key] = [*before, *value]
+        elif value or key not in into:
+            into[key] = value
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """What a file of the configuration says. Raises Misconfigured."""
+    """The settings in a file. Raises Misconfigured."""
     try:
-        return mapping_of(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Misconfigured(f"{file} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise Misconfigured(f"{file} is not text: an encrypted configuration is to be changed by hand") from None
-    except Misconfigured as error:
-        raise Misconfigured(f"{file}: {error}") from None
-
-
-def _names_ours(steps: Any) -> bool:
-    if isinstance(steps, dict):
-        relay = steps.get("relay")
-        to = relay.get("to") if isinstance(relay, dict) else None
-        return steps.get("uses") in OUR_PLUGINS or to == GATEWAY or any(map(_names_ours, steps.values()))
-    return isinstance(steps, list) and any(map(_names_ours, steps))
-
-
-def _manifest(file: Path) -> Manifest | None:
-    try:
-        if file.stat().st_size > MOST_MANIFEST_BYTES:
-            return None
-        return read_manifest(parse(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, NotYaml, ManifestInvalid):
-        return None
+        said = parse(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, NotYaml) as error:
+        flaw = "is not text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
+        raise Misconfigured(f"{file} {flaw}. An encrypted configuration is to be changed by hand") from None
+    if not isinstance(said, dict | None):
+        raise Misconfigured(f"{file} has no settings as `key: value` lines")
+    return said or {}
 
 
 def at(said: Any, *keys: str) -> Any:
-    """What stands there; None where nothing does."""
+    """The value at that path; None where there is none."""
     for key in keys:
         said = said.get(key) if isinstance(said, dict) else None
     return said
 
 
-def _list(said: Mapping[str, Any], *keys: str) -> list[Any]:
-    found = at(said, *keys)
-    return found if isinstance(found, list) else []
+def _uses_ours(step: Any) -> bool:
+    if isinstance(step, dict):
+        is_one = step.get("uses") in OUR_PLUGINS or at(step, "relay", "to") == GATEWAY
+        return is_one or any(map(_uses_ours, step.values()))
+    return isinstance(step, list) and any(map(_uses_ours, step))
+
+
+def _manifest(file: Path) -> Manifest | None:
+    try:
+        small = file.stat().st_size <= MAX_MANIFEST_BYTES
+        return read_manifest(parse(file.read_text(encoding="utf-8"))) if small else None
+    except (OSError, ValueError, NotYaml, ManifestInvalid):
+        return None

@@ -1,193 +1,291 @@
-"""Agents are added to a Ductile, and taken out again: what that changes, and how it is carried out.
+"""Adds agents to a Ductile and takes them out again.
 
-    look ─▶ Ductile's own check ─▶ show ─▶ carry out ─▶ lock ─▶ check again, or take it all back
+    find ─▶ propose ─▶ show ─▶ Ductile's own check ─▶ write ─▶ lock ─▶ check again, or take it all back
 
-Rules: what somebody else wrote, or has changed since, is not overwritten and not removed. A configuration that Ductile
-takes before is one that it takes afterwards.
+Of the files of others one entry changes: `include` names our folder. A file that was changed since it was written is
+neither overwritten nor removed. A record in our folder has each file as it was written.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import difflib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from ductile_gateway.calls.excerpts import masked
-from ductile_gateway.installation import record, writing
-from ductile_gateway.installation.changes import Change, carry_out, shown, take_back
-from ductile_gateway.installation.editing import additions, removals
-from ductile_gateway.installation.found import Found
-from ductile_gateway.installation.plan import NewFile, Plan, plan
-from ductile_gateway.installation.program import DuctileProgram
-from ductile_gateway.installation.record import KeptFile, Record
-from ductile_gateway.installation.wishes import Wishes
+from ductile_gateway.installation.found import OUR_PLUGINS, DuctileProgram, Found, at, read_yaml
+from ductile_gateway.installation.pages import File, Wishes, files_of, rendered, values_of
+from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
+from groundwork.service.strict_yaml import NotYaml, parse
 
-CHECKSUMS = ".checksums"
-"""What `ductile config lock` writes, beside the main file."""
-SETTINGS_BEGIN = b"# The agent and its gateway beside the Ductile in "
+INCLUDED = "agentic/agentic.yaml"
+RECORD, CHECKSUMS, TOKENS = "installed.json", ".checksums", "tokens.yaml"
+_WAYS_TO_INCLUDE = (
+    (r"(?m)^(include:\s*\[)", rf"\1{INCLUDED}, "),
+    (r"(?m)^(include:[^\n]*\n(?:[ \t]*(?:#[^\n]*)?\n)*)([ \t]*)- ", rf"\1\2- {INCLUDED}\n\2- "),
+    (r"\Z", rf"\n# Made for agents: `agentic ductile remove` takes it out again.\ninclude:\n  - {INCLUDED}\n"),
+)
 
 
-@dataclass(frozen=True, slots=True)
+class Record(BaseModel):
+    """`files`: each as it was written. `config`: Ductile's main file before; `was_locked`: whether it had checksums."""
+
+    config: str
+    was_locked: bool
+    files: dict[Path, str] = {}
+
+    def keeps(self, path: Path) -> bool:
+        """Whether the file is as it was written."""
+        return path in self.files and _text(path) == self.files[path]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """`changes`: in the order in which they are carried out. `kept`: files that were changed since by somebody else,
-    and are left alone. `plan`: of what is added. `was_locked`: whether Ductile had locked its configuration before
-    anything was added. `hidden`: secrets. `lacking`: what was asked for now and is not in a file that is kept."""
+    """`changes`: in their order. `kept`: files that were changed since, and stay. `lock`: whether Ductile is to lock
+    what is there then. `values`: of an installation, for texts."""
 
     found: Found
-    changes: Sequence[Change]
+    changes: Sequence[File]
     kept: Sequence[Path]
-    agents_folder: Path
-    plan: Plan | None = None
-    was_locked: bool = True
-    hidden: Sequence[str] = field(default=(), repr=False)
-    lacking: Mapping[Path, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def is_needed(self) -> bool:
-        return any(change.changes for change in self.changes)
+    lock: bool = True
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def text(self) -> str:
-        """What would change, for people."""
-        return shown(self.changes, hidden=self.hidden)
+        """The changes, for people, without secrets."""
+        return masked("".join(map(_shown, self.changes)), self.values.get("secrets", {}).values())
 
-    def check(self) -> None:
-        """Raises Misconfigured where a file that is kept would have to say more: then nothing is changed."""
-        if not self.lacking:
-            return
-        told = "\n\n".join("\n".join([f"{path}:", *lines]) for path, lines in self.lacking.items())
-        raise Misconfigured(
-            "Nothing was changed: what you asked for belongs into what you have changed since it was put there. Add "
-            f"these lines, each in its place, and give the command again.\n\n{masked(told, self.hidden)}"
-        )
+    def next_steps(self, program: DuctileProgram | None) -> str:
+        """What is left to do by hand."""
+        silent = [
+            name
+            for name, manifest in sorted(self.found.manifests().items())
+            if name not in OUR_PLUGINS and not any("x-output" in command.output_schema for command in manifest.commands)
+        ]
+        more = {"found": self.found, "program": program, "silent": silent}
+        return rendered("next-steps.txt", {"places": None, **self.values, **more})
 
     def carry_out(self, program: DuctileProgram | None, *, checked: bool = True) -> None:
-        """Change, lock and check. Raises Misconfigured, after it was taken back, where Ductile would not start."""
-        main, within = self.found.main, (self.found.folder, self.agents_folder)
-        if program and checked and (flaw := program.flaw(main)):
+        """Write, lock and check. Raises Misconfigured, with all taken back, where Ductile would not start."""
+        main = self.found.main
+        if program and checked and (flaw := program.flaw("check", main)):
             raise Misconfigured(
                 f"Ductile itself finds its configuration wrong before anything is changed: {flaw}\n"
                 "Mend that first; where it is only that this terminal lacks variables, `--unchecked` goes on"
             )
-        locks = {lock: lock.read_bytes() for file in self.found.files if (lock := file.parent / CHECKSUMS).exists()}
-        carry_out(self.changes, like=main, within=within)
-        if program is None:
-            return
+        locks = {file.parent / CHECKSUMS for file in (self.found.ours / RECORD, *self.found.files)}
+        before = [File(path, _text(path), _mode(path)) for path in (*(each.path for each in self.changes), *locks)]
+        flaw = "it was interrupted"
         try:
-            if self.plan or self.was_locked:
-                program.lock(main)
-            flaw = program.flaw(main) if checked else ""
-        except Misconfigured as error:
-            flaw = str(error)
+            for file in self.changes:
+                _write(file)
+            flaw = program.flaw("lock", main) if program and self.lock else ""
+            flaw = flaw or (program.flaw("check", main) if program and checked else "")
+        finally:
+            for file in before if flaw else ():
+                _write(file)
         if flaw:
-            take_back(self.changes, like=main, within=within)
-            for lock, before in locks.items():
-                writing.change(lock, before)
-            if self.plan and not self.was_locked:
-                (self.found.folder / CHECKSUMS).unlink(missing_ok=True)
             raise Misconfigured(f"Ductile would not start with it, so it was taken back: {flaw}")
 
 
 def installation(found: Found, wishes: Wishes) -> Proposal:
-    """What adds agents to it, or brings what was added before up to date. Raises Misconfigured."""
-    before = record.read(found)
-    is_ours: Callable[[Path], bool] = lambda path: before is not None and _digest(path) == before.digest_of(path)  # noqa: E731
-    planned = plan(found, wishes, ours=is_ours if before else None)
-    kept = [file.path for file in planned.files if before and file.path.exists() and not is_ours(file.path)]
-    files = [_written(file) for file in planned.files if file.path not in kept]
-    edits = additions(planned.added)
-    checksums = found.folder / CHECKSUMS
-    was_locked = checksums.exists()
-    made = [*(edit.path for edit in edits if edit.before is None), *(() if was_locked else [checksums])]
-    noted = record.of(planned, made=made, before=before).as_text().encode()
-    place = record.place(found)
-    there = place.read_bytes() if before else None
-    note = Change(path=place, before=there, after=noted, secret=True, among_others=True)
-    changes = [*files, *edits]
-    needed = any(each.changes for each in changes)
-    lacking = {file.path: lines for file in planned.files if file.path in kept and (lines := _lacking(file, before))}
-    return Proposal(
-        found,
-        [note, *changes] if needed else [],
-        kept,
-        planned.agents_folder,
-        planned,
-        was_locked,
-        planned.hidden,
-        lacking,
-    )
+    """Adds agents, or brings up to date what was added before. Raises Misconfigured."""
+    config, noted = _text(found.main) or "", _record(found)
+    before = noted or Record(config=config, was_locked=(found.main.parent / CHECKSUMS).exists())
+    _check(found, wishes, again=noted is not None)
+    tokens, settings = _tokens_file(found, before), wishes.settings.absolute()
+    values = values_of(found, wishes, tokens)
+    others = {path for path in (settings, values["places"]["people"]) if path.exists() and not before.keeps(path)}
+    template = "beside-another.yaml" if settings in others and _has_another(found, settings) else "for-the-agent.yaml"
+    values["settings"] = rendered(template, values)
+    wanted = [
+        *files_of(found.ours, tokens, values),
+        *(File(path, f"{values['secrets'][name]}\n", 0o600) for name, path in values["places"].items()),
+        File(settings, values["settings"], shown=True),
+    ]
+    wanted = [file for file in wanted if file.path not in others]
+    kept = [file for file in wanted if noted and file.path.exists() and not before.keeps(file.path)]
+    if lacking := "\n\n".join(filter(None, (_lacking(file, before) for file in kept))):
+        raise Misconfigured(
+            "Nothing was changed: what you asked for belongs into what you have changed since it was put there. Add "
+            "these lines, each in its place, and give the command again.\n\n"
+            + masked(lacking, values["secrets"].values())
+        )
+    files = [file for file in wanted if file not in kept]
+    written = before.files | {file.path: file.text or "" for file in files}
+    values["settings_shown"] = settings in others
+    note = File(found.ours / RECORD, before.model_copy(update={"files": written}).model_dump_json(indent=1), 0o600)
+    changes = [note, *files, File(found.main, _with_include(config), _mode(found.main), shown=True)]
+    needed = [file for file in changes if _text(file.path) != file.text]
+    return Proposal(found=found, changes=needed, kept=[file.path for file in kept], values=values)
 
 
 def removal(found: Found) -> Proposal:
-    """What takes it out again. Raises Misconfigured."""
-    before = record.read(found)
+    """Takes out what an installation has added. Raises Misconfigured."""
+    before, folder = _record(found), found.main.parent
     if before is None:
-        raise Misconfigured(f"nothing was installed in {found.folder}: there is no {record.place(found)}")
+        raise Misconfigured(f"nothing was installed in {folder}: there is no {found.ours / RECORD}")
     if stranger := next(_strangers(found, before), None):
         raise Misconfigured(
-            f"{record.place(found)} names {stranger}, which no installation writes: somebody else has changed it. "
+            f"{found.ours / RECORD} names {stranger}, which no installation writes: somebody else has changed it. "
             "Take out by hand what docs/DUCTILE.md names"
         )
-    if user := next(found.uses_of_ours(), None):
-        raise Misconfigured(f"{user}, and Ductile would not start without it: change that first")
-    kept = _changed_since(before)
-    edits = removals([item.added() for item in before.items], made=before.made)
-    gone = [_gone(file) for file in before.files if file.path not in kept and file.path.exists()]
-    place, checksums = record.place(found), found.folder / CHECKSUMS
-    was_locked = checksums not in before.made
-    if not was_locked and checksums.exists():
-        gone.append(Change(path=checksums, before=checksums.read_bytes(), after=None))
-    note = Change(path=place, before=place.read_bytes(), after=None, secret=True)
-    left = [path for path in kept if path.exists()]
-    hidden = [secret for item in before.items if (secret := item.added().secret)]
-    return Proposal(found, [*edits, *gone, note], left, before.agents_folder, was_locked=was_locked, hidden=hidden)
+    if user := next(found.users(), None):
+        raise Misconfigured(
+            f"{user} uses what was installed, and Ductile would not start without it: change that first"
+        )
+    kept = {path for path in before.files if path.exists() and not before.keeps(path)}
+    at_agent = {path for path in before.files if not _is_ductiles(found, path)}
+    kept |= at_agent if kept & at_agent else set()  # settings that stay name their secrets
+    gone = [path for path in before.files if path not in kept] + [found.ours / CHECKSUMS, found.ours / RECORD]
+    gone += [] if before.was_locked else [folder / CHECKSUMS]
+    config = File(found.main, _without_include(found, before, folder / TOKENS in kept), _mode(found.main), shown=True)
+    needed = [file for file in (config, *(File(path, None) for path in gone)) if _text(file.path) != file.text]
+    return Proposal(found=found, changes=needed, kept=sorted(kept), lock=before.was_locked)
 
 
-def _lacking(file: NewFile, before: Record | None) -> list[str]:
-    """The lines that are new since the file was written last, and that nobody has added."""
-    if before is None or not file.whole:
-        return []
-    written, there = before.text_of(file.path), file.path.read_text(encoding="utf-8", errors="replace")
-    known = {line.strip() for line in (*written.splitlines(), *there.splitlines())}
-    return [line for line in file.content.decode().splitlines() if line.strip() not in known]
+def _record(found: Found) -> Record | None:
+    place = found.ours / RECORD
+    try:
+        return Record.model_validate_json(place.read_bytes()) if place.exists() else None
+    except (OSError, ValidationError):
+        told = f"{place} cannot be read: it tells what was installed. Restore it, or take out by hand what"
+        raise Misconfigured(f"{told} docs/DUCTILE.md names") from None
+
+
+def _check(found: Found, wishes: Wishes, *, again: bool) -> None:
+    """Raises Misconfigured where nothing can be added."""
+    outcomes, taken = wishes.outcomes, next(found.taken(), "")
+    flaws = {
+        f"{found.ours} is there already: not made by this command, or kept by `remove` because it was changed. Move it "
+        f"away, and take {INCLUDED} out of `include`, where it is named": found.ours.exists() and not again,
+        "its API is off, by which tools are called: set `api: {enabled: true}` in it first": not found.value(
+            "api", "enabled"
+        ),
+        f"`service.name` is {found.name!a}: a Ductile with a relay is named in small letters, digits and hyphens; "
+        "change it first": not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", found.name),
+        f"there is no folder {outcomes}, without braces in its name: make it, for Ductile to write in": outcomes
+        and (set("{}\n") & set(str(outcomes)) or not outcomes.is_dir()),
+        "outcomes are kept by Ductile's own plugin file_handler, which is in none of plugin_roots: copy it there "
+        "first, or leave out --outcomes": outcomes and "file_handler" not in found.manifests(),
+        f"it has {taken} of its own already, which would be replaced: rename or remove it first": taken,
+    }
+    if flaw := next((flaw for flaw, is_so in flaws.items() if is_so), None):
+        raise Misconfigured(flaw)
+
+
+def _tokens_file(found: Found, before: Record) -> Path:
+    """`ductile config lock` locks the folders that have a tokens.yaml: the main one has to stay among them."""
+    beside = found.main.parent / TOKENS
+    if beside.exists() and not found.has_tokens and beside not in before.files:
+        raise Misconfigured(f"{beside} is there and not in `include`: name it there, or move it away")
+    return found.ours / TOKENS if found.has_tokens else beside
+
+
+def _has_another(found: Found, settings: Path) -> bool:
+    """Whether the settings have a Ductile other than this one. Raises Misconfigured where both have one name."""
+    gateway = at(read_yaml(settings), "gateway")
+    urls = {"": at(gateway, "ductile", "url")}
+    urls |= {name: at(each, "url") for name, each in (at(gateway, "ductiles") or {}).items()}
+    if urls[""] == found.url or not any(urls.values()):
+        return False
+    if urls.get(found.name) != found.url and found.name in {*urls, *(at(gateway, "ingress", "peers") or ())}:
+        raise Misconfigured(
+            f"`service.name` is {found.name!a}, and so is that of another Ductile in {settings}: change it first; the "
+            "tools of this one will begin with it"
+        )
+    return True
+
+
+def _lacking(file: File, before: Record) -> str:
+    """The new lines of a settings file that stays as it is."""
+    known = {line.strip() for line in f"{before.files.get(file.path)}\n{_text(file.path)}".splitlines()}
+    lines = [line for line in (file.text or "").splitlines() if file.shown and line.strip() not in known]
+    return "\n".join([f"{file.path}:", *lines]) if lines else ""
 
 
 def _strangers(found: Found, before: Record) -> Iterator[Path]:
-    """What is neither in Ductile's folder nor one of the agent's files: whoever may write the record is not to choose
-    what somebody with more rights removes."""
-    ductiles = [item.path for item in before.items] + [*before.made]
-    ductiles += [file.path for file in before.files if not file.at_agent]
-    for path in map(Path.resolve, ductiles):
-        if not path.is_relative_to(found.folder.resolve()) and path not in found.files:
+    """Files that no installation writes: who may write the record is not to choose what is removed with more rights."""
+    for path, text in before.files.items():
+        is_secret = path.resolve().parent.parts[-2:] == (".agentic", "secrets")
+        is_settings = text.startswith("# The agent and its gateway beside the Ductile in ")
+        if not (_is_ductiles(found, path) or is_secret or is_settings):
             yield path
-    for file in (file for file in before.files if file.at_agent and _digest(file.path) == file.sha256):
-        is_secret = file.path.resolve().parent.parts[-2:] == (".agentic", "secrets")
-        if not is_secret and not file.path.read_bytes().startswith(SETTINGS_BEGIN):
-            yield file.path
 
 
-def _changed_since(before: Record) -> list[Path]:
-    """Where the agent's settings are kept, their secrets are, too."""
-    changed = [file for file in before.files if _digest(file.path) != file.sha256]
-    if any(file.at_agent and file.path.exists() for file in changed):
-        changed += [file for file in before.files if file.at_agent and file not in changed]
-    return [file.path for file in changed]
+def _is_ductiles(found: Found, path: Path) -> bool:
+    return path.resolve().is_relative_to(found.ours) or path == found.main.parent / TOKENS
 
 
-def _written(file: NewFile) -> Change:
-    before = file.path.read_bytes() if file.path.exists() else None
-    return Change(
-        path=file.path, before=before, after=file.content, secret=file.secret, program=file.program, whole=file.whole
-    )
-
-
-def _gone(file: KeptFile) -> Change:
-    return Change(
-        path=file.path, before=file.path.read_bytes(), after=None, secret=file.path.stat().st_mode & 0o077 == 0
-    )
-
-
-def _digest(path: Path) -> str | None:
+def _included(text: str) -> Any:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except FileNotFoundError:
+        return at(parse(text), "include") or []
+    except NotYaml:
         return None
+
+
+def _with_include(text: str) -> str:
+    """The text with our entry first in `include`. Raises Misconfigured where that is not written as a list."""
+    before = _included(text)
+    if INCLUDED in before:
+        return text
+    for pattern, put in _WAYS_TO_INCLUDE:
+        edited = re.sub(pattern, put, text, count=1)
+        if isinstance(before, list) and _included(edited) == [INCLUDED, *before]:
+            return edited
+    raise Misconfigured(f"`include` is not written as a list that can be added to: put {INCLUDED} in it yourself")
+
+
+def _without_include(found: Found, before: Record, has_tokens: bool) -> str:
+    """Ductile's main file without our entry. `has_tokens`: tokens.yaml stays, and takes its place."""
+    text, name = _text(found.main) or "", re.escape(INCLUDED)
+    if has_tokens:
+        return text.replace(INCLUDED, TOKENS, 1)
+    if text == _with_include(before.config):
+        return before.config
+    return re.sub(rf"(?m)^[ \t]*- {name}[^\n]*\n|{name}(, *)?", "", text, count=1)
+
+
+def _text(path: Path) -> str | None:
+    return path.read_bytes().decode(errors="replace") if path.exists() else None
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777 if path.exists() else 0o600
+
+
+def _shown(file: File) -> str:
+    before = _text(file.path)
+    if not file.shown:
+        return f"{'new' if before is None else 'changed' if file.text else 'taken away'}: {file.path}\n"
+    old, new = ((text or "").splitlines(keepends=True) for text in (before, file.text))
+    around = 0 if before and file.path.name == "config.yaml" else 3  # a secret may stand beside it
+    lines = difflib.unified_diff(old, new, str(file.path) if before else "/dev/null", str(file.path), n=around)
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def _write(file: File) -> None:
+    """The whole file or none, for the owner of its folder. Only that one may write there: Ductile wants it so."""
+    path = file.path.resolve()
+    if file.text is None:
+        path.unlink(missing_ok=True)
+        if path.suffix == ".py":
+            shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+        for folder in path.parents:
+            if not {"agentic", ".agentic"} & set(folder.parts[-3:]) or not folder.is_dir() or any(folder.iterdir()):
+                return
+            folder.rmdir()
+        return
+    for folder in reversed([each for each in path.parents if not each.exists()]):
+        folder.mkdir(mode=0o700 if ".agentic" in folder.parts else 0o755)
+        private_file.left_to_owner(folder)
+    owner = path.stat() if path.exists() else path.parent.stat()
+    private_file.write(path, file.text)
+    path.chmod(file.mode)
+    if os.geteuid() == 0:
+        os.chown(path, owner.st_uid, owner.st_gid)

@@ -1,124 +1,131 @@
-"""The pages that are written, from the templates in deploy/ductile/added: Ductile's, and the agent's."""
+"""The files of an installation, rendered from the templates in deploy/ductile/added.
+
+    agentic/    our folder beside Ductile's main file: settings, plugins, and the secrets of generation m
+    the agent   its settings where there are none yet, and the same secrets, each in a file of its own
+
+No secret is a variable: Ductile (m) hands its environment to every plugin. Each secret is in a file for its reader.
+"""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import secrets as randomness
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import jinja2
 
 from ductile_gateway.installation.found import Found, Generation
-from ductile_gateway.installation.wishes import Wishes, port_of
+from groundwork.service.errors import Misconfigured
 from groundwork.service.shipped import shipped
 
-_SCOPES = {
+_READING = {
     "m": ["plugin:ro", "jobs:ro", "events:ro"],
     "n": ["plugin:catalog:ro", "plugin:invoke:ro", "jobs:ro", "events:meta:ro"],
 }
-_WRITING = {"m": ["plugin:rw", "jobs:ro", "events:ro"], "n": ["plugin:rw", *_SCOPES["n"]]}
+_WRITING = {"m": ["plugin:rw", "jobs:ro", "events:ro"], "n": ["plugin:rw", *_READING["n"]]}
 _NOT_TOOLS = frozenset({"health", "init"})
-"""Commands that Ductile itself asks."""
-WEBHOOKS = "127.0.0.1:8081"
+"""Commands that Ductile itself calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """The options of an installation. `settings`: of agent and gateway. `every`, `cron`: when `goal` is pursued."""
+
+    agent: str = "http://127.0.0.1:8700"
+    gateway: str = "http://127.0.0.1:8710"
+    settings: Path = Path("agentic.yaml")
+    generation: Generation | None = None
+    writes: bool = False
+    answers: bool = False
+    webhook: bool = False
+    outcomes: Path | None = None
+    goal: str | None = None
+    every: str | None = None
+    cron: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DuctilesPage:
-    """What of the folder agentic is of Ductile's configuration. `tokens`: the files with those of wake and run."""
+class File:
+    """A file as it is to be; without `text` there is none. `shown`: in full, others by name only."""
 
-    found: Found
-    wishes: Wishes
-    generation: Generation
-    tokens: Mapping[str, Path]
-
-    def installed(self) -> str:
-        """agentic.yaml"""
-        wishes = self.wishes
-        secrets, outcomes = ["secrets.yaml"] * (self.generation == "m"), ["outcomes.yaml"] * bool(wishes.outcomes)
-        return _rendered(
-            "agentic.yaml",
-            generation=self.generation,
-            included=["yours.yaml", *secrets, *outcomes],
-            writes=wishes.writes,
-            answers=wishes.answers,
-            scopes=self._scopes(),
-            agent_url=wishes.agent,
-            token_file=str(self.tokens["run"]),
-            ingress=self.found.ingress,
-            webhook={"listen": None if self.found.webhooks_listen else WEBHOOKS} if wishes.webhook else None,
-        )
-
-    def yours(self) -> str:
-        """yours.yaml"""
-        return _rendered(
-            "yours.yaml",
-            generation=self.generation,
-            agent_url=self.wishes.agent,
-            gateway_url=self.wishes.gateway,
-            token_file=str(self.tokens["wake"]),
-            schedule=self.wishes.schedule,
-        )
-
-    def secrets(self, token: str) -> str:
-        """secrets.yaml, with the gateway's token (generation m)."""
-        return _rendered("secrets.yaml", writes=self.wishes.writes, token=token, scopes=self._scopes())
-
-    def _scopes(self) -> list[str]:
-        return (_WRITING if self.wishes.writes else _SCOPES)[self.generation]
+    path: Path
+    text: str | None = field(repr=False)
+    mode: int = 0o644
+    shown: bool = False
 
 
-def outcomes_page(folder: Path) -> str:
-    """agentic/outcomes.yaml, for files in that folder."""
-    return _rendered("outcomes.yaml", outcomes=str(folder.absolute()))
+def secret_places(found: Found, wishes: Wishes) -> dict[str, Path]:
+    """Where the agent's side has each secret."""
+    folder = wishes.settings.absolute().parent / ".agentic" / "secrets"
+    names = ["gateway", "relay", "wake", "run", *["webhook"] * wishes.webhook]
+    return {name: folder / f"{found.name}.{name}" for name in names} | {"people": folder / "people"}
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsPage:
-    """agentic.yaml of the agent and its gateway. `beside_another`: what is to be added, where they have a Ductile."""
-
-    found: Found
-    wishes: Wishes
-    generation: Generation
-    secrets: Mapping[str, Path]
-    beside_another: bool = False
-
-    def text(self) -> str:
-        wishes = self.wishes
-        reading, writing = self._commands("read"), self._commands("write")
-        return _rendered(
-            "beside-another.yaml" if self.beside_another else "for-the-agent.yaml",
-            generation=self.generation,
-            ductile=str(self.found.folder),
-            name=self.found.name,
-            url=self.found.url,
-            ingress=self.found.ingress,
-            agent_port=port_of(wishes.agent),
-            gateway_port=port_of(wishes.gateway),
-            answers=wishes.answers,
-            run_scopes=["read", "control"] if wishes.answers else ["read"],
-            writes=wishes.writes,
-            tools=reading,
-            writing=writing,
-            secrets={name: str(place) for name, place in self.secrets.items()},
-        )
-
-    def _commands(self, tier: str) -> dict[str, list[str]]:
-        """Of each plugin of this Ductile: what of it is of that tier."""
-        found = {
-            name: [each.name for each in manifest.commands if each.type == tier and each.name not in _NOT_TOOLS]
-            for name, manifest in sorted(self.found.manifests().items())
-        }
-        return {name: commands for name, commands in found.items() if commands}
+def values_of(found: Found, wishes: Wishes, tokens: Path) -> dict[str, Any]:
+    """What templates name. `tokens`: the table of secrets (m). Raises Misconfigured."""
+    generation, places = found.generation(wishes.generation), secret_places(found, wishes)
+    return {
+        "found": found,
+        "wishes": wishes,
+        "generation": generation,
+        "scopes": (_WRITING if wishes.writes else _READING)[generation],
+        "tokens_file": os.path.relpath(tokens, found.ours),
+        "tools": _commands(found, "read"),
+        "writing": _commands(found, "write"),
+        "places": places,
+        "secrets": {
+            name: place.read_text().strip() if place.exists() else randomness.token_hex(32)
+            for name, place in places.items()
+        },
+    }
 
 
-def _rendered(template: str, **values: Any) -> str:
-    import jinja2  # seldom needed, and slow to load
+def files_of(ours: Path, tokens: Path, values: Mapping[str, Any]) -> Iterator[File]:
+    """The files beside Ductile's own."""
+    pages = ["agentic.yaml", "yours.yaml", *["outcomes.yaml"] * bool(values["wishes"].outcomes)]
+    yield from (File(ours / name, rendered(name, values), shown=True) for name in pages)
+    if values["generation"] == "m":
+        for place in (ours / "secrets.yaml", tokens):
+            yield File(place, rendered(place.name, values), 0o600, shown=True)
+        yield from (File(ours / f"{name}.token", f"{values['secrets'][name]}\n", 0o600) for name in ("wake", "run"))
+    for plugin in ("agentic-wake", "agentic-run"):
+        for file in filter(Path.is_file, sorted(shipped("deploy", "ductile", "plugins", plugin).iterdir())):
+            mode = 0o755 if file.name == "run.py" else 0o644
+            yield File(ours / "plugins" / plugin / file.name, file.read_text(encoding="utf-8"), mode)
 
+
+def rendered(template: str, values: Mapping[str, Any]) -> str:
+    """Raises Misconfigured for an address that is none."""
     environment = jinja2.Environment(
-        autoescape=False,  # noqa: S701 - a template of YAML, where every value is written as JSON
+        autoescape=False,  # noqa: S701 - templates of YAML, in which every value is written as JSON
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False, default=str)
+    environment.filters |= {"quote": lambda value: shlex.quote(str(value)), "port": _port}
     text = shipped("deploy", "ductile", "added", f"{template}.jinja").read_text(encoding="utf-8")
-    return environment.from_string(text).render(**values)
+    return environment.from_string(text).render(values)
+
+
+def _commands(found: Found, tier: str) -> dict[str, list[str]]:
+    commands = {
+        name: [each.name for each in manifest.commands if each.type == tier and each.name not in _NOT_TOOLS]
+        for name, manifest in sorted(found.manifests().items())
+    }
+    return {name: some for name, some in commands.items() if some}
+
+
+def _port(url: str) -> int:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        pass
+    raise Misconfigured(f"{url!a} is no address such as http://127.0.0.1:8700")

@@ -22,8 +22,7 @@ import yaml
 from agent_service.workbench.dev import free_port
 from ductile_gateway.installation.found import Generation, find
 from ductile_gateway.installation.installing import installation
-from ductile_gateway.installation.pages import DuctilesPage
-from ductile_gateway.installation.wishes import Schedule, Wishes
+from ductile_gateway.installation.pages import Wishes, rendered, values_of
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -197,7 +196,8 @@ def _add_agents(house: SampleHouse, *, agent: str, gateway: str, webhook: bool) 
         settings=house.folder.parent / "agent" / "agentic.yaml",
         outcomes=house.outcomes,
         webhook=webhook,
-        schedule=Schedule(GOAL, "every", "24h"),
+        goal=GOAL,
+        every="24h",
     )
     installation(find(house.folder), wishes).carry_out(None)
     house.change(AGENTIC, lambda content: content["plugins"]["agentic-wake"]["retry"].update(backoff_base="200ms"))
@@ -209,9 +209,10 @@ def page_added(generation: Generation) -> Any:
         sample = shutil.copytree(SAMPLES / f"config-{generation}", Path(folder) / "ductile")
         _add_people(sample)
         found = find(sample)
-    wishes = Wishes(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True)
-    page = DuctilesPage(found, wishes, generation, {name: Path(f"/etc/{name}.token") for name in ("wake", "run")})
-    installed, yours = yaml.safe_load(page.installed()), yaml.safe_load(page.yours())
+    values = values_of(
+        found, Wishes(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True), found.ours / "tokens.yaml"
+    )
+    installed, yours = (yaml.safe_load(rendered(name, values)) for name in ("agentic.yaml", "yours.yaml"))
     ingress = installed["remote_ingress"] | yours["remote_ingress"]
     return installed | yours | {"plugins": installed["plugins"] | yours["plugins"], "remote_ingress": ingress}
 

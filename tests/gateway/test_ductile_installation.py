@@ -1,6 +1,5 @@
 """Agents are added to a Ductile that is there, and taken out again, by files alone: its program is a stand-in."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ductile_gateway.installation.found import find
+from ductile_gateway.installation.found import DuctileProgram, find
 from ductile_gateway.installation.installing import installation, removal
-from ductile_gateway.installation.next_steps import next_steps
-from ductile_gateway.installation.program import DuctileProgram
-from ductile_gateway.installation.wishes import Schedule, Wishes
+from ductile_gateway.installation.pages import Wishes
 from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 
@@ -63,6 +60,32 @@ def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
     assert not (ductile / "agentic").exists()
 
 
+def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_again(ductile: Path) -> None:
+    own = CONFIG.replace("include:\n  - plugins.yaml   # plugins\n", "")
+    lists = (
+        "",
+        "include: [plugins.yaml] # why\n",
+        "include: []\n",
+        "include:\n- plugins.yaml\n# between\n- more.yaml\n",
+    )
+    (ductile / "more.yaml").write_text("")
+    for text in (
+        *lists,
+        "include: # files\n  # first\n\n  - plugins.yaml\n",
+        "include: [\n  plugins.yaml, # first\n]\n",
+    ):
+        config, before = ductile / "config.yaml", yaml.safe_load(text or "{}").get("include", [])
+        config.write_text(text + own)
+        installation(find(ductile), wishes(ductile)).carry_out(None)
+        assert yaml.safe_load(config.read_text())["include"] == ["agentic/agentic.yaml", *before]
+        removal(find(ductile)).carry_out(None)
+        assert config.read_text() == text + own
+        installation(find(ductile), wishes(ductile)).carry_out(None)
+        config.write_text(config.read_text().replace("mine", "changed since"))
+        removal(find(ductile)).carry_out(None)
+        assert (yaml.safe_load(config.read_text())["include"] or []) == before
+
+
 def test_plugins_that_do_not_say_whose_words_they_bring_are_listed_with_the_line_to_set(ductile: Path) -> None:
     def a_plugin(name: str, **schema: str) -> None:
         folder = ductile / "plugins" / name
@@ -73,14 +96,14 @@ def test_plugins_that_do_not_say_whose_words_they_bring_are_listed_with_the_line
 
     a_plugin("door")
     a_plugin("feed", **{"x-output": "untrusted"})
-    told = next_steps(installation(find(ductile), wishes(ductile)), None)
+    told = installation(find(ductile), wishes(ductile)).next_steps(None)
     assert "Results of door count as written by strangers" in told
     assert "    trusted: [door]" in told
 
 
 def test_nothing_is_left_to_do_a_second_time(ductile: Path) -> None:
     installation(find(ductile), wishes(ductile)).carry_out(None)
-    assert not installation(find(ductile), wishes(ductile)).is_needed
+    assert not installation(find(ductile), wishes(ductile)).changes
 
 
 def test_the_settings_that_are_made_are_settings_of_the_gateway(ductile: Path) -> None:
@@ -94,6 +117,7 @@ def test_the_settings_that_are_made_are_settings_of_the_gateway(ductile: Path) -
 
 def test_secrets_are_for_their_owner_alone_and_in_nothing_that_is_shown(ductile: Path) -> None:
     proposal = installation(find(ductile), wishes(ductile))
+    added = proposal.text()
     proposal.carry_out(None)
     values = [file.read_text().strip() for file in (ductile.parent / "agent" / ".agentic" / "secrets").iterdir()]
     holding = [path for path, said in files(ductile.parent).items() if any(value.encode() in said for value in values)]
@@ -101,7 +125,7 @@ def test_secrets_are_for_their_owner_alone_and_in_nothing_that_is_shown(ductile:
     assert {file.name for file in holding if file.is_relative_to(ductile)} == {
         *("installed.json", "run.token", "secrets.yaml", "tokens.yaml", "wake.token")
     }
-    shown = proposal.text() + removal(find(ductile)).text()
+    shown = added + removal(find(ductile)).text()
     assert '"plugin:ro"' in shown
     assert not [value for value in (*values, "a-secret-of-mine") if value in shown]
 
@@ -113,14 +137,20 @@ def test_no_secret_is_put_into_the_environment_which_ductile_hands_to_every_plug
     assert b"${" not in written
 
 
-def test_a_table_of_secrets_that_everybody_can_read_gets_none_of_ours(ductile: Path) -> None:
+def test_a_table_of_secrets_that_somebody_has_stays_as_it_is(ductile: Path) -> None:
     (ductile / "config.yaml").write_text(CONFIG.replace("include:", "include:\n  - tokens.yaml"))
     (ductile / "tokens.yaml").write_text("tokens: []\n")
-    (ductile / "tokens.yaml").chmod(0o644)
-    with pytest.raises(Misconfigured, match=r"chmod o-rwx .*tokens.yaml` first"):
-        installation(find(ductile), wishes(ductile))
-    (ductile / "tokens.yaml").chmod(0o640)
     installation(find(ductile), wishes(ductile)).carry_out(None)
+    assert (ductile / "tokens.yaml").read_text() == "tokens: []\n"
+    assert "agentic-relay-v1" in (ductile / "agentic" / "tokens.yaml").read_text()
+
+
+def test_secrets_that_somebody_has_added_to_our_table_are_still_included_once_it_is_taken_out(ductile: Path) -> None:
+    installation(find(ductile), wishes(ductile)).carry_out(None)
+    with (ductile / "tokens.yaml").open("a") as table:
+        table.write("  - {name: mine, key: of-my-own}\n")
+    removal(find(ductile)).carry_out(None)
+    assert "tokens.yaml" in yaml.safe_load((ductile / "config.yaml").read_text())["include"]
 
 
 def test_options_given_after_yours_was_changed_are_followed_or_shown_as_lines_to_add(ductile: Path) -> None:
@@ -128,27 +158,23 @@ def test_options_given_after_yours_was_changed_are_followed_or_shown_as_lines_to
     yours = ductile / "agentic" / "yours.yaml"
     mine = yours.read_text().replace("allow: [agentic.start]", "allow: [agentic.start, answer.found]")
     yours.write_text(mine)
-    again = installation(find(ductile), wishes(ductile, writes=True, webhook=True))
-    again.check()
-    again.carry_out(None)
+    installation(find(ductile), wishes(ductile, writes=True, webhook=True)).carry_out(None)
     assert yours.read_text() == mine
     assert "agentic-webhook-v1" in (ductile / "agentic" / "agentic.yaml").read_text()
     assert '"plugin:rw"' in (ductile / "agentic" / "secrets.yaml").read_text()
-    daily = wishes(ductile, writes=True, webhook=True, schedule=Schedule("look around", "every", "24h"))
+    daily = wishes(ductile, writes=True, webhook=True, goal="look around", every="24h")
     with pytest.raises(Misconfigured, match=r'(?s)Nothing was changed.*yours.yaml:.*every: "24h".*look around') as told:
-        installation(find(ductile), daily).check()
+        installation(find(ductile), daily)
     assert "base_url" not in str(told.value)
-    lacking = installation(find(ductile), daily).lacking[yours]
-    yours.write_text("\n".join([mine, *lacking]))
-    installation(find(ductile), daily).check()
+    yours.write_text(f"{mine}\n" + str(told.value).partition("yours.yaml:")[2])
+    installation(find(ductile), daily)
 
 
 def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(ductile: Path) -> None:
     installation(find(ductile), wishes(ductile)).carry_out(None)
     page = ductile / "agentic" / "agentic.yaml"
     page.write_text(f"{page.read_text()}# my own\n")
-    again = installation(find(ductile), wishes(ductile, writes=True))
-    assert page in again.kept
+    assert page in installation(find(ductile), wishes(ductile, writes=True)).kept
     removal(find(ductile)).carry_out(None)
     assert page.read_text().endswith("# my own\n")
     assert (ductile / "config.yaml").read_text() == CONFIG
@@ -156,14 +182,12 @@ def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(duct
         installation(find(ductile), wishes(ductile))
 
 
-@pytest.mark.parametrize("at_agent", [True, False])
-def test_a_record_that_names_files_of_others_removes_none(ductile: Path, at_agent: bool) -> None:
+def test_a_record_that_names_files_of_others_removes_none(ductile: Path) -> None:
     installation(find(ductile), wishes(ductile)).carry_out(None)
     other, place = ductile.parent / "other", ductile / "agentic" / "installed.json"
     other.write_text("of somebody else")
     noted = json.loads(place.read_text())
-    digest = hashlib.sha256(other.read_bytes()).hexdigest()
-    noted["files"].append({"path": str(other), "sha256": digest, "at_agent": at_agent})
+    noted["files"][str(other)] = other.read_text()
     place.write_text(json.dumps(noted))
     with pytest.raises(Misconfigured, match=f"names {other}, which no installation writes"):
         removal(find(ductile))
@@ -206,7 +230,7 @@ def test_what_would_not_go_together_is_refused_with_what_to_change(
 def test_it_is_not_taken_out_while_a_pipeline_of_theirs_needs_it(ductile: Path) -> None:
     installation(find(ductile), wishes(ductile)).carry_out(None)
     (ductile / "plugins.yaml").write_text("pipelines: [{name: mine, steps: [{uses: agentic-wake}]}]\n")
-    with pytest.raises(Misconfigured, match=r"the pipeline mine in .*plugins.yaml uses"):
+    with pytest.raises(Misconfigured, match=r"the pipeline mine uses"):
         removal(find(ductile))
 
 
@@ -243,9 +267,8 @@ def test_of_a_second_ductile_the_settings_are_shown_that_have_to_be_added(ductil
     proposal = installation(find(second), wishes(ductile))
     proposal.carry_out(None)
     assert place.read_bytes() == before
-    assert proposal.plan
-    assert proposal.plan.settings_shown
-    together = merged(yaml.safe_load(before), yaml.safe_load(proposal.plan.settings_shown))
+    assert proposal.values["settings_shown"]
+    together = merged(yaml.safe_load(before), yaml.safe_load(proposal.values["settings"]))
     place.write_text(json.dumps(together))
     made = load(place, {})
     assert {name: each.url for name, each in made.every_ductile().items()} == {
@@ -256,7 +279,7 @@ def test_of_a_second_ductile_the_settings_are_shown_that_have_to_be_added(ductil
     assert (set(made.ingress.peers), set(made.outbound.every_relay())) == ({"home", "work"}, {"", "work"})
     tokens = [token["name"] for token in together["agent"]["http"]["tokens"]]
     assert tokens == ["ductile", "ductile-run", "people", "ductile-work", "ductile-work-run"]
-    assert not installation(find(second), wishes(ductile)).is_needed
+    assert not installation(find(second), wishes(ductile)).changes
 
 
 def test_a_second_ductile_that_goes_leaves_what_the_first_needs(ductile: Path, second: Path) -> None:

@@ -1,7 +1,6 @@
 """What the gateway stands on: the bus, its own; and its database, for this process alone."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from ductile_gateway.ports import Ownership
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead, open_store, restored
 from ductile_gateway.store.restored import AfterRestore, Restored
-from ductile_gateway.store.seals import Seals, seal_once
 from ductile_gateway.store.shared import restored_row
 from ductile_gateway.store.shared.bringing import rows_without_copy
 from ductile_gateway.store.shared.opening import log_of_gateways, open_shared
@@ -23,12 +21,9 @@ from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
 from groundwork.service.hand_over import HAND_OVER_S
-from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +50,9 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
     await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     claim = _claim(settings, take_over=take_over)
     async with foundations.laid(claim) as ground, open_store(settings.store, on_commit) as store:
-        ring, ours = KeyRing.open(settings.keys_path()), BusOwnership(ground.lease, ground.predecessor)
+        ours = BusOwnership(ground.lease, ground.predecessor)
         ownership = _after(restored.read(settings.store), ours, store)
-        if calls := await seal_once(store, settings.keys_path(), ring):
-            log.warning("calls of an earlier version were sealed as they are", extra={"calls": calls})
-        most = settings.run_mb << 20
-        stores = Stores.embedded(store, Seals(ring), folder=settings.store, run_bytes=most)
+        stores = Stores.embedded(store, folder=settings.store, run_bytes=settings.run_mb << 20)
         yield Foundations(ground=ground, ownership=ownership, company=Alone(), store=store, stores=stores)
 
 
@@ -68,10 +60,8 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
 async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIterator[Foundations]:
     """Those of one of several gateways."""
     async with foundations.shared(_claim(settings, take_over=False)) as ground:
-        members, ring = ground.members, KeyRing.open(settings.keys_path())
-        opening = open_shared(
-            ground.folder, ground.link, members, ring, run_bytes=settings.run_mb << 20, on_commit=on_commit
-        )
+        members, most = ground.members, settings.run_mb << 20
+        opening = open_shared(ground.folder, ground.link, members, run_bytes=most, on_commit=on_commit)
         async with opening as (store, stores):
             company = Together(ground.link, members)
             members.gone.append(company.gone)
@@ -79,7 +69,7 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
             ours = AmongOthers(members, ground.lease.held)
             yield Foundations(
                 ground=ground,
-                ownership=_after(restored_row.read(row, Seals(ring)), ours, store),
+                ownership=_after(restored_row.read(row), ours, store),
                 company=company,
                 store=store,
                 stores=stores,

@@ -114,8 +114,8 @@ class GatewaySettings(_Section):
     """With `store: jetstream`, where each gateway of this machine has a folder of its own: for its copy of the ledger,
     which can be made again, and for calls under way."""
     keys_file: Path | None = None
-    """The keys by which the gateway knows its own records again; made where there is none. By default beside the folder
-    of the store, never in it: `<store>.keys`. Gateways that share a ledger have the same keys, by default
+    """The keys by which the gateway proves its backups; made where there is none. By default beside the folder of the
+    store, never in it: `<store>.keys`. Gateways that share a ledger have the same keys, by default
     `.agentic/gateway.keys`."""
     lease_s: Annotated[float, Field(ge=1)] = 10.0
     """How long the bus belongs to a gateway that does not renew its lease, in seconds: a fifth of it is between two

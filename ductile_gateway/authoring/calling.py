@@ -24,11 +24,9 @@ from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
@@ -74,8 +72,7 @@ async def call(settings: GatewaySettings, tool: str, command: str, arguments: Ar
     with TemporaryDirectory(prefix="agentic-call-") as place:
         folder = Path(place)
         async with open_store(folder) as file:
-            seals = Seals(KeyRing.open(folder / "keys"))
-            stores = Stores.embedded(file, seals, folder=folder, run_bytes=settings.run_mb << 20)
+            stores = Stores.embedded(file, folder=folder, run_bytes=settings.run_mb << 20)
             async with runners.opened(settings, tools, stores=stores, folder=folder) as runner:
                 return await _called(ready, runner, stores)
 

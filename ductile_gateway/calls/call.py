@@ -290,13 +290,4 @@ class Answer:
         return {"call": self.key} | named | _sub_request(self) | {"trace_id": self.trace.trace_id}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedByOthers:
-    """What the ledger holds of a call, as `what`, is not what this gateway wrote: nobody knows what became of it."""
-
-    key: str
-    digest: str
-    what: str
-
-
-Past = Intent | Answer | ChangedByOthers | None
+Past = Intent | Answer | None

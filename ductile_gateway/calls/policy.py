@@ -14,7 +14,6 @@ from ductile_gateway.calls.artifacts import artifact_arguments, name_in
 from ductile_gateway.calls.call import (
     Answer,
     Asked,
-    ChangedByOthers,
     Intent,
     JobFacts,
     NeverStarted,
@@ -70,22 +69,13 @@ class RunAgain:
     """The start that was looked for has done nothing, or nothing that matters: admit the call anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Distrust:
-    """Nobody knows what became of it: the record was changed by other hands."""
-
-    reason: str
-
-
-def recall(asked: Asked, past: Intent | Answer | ChangedByOthers) -> AlreadyAnswered | Resume | Conflict | Distrust:
+def recall(asked: Asked, past: Intent | Answer) -> AlreadyAnswered | Resume | Conflict:
     """What to do with a request whose key the ledger knows. It is not judged again: it was when it was new."""
     match past:
         case Intent():
             return Resume(past) if past.asked.digest == asked.digest else Conflict()
         case Answer():
             return AlreadyAnswered(past) if past.digest == asked.digest else Conflict()
-        case ChangedByOthers(what=what):
-            return Distrust(f"the {what} in the gateway's ledger was changed by other hands")
 
 
 def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datetime) -> Run | Refuse:

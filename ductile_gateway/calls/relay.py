@@ -158,17 +158,8 @@ class Relay:
                 return results.brought_back(answer, asked.request.capability)
             case policy.Resume(intent):
                 return await self._answers.record(asked, await self._taken_up(intent))
-            case policy.Distrust(reason):
-                return await self._answers.record(asked, self._distrusted(asked, reason))
             case policy.Conflict():
                 raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
-
-    def _distrusted(self, asked: Asked, reason: str) -> ToolOutcome:
-        """A read may be asked for once more; of a write nobody knows whether it was carried out."""
-        command = self._offers.command(asked.request.tool, asked.request.tool_command)
-        may_repeat = command is not None and (command.tier == "read" or command.idempotent)
-        intent = Intent(asked=asked, may_repeat=may_repeat, deadline_at=self._clock.now())
-        return policy.after_run(Unknown(reason), intent)
 
     async def _first(self, asked: Asked) -> ToolOutcome:
         """Run the call, as far as it is known never to have run. It is admitted once nothing is stopped, and there is a

@@ -19,7 +19,7 @@ from ductile_gateway.store.agent_keys import FILE as PINS
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.shared import opening
 from ductile_gateway.store.shared.moving import kept_alone
-from ductile_gateway.store.shared.pins import kept
+from ductile_gateway.store.shared.pins import copied
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import pieces, snapshot
 from groundwork.backup.keys import KEYS
@@ -54,7 +54,8 @@ def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys
     """Into a backup of its own; or `into` one that the agent's command makes, and which it says to be whole. Raises
     Misconfigured and TryAgain."""
     file = place_of(place)
-    if why := _nothing_here(settings):
+    if not (settings.shared or (settings.store / FILE).is_file()):
+        why = f"there is no ledger {settings.store / FILE} on this machine"
         if not into:
             raise Misconfigured(why)
         made = BackedUp(file=str(file), backup=into, about={}, left_out=why)
@@ -72,21 +73,12 @@ def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys
         sys.stdout.write(f"The keys are not in it: keep {keys} in another place\n")
 
 
-def _nothing_here(settings: GatewaySettings) -> str:
-    if settings.shared:
-        keys = settings.keys_path()
-        lacks = f"there is no file {keys} on this machine: run `ductile-gateway backup` on that of a gateway"
-        return "" if keys.is_file() else f"the ledger is in the stream {subjects.STREAM_LEDGER}, and {lacks}"
-    return "" if (settings.store / FILE).is_file() else f"there is no ledger {settings.store / FILE} on this machine"
-
-
 async def _fetch(settings: GatewaySettings, folder: Path) -> None:
     """The ledger of several gateways as it is in the stream now, and the keys of agents that they trust."""
     link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} backup")
     try:
-        ring = KeyRing.open(settings.keys_path())
-        async with opening.kept_copy(opening.log_of_gateways(link), folder, ring) as (file, _):
-            PinnedKeys(folder, SystemClock()).keep(kept(file))
+        async with opening.kept_copy(opening.log_of_gateways(link), folder) as (file, _):
+            PinnedKeys(folder, SystemClock()).keep(copied(file))
     finally:
         await link.close()
 

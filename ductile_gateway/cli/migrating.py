@@ -18,12 +18,11 @@ from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MOVED, open_store, restored
 from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.seals import Seals, seal_once
 from ductile_gateway.store.shared import marks, opening, restored_row
 from ductile_gateway.store.shared.bringing import bring, refuse_a_stream_with_rows, rows_without_copy
 from ductile_gateway.store.shared.marks import Mark
 from ductile_gateway.store.shared.moving import begun_here, counted, kept_alone, rows_of
-from ductile_gateway.store.shared.pins import kept
+from ductile_gateway.store.shared.pins import copied
 from ductile_gateway.store.shared.rows import Rows
 from groundwork.backup.files import put_in_place, set_aside
 from groundwork.backup.told import backup_in
@@ -32,7 +31,6 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import asked
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.service.store_id import store_id
 from groundwork.sqlite.file import SqliteFile
@@ -51,8 +49,6 @@ class _Move:
     link: NatsLink
     log: SharedLog
     rows: Rows
-    keys_file: Path
-    ring: KeyRing
 
 
 async def migrate(settings: GatewaySettings, *, to: str, sqlite: Path | None) -> None:
@@ -113,15 +109,13 @@ async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Mov
         link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} migrate")
         opened.push_async_callback(link.close)
         await require(link, shared=True)
-        log, keys_file = opening.log_of_gateways(link), settings.keys_path()
+        log = opening.log_of_gateways(link)
         move = _Move(
             folder=folder,
             store=store_id(folder),
             link=link,
             log=log,
             rows=rows_without_copy(log),
-            keys_file=keys_file,
-            ring=KeyRing.open(keys_file),
         )
         await nobody_at_work(move.link, but=move.store)
         yield move
@@ -131,19 +125,18 @@ async def _write(move: _Move) -> int:
     """How many rows are there now. Raises Misconfigured where one is not as it was."""
     known, from_backup = PinnedKeys(move.folder, SystemClock()).pins(), restored.read(move.folder)
     async with open_store(move.folder) as file:
-        await seal_once(file, move.keys_file, move.ring)
-        told = [one async for one in rows_of(file, known, from_backup, store=move.store, seals=Seals(move.ring))]
+        told = [one async for one in rows_of(file, known, from_backup, store=move.store)]
     return await bring(move.rows, told)
 
 
 async def _fetch(move: _Move) -> int:
     """A copy in place of what is in the folder, which is kept beside it. How many rows it has."""
     with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
-        async with opening.copy_of(move.log, Path(beside), Seals(move.ring)) as (file, _):
+        async with opening.copy_of(move.log, Path(beside)) as (file, _):
             rows = await counted(file)
             flaw = await _flaw(move, file, rows)
-            known = kept(file)
-            from_backup = restored_row.read(await move.rows.read(restored_row.SUBJECT), Seals(move.ring))
+            known = copied(file)
+            from_backup = restored_row.read(await move.rows.read(restored_row.SUBJECT))
             await file.write(kept_alone)
         if flaw:
             raise Misconfigured(f"{flaw}. Nothing was moved")

@@ -15,11 +15,9 @@ from ductile_gateway import store
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.sqlite.file import compact, open_for_reading
 
@@ -71,7 +69,6 @@ async def _would_go(settings: GatewaySettings) -> Mapping[str, int]:
 
 
 async def _tidied(settings: GatewaySettings) -> Mapping[str, int]:
-    ring = KeyRing.open(settings.keys_path())
     async with open_store(settings.store) as file:
-        stores = Stores.embedded(file, Seals(ring), folder=settings.store, run_bytes=settings.run_mb << 20)
+        stores = Stores.embedded(file, folder=settings.store, run_bytes=settings.run_mb << 20)
         return await Tidying(file, stores, Kept.by(settings), SystemClock()).tidy()

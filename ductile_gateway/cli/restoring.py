@@ -23,7 +23,6 @@ from ductile_gateway.store import FILE, open_store, restored
 from ductile_gateway.store.agent_keys import FILE as PINS
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.restored import Restored
-from ductile_gateway.store.seals import Seals, seal_once
 from ductile_gateway.store.shared import marks, opening, restored_row
 from ductile_gateway.store.shared.bringing import bring, refuse_a_stream_with_rows, rows_without_copy
 from ductile_gateway.store.shared.marks import Mark
@@ -35,10 +34,8 @@ from groundwork.backup.told import Part, of_backup
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.service.store_id import ID_FILE
-from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 
@@ -108,7 +105,7 @@ async def _into_folder(settings: GatewaySettings, archive: Archive, part: Part, 
     if known and known.backup == order.backup and (folder / FILE).exists():
         return
     await _refuse_to_overwrite(folder)
-    async with _written_out(settings, archive, part, order) as beside:
+    async with _written_out(settings, archive, part) as beside:
         set_aside(folder, FILE)
         restored.note(folder, _restored(part, order))
         for name in (PINS, ID_FILE, FILE):
@@ -126,11 +123,10 @@ async def _into_stream(settings: GatewaySettings, archive: Archive, part: Part, 
     if mark != coming:
         await refuse_a_stream_with_rows(log)
         await marks.put(rows, coming, before=mark)
-    async with _written_out(settings, archive, part, order) as beside, open_store(beside) as file:
-        seals = Seals(KeyRing.open(settings.keys_path()))
+    async with _written_out(settings, archive, part) as beside, open_store(beside) as file:
         known = PinnedKeys(beside, SystemClock()).pins()
-        begun = restored_row.read(await rows.read(restored_row.SUBJECT), seals) or _restored(part, order)
-        await bring(rows, [one async for one in rows_of(file, known, begun, store=store, seals=seals)])
+        begun = restored_row.read(await rows.read(restored_row.SUBJECT)) or _restored(part, order)
+        await bring(rows, [one async for one in rows_of(file, known, begun, store=store)])
     await marks.put(rows, Mark("here", store), before=coming)
 
 
@@ -142,25 +138,10 @@ def _restored(part: Part, order: Order) -> Restored:
 
 
 @asynccontextmanager
-async def _written_out(settings: GatewaySettings, archive: Archive, part: Part, order: Order) -> AsyncIterator[Path]:
+async def _written_out(settings: GatewaySettings, archive: Archive, part: Part) -> AsyncIterator[Path]:
     """What the backup has, proved, in a folder that is removed at the end."""
     with staging(settings.private_folder()) as beside:
         for name in (FILE, PINS, ID_FILE):
             if kept := part.file(name):
                 write_out(archive, kept, beside / name)
-        ring = KeyRing.open(settings.keys_path())
-        async with open_store(beside) as file:
-            if order.new_keys:
-                await _seal_anew(file, settings.keys_path(), ring)
-        sealed = settings.keys_path().with_name(f"{settings.keys_path().name}.sealed")
-        sealed.touch(mode=0o600)
-        private_file.left_to_owner(sealed)
         yield beside
-
-
-async def _seal_anew(file: SqliteFile, keys: Path, ring: KeyRing) -> None:
-    """As it is, with keys that have sealed nothing yet."""
-    keys.with_name(f"{keys.name}.sealed").unlink(missing_ok=True)
-    for table in ("calls", "artifacts"):
-        await file.write(lambda connection, table=table: connection.execute(f"UPDATE {table} SET seal = NULL").rowcount)  # type: ignore[misc]  # noqa: S608
-    await seal_once(file, keys, ring)

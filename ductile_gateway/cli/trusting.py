@@ -11,14 +11,12 @@ from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.seals import Seals
+from ductile_gateway.store.shared.bringing import rows_without_copy
 from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.pins import PinsByHand
-from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.trust import contested_of, first_of
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.signing import AgentKey
 
@@ -57,14 +55,9 @@ async def _pins(settings: GatewaySettings) -> AsyncIterator[PinnedKeys | PinsByH
         yield PinnedKeys(settings.store, SystemClock())
         return
     async with _linked(settings) as link:
-        log = log_of_gateways(link)
-        pins = PinsByHand(Rows(log, _no_copy), seals=Seals(KeyRing.open(settings.keys_path())), clock=SystemClock())
+        pins = PinsByHand(rows_without_copy(log_of_gateways(link)), clock=SystemClock())
         await pins.look()
         yield pins
-
-
-async def _no_copy(seq: int) -> None:
-    del seq
 
 
 async def _told(settings: GatewaySettings) -> Sequence[AgentKey]:

@@ -1,13 +1,11 @@
 """The ledger of calls in the gateway's database. Fills the port Ledger."""
 
-import logging
 import sqlite3
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from ductile_gateway.calls.call import AlreadyStarted, Answer, Asked, ChangedByOthers, Intent, Past, Receipt, read_again
-from ductile_gateway.store.seals import ARTIFACT, Seals, parts_of
+from ductile_gateway.calls.call import AlreadyStarted, Answer, Asked, Intent, Past, Receipt, read_again
 from groundwork.service.errors import NoRoom
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from groundwork.telemetry.span import Context
@@ -15,13 +13,13 @@ from schemas.events import ToolRequest
 
 Row = tuple[
     *tuple[str, str, str, str, int, str | None, int | None, int | None, bytes | None],
-    *tuple[str, int, int, str | None, int | None, bytes | None, int | None, str | None, str],
+    *tuple[str, int, int, str | None, int | None, bytes | None, int | None, str],
 ]
 """The columns as an intent has them; what only an answer has, or has not, is told from `answer`."""
 
 _SELECT = """
 SELECT key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request, run_id, step, attempt,
-    task, round, answer, completed_at, seal, by
+    task, round, answer, completed_at, by
 FROM calls
 """
 _FIND = f"{_SELECT} WHERE key = ?"
@@ -33,67 +31,58 @@ SELECT position FROM calls WHERE published = 0 UNION SELECT position FROM calls 
 ANSWERS_TO_PUBLISH = f"{_SELECT} WHERE position IN ({_UNPUBLISHED_OR_RECENT}) AND answer IS NOT NULL ORDER BY position"
 _INTEND = """
 INSERT INTO calls (key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request, run_id, step,
-    attempt, task, round, begun_at, way, newest, seal)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    attempt, task, round, begun_at, way, newest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET may_repeat = excluded.may_repeat, deadline_at = excluded.deadline_at,
-    route = excluded.route, digest = excluded.digest, request = excluded.request, seal = excluded.seal,
+    route = excluded.route, digest = excluded.digest, request = excluded.request,
     begun_at = excluded.begun_at, way = excluded.way, newest = excluded.newest, job_id = NULL
 WHERE answer IS NULL AND (begun_at IS NULL OR excluded.begun_at IS NULL)
 """
 _ANSWER = """
-INSERT INTO calls (key, digest, trace_id, span_id, sampled, run_id, step, attempt, task, round, answer, completed_at,
-    seal)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO calls (key, digest, trace_id, span_id, sampled, run_id, step, attempt, task, round, answer, completed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET answer = excluded.answer, completed_at = excluded.completed_at, request = NULL,
-    digest = excluded.digest, seal = excluded.seal,
+    digest = excluded.digest,
     begun_at = NULL, job_id = NULL, way = NULL, newest = NULL
 WHERE answer IS NULL
 """
 _PUBLISHED = "UPDATE calls SET published = 1 WHERE key = ?"
 _NAME_OF = "SELECT key = ?2 AND place = ?3 FROM artifacts WHERE run_id = ?1 AND name = ?4"
 _TAKE_NAME = """
-INSERT INTO artifacts (run_id, key, place, name, sha256, seal, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (run_id, name) DO UPDATE SET sha256 = excluded.sha256, seal = excluded.seal, bytes = excluded.bytes
+INSERT INTO artifacts (run_id, key, place, name, sha256, bytes) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id, name) DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes
 """
 _KEPT_BYTES = "SELECT COALESCE(SUM(bytes), 0) FROM artifacts WHERE run_id = ? AND key != ?"
-_DIGEST_OF = "SELECT sha256, seal, name FROM artifacts WHERE run_id = ? AND name = ?"
+_DIGEST_OF = "SELECT sha256 FROM artifacts WHERE run_id = ? AND name = ?"
 OLD = "SELECT key FROM calls WHERE completed_at < ? AND published = 1 ORDER BY completed_at LIMIT ?"
-
-UNKNOWN_DIGEST = "none that is known"
-"""No content has it."""
-
-log = logging.getLogger(__name__)
 
 
 class SqliteLedger:
-    """The calls in an open store. Without `seals` whatever it finds is believed. `run_bytes`: what the artifacts of one
-    run may take together."""
+    """The calls in an open store. `run_bytes`: what the artifacts of one run may take together."""
 
-    def __init__(self, file: SqliteFile, seals: Seals | None = None, *, run_bytes: int = sys.maxsize) -> None:
+    def __init__(self, file: SqliteFile, *, run_bytes: int = sys.maxsize) -> None:
         self._file = file
-        self._seals = seals
         self._run_bytes = run_bytes
 
     async def find(self, key: str) -> Past:
         rows = self._file.look_up(_FIND, (key,))
-        return self._past(rows[0]) if rows else None
+        return past_of(rows[0]) if rows else None
 
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
-        values = self._sealed_intent(intent, receipt)
+        values = _intent_values(intent, receipt)
         stored = await self._file.write(lambda connection: connection.execute(_INTEND, values).rowcount)
         if receipt and not stored:
             raise AlreadyStarted(intent.asked.key)
 
     def intend_soon(self, intent: Intent) -> None:
-        values = self._sealed_intent(intent, None)
+        values = _intent_values(intent, None)
         self._file.later(lambda connection: connection.execute(_INTEND, values))
 
     async def adopt(self, intent: Intent) -> None:
         """There is no other gateway."""
 
     async def answer(self, answer: Answer) -> Answer:
-        seal = self._seal((answer.key, answer.digest, None, None, None, None, answer.body))
-        values = (*_answer_values(answer), seal)
+        values = _answer_values(answer)
         if await self._file.write(lambda connection: connection.execute(_ANSWER, values).rowcount):
             return answer
         kept = await self.find(answer.key)
@@ -113,14 +102,11 @@ class SqliteLedger:
         return await self._file.write(work)
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
-        for sha256, seal, its_name in self._file.look_up(_DIGEST_OF, (run_id, name)):
-            if self._seals and not self._seals.fits(seal, ARTIFACT, run_id, its_name, sha256 or ""):
-                return UNKNOWN_DIGEST
-            return str(sha256) if sha256 else None
-        return None
+        rows = self._file.look_up(_DIGEST_OF, (run_id, name))
+        return rows[0][0] if rows else None
 
     async def open_intents(self) -> Sequence[Intent]:
-        found = map(self._past, self._file.look_up(OPEN_INTENTS, ()))
+        found = map(past_of, self._file.look_up(OPEN_INTENTS, ()))
         return [past for past in found if isinstance(past, Intent)]
 
     def number_open(self) -> int:
@@ -129,29 +115,12 @@ class SqliteLedger:
         return int(number)
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        found = map(self._past, self._file.look_up(ANSWERS_TO_PUBLISH, (microseconds(since),)))
+        found = map(past_of, self._file.look_up(ANSWERS_TO_PUBLISH, (microseconds(since),)))
         return [past for past in found if isinstance(past, Answer)]
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
         await self._file.forget(lambda connection, most: forget(connection, before, most))
-
-    def _past(self, row: Row) -> Intent | Answer | ChangedByOthers:
-        key, digest, _, _, _, route, may_repeat, deadline_at, request, *_, answer, _, seal, _ = row
-        kind, parts = parts_of((key, digest, route, may_repeat, deadline_at, request, answer))
-        if self._seals and not self._seals.fits(seal, kind, *parts):
-            log.error("what the ledger holds of a call was changed by other hands", extra={"call": key, "what": kind})
-            return ChangedByOthers(key=key, digest=digest, what=kind)
-        return _past(row)
-
-    def _sealed_intent(self, intent: Intent, receipt: Receipt | None) -> tuple[object, ...]:
-        asked, deadline_at = intent.asked, microseconds(intent.deadline_at)
-        row = (asked.key, asked.digest, asked.route, int(intent.may_repeat), deadline_at, asked.body, None)
-        return (*_intent_values(intent, receipt), self._seal(row))
-
-    def _seal(self, row: tuple[object, ...]) -> str | None:
-        kind, parts = parts_of(row)
-        return self._seals.make(kind, *parts) if self._seals else None
 
     def _check_room(self, connection: sqlite3.Connection, run_id: str, key: str, more: int) -> None:
         """Raises NoRoom where the run would keep too much."""
@@ -164,8 +133,7 @@ class SqliteLedger:
         for name in names:
             found = connection.execute(_NAME_OF, (*owner, name)).fetchone()
             if found is None or found[0]:
-                seal = self._seals.make(ARTIFACT, owner[0], name, digest) if self._seals else None
-                connection.execute(_TAKE_NAME, (*owner, name, digest, seal, size))
+                connection.execute(_TAKE_NAME, (*owner, name, digest, size))
                 return name
         raise all_are_taken(owner[1], names)
 
@@ -182,9 +150,9 @@ def all_are_taken(key: str, names: Sequence[str]) -> ValueError:
     return ValueError(f"all names for an artifact of {key} are taken: {', '.join(names)}")
 
 
-def _past(row: Row) -> Intent | Answer:
+def past_of(row: Row) -> Intent | Answer:
     key, digest, trace_id, span_id, sampled, route, may_repeat, deadline_at, request = row[:9]
-    run_id, step, attempt, task, number, answer, completed_at, _, by = row[9:]
+    run_id, step, attempt, task, number, answer, completed_at, by = row[9:]
     trace = Context(trace_id, span_id, sampled=bool(sampled))
     if answer is None:
         asked = read_again(route or "", request or b"", trace=trace)

@@ -12,7 +12,6 @@ from ductile_gateway.store.deliveries import SqliteDeliveries
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.outbox import SqliteOutbox
 from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.trust import Pins
 from groundwork.sqlite.file import SqliteFile
 
@@ -30,10 +29,10 @@ class Stores:
     on_owed: Callable[[], None] = lambda: None
 
     @classmethod
-    def embedded(cls, file: SqliteFile, seals: Seals, *, folder: Path, run_bytes: int) -> Self:
+    def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
         """Of one gateway: in an open file, and beside it in the folder."""
         return cls(
-            ledger=SqliteLedger(file, seals, run_bytes=run_bytes),
+            ledger=SqliteLedger(file, run_bytes=run_bytes),
             receipts=SqliteReceipts(file),
             overdue=SqliteOverdue(file),
             deliveries=SqliteDeliveries(file),

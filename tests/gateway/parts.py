@@ -25,12 +25,10 @@ from ductile_gateway.calls.call import (
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
-from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from schemas import headers, keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
@@ -147,7 +145,7 @@ class MemoryLedger(SqliteLedger):
 
     def __init__(self) -> None:
         self.file = MemoryFile()
-        super().__init__(cast("SqliteFile", self.file), Seals(KeyRing.fresh()))
+        super().__init__(cast("SqliteFile", self.file))
 
 
 class FakeRunner:

@@ -22,12 +22,10 @@ from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.status import Status
 from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import Topology, create_missing
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
@@ -66,7 +64,7 @@ async def said(status: Status) -> list[str]:
 async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> AsyncIterator[Status]:
     """A gateway at work, until the end of the block; and how it says it is."""
     status = Status({"test": fine}, version="1")
-    stored = partial(Stores.embedded, seals=Seals(KeyRing.fresh()), folder=folder, run_bytes=0)
+    stored = partial(Stores.embedded, folder=folder, run_bytes=0)
     async with opened(folder, stored) as stores:
         trust = Trust(PinnedKeys(folder, SystemClock()), NatsAgentKeys(link), given=chosen.agent_keys)
         status.also("agent's word", trust.findings)

@@ -17,11 +17,9 @@ from ductile_gateway.plugins.call_folder import CallFolders
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.process_lock import ProcessLock
 from tests.kit.fakes import FakeClock
 from tests.ledger.test_ledger import an_answer, an_intent
@@ -102,7 +100,7 @@ async def test_while_the_ledger_takes_too_much_the_oldest_answers_go_and_those_o
 ) -> None:
     now = datetime(2026, 11, 21, tzinfo=UTC)
     async with open_store(tmp_path) as file:
-        stores = Stores.embedded(file, Seals(KeyRing.fresh()), folder=tmp_path, run_bytes=1)
+        stores = Stores.embedded(file, folder=tmp_path, run_bytes=1)
         for number in range(60):
             at = now - timedelta(days=number / 4)
             answer = replace(an_answer(number + 1), completed_at=at, body=b"x" * 40_000)

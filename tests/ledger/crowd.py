@@ -1,6 +1,7 @@
 """Gateways that share their stores: over a log in memory, which can be behind, lose its word, or hold up a change."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
@@ -8,15 +9,13 @@ from pathlib import Path
 from typing import cast
 
 from ductile_gateway.store import open_store
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared.call_rows import CallRows
-from ductile_gateway.store.shared.copy import Applying
+from ductile_gateway.store.shared.copy import apply
 from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.store.shared.stores import shared_stores
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.shared_log import Fact, Moved
 from groundwork.service.errors import TryAgain
-from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile
 from tests.gateway.parts import MemoryFile
 
@@ -75,7 +74,7 @@ async def nothing() -> None:
 class MemoryCopy:
     """A gateway's copy of the log, which applies nothing while it is `behind`."""
 
-    def __init__(self, log: MemoryLog, file: SqliteFile, apply: Applying) -> None:
+    def __init__(self, log: MemoryLog, file: SqliteFile, apply: Callable[[sqlite3.Connection, Fact], None]) -> None:
         self._log = log
         self._file = file
         self._apply = apply
@@ -123,7 +122,6 @@ class Crowd:
         self.live = {"a", "b"}
         self.copies: dict[str, MemoryCopy] = {}
         self._folder = folder
-        self._seals = Seals(KeyRing.fresh())
 
     @asynccontextmanager
     async def gateway(self, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
@@ -139,7 +137,7 @@ class Crowd:
     @asynccontextmanager
     async def over(self, file: SqliteFile, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
         """One of them, with its copy in this file."""
-        copy = self.copies[name] = MemoryCopy(self.log, file, Applying(self._seals))
+        copy = self.copies[name] = MemoryCopy(self.log, file, apply)
         self.log.copies.append(copy)
         await copy.follow()
         rows = Rows(self.log, copy.wait)
@@ -147,7 +145,7 @@ class Crowd:
         members = Party(name, self.live)
         writing = asyncio.create_task(calls.write_soon())
         try:
-            yield shared_stores(file, rows, calls, members=members, seals=self._seals, run_bytes=run_bytes)
+            yield shared_stores(file, rows, calls, members=members, run_bytes=run_bytes)
         finally:
             writing.cancel()
             self.log.copies.remove(copy)

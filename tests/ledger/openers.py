@@ -6,12 +6,10 @@ from pathlib import Path
 
 from agent_service.bus.topology import topology
 from ductile_gateway.store import open_store
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared.opening import open_shared
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
-from groundwork.service.key_ring import KeyRing
 from tests.ledger.crowd import Crowd, Party
 
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]
@@ -21,12 +19,10 @@ NODES = 3
 
 
 def embedded(folder: Path) -> Opener:
-    seals = Seals(KeyRing.fresh())
-
     @asynccontextmanager
     async def opened() -> AsyncIterator[Stores]:
         async with open_store(folder) as file:
-            yield Stores.embedded(file, seals, folder=folder, run_bytes=RUN_BYTES)
+            yield Stores.embedded(file, folder=folder, run_bytes=RUN_BYTES)
 
     return opened
 
@@ -37,12 +33,10 @@ def in_memory(folder: Path) -> Opener:
 
 
 def on_a_bus(folder: Path, link: NatsLink, *, replicas: int) -> Opener:
-    ring = KeyRing.fresh()
-
     @asynccontextmanager
     async def opened() -> AsyncIterator[Stores]:
         await ledger_stream(link, replicas=replicas)
-        async with joined(folder, link, ring, "a", run_bytes=RUN_BYTES) as stores:
+        async with joined(folder, link, "a", run_bytes=RUN_BYTES) as stores:
             yield stores
 
     return opened
@@ -50,12 +44,12 @@ def on_a_bus(folder: Path, link: NatsLink, *, replicas: int) -> Opener:
 
 @asynccontextmanager
 async def joined(
-    folder: Path, link: NatsLink, ring: KeyRing, name: str, *, live: set[str] | None = None, run_bytes: int = 1 << 30
+    folder: Path, link: NatsLink, name: str, *, live: set[str] | None = None, run_bytes: int = 1 << 30
 ) -> AsyncIterator[Stores]:
     """A gateway of this name, with its copy in a folder of its own."""
     (own := folder / name).mkdir(exist_ok=True)
     members = Party(name, {name} if live is None else live)
-    async with open_shared(own, link, members, ring, run_bytes=run_bytes) as (_, stores):
+    async with open_shared(own, link, members, run_bytes=run_bytes) as (_, stores):
         yield stores
 
 

@@ -13,7 +13,6 @@ from ductile_gateway.cli.migrating import migrate
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import open_store
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared import marks
 from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.rows import Rows
@@ -23,7 +22,6 @@ from groundwork.nats.lease import Lease
 from groundwork.nats.lease_record import Owner, Role
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, causes
-from groundwork.service.key_ring import KeyRing
 from groundwork.service.store_id import store_id
 from schemas import subjects
 from tests.gateway.parts import NOON, RUN
@@ -36,7 +34,7 @@ IN_DUCTILE, BY_A_PLUGIN, READS = an_intent(1), an_intent(2), an_intent(3, may_re
 
 
 class House:
-    """The settings and keys of a gateway, and where it has its database."""
+    """The settings of a gateway, and where it has its database."""
 
     def __init__(self, folder: Path, server: EmbeddedNats, link: NatsLink) -> None:
         self.folder = folder
@@ -45,16 +43,15 @@ class House:
         self.link = link
         nats: dict[str, Any] = {"urls": [server.url]}
         self.settings = GatewaySettings.model_validate({"nats": nats, "store": str(self.store)})
-        self.ring = KeyRing.open(self.settings.keys_path())
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Stores]:
         async with open_store(self.store) as file:
-            yield Stores.embedded(file, Seals(self.ring), folder=self.store, run_bytes=1000)
+            yield Stores.embedded(file, folder=self.store, run_bytes=1000)
 
     @asynccontextmanager
     async def one_of_several(self) -> AsyncIterator[Stores]:
-        async with joined(self.folder, self.link, self.ring, "a") as stores:
+        async with joined(self.folder, self.link, "a") as stores:
             yield stores
 
     async def moved(self, to: str) -> None:

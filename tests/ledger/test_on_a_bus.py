@@ -15,7 +15,6 @@ from ductile_gateway.store.shared.opening import FILE, KEPT_S
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink, connect
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.cluster import Cluster
@@ -26,7 +25,6 @@ from tests.ledger.test_outbox import a_delivery
 
 KEY = an_intent().key
 NAMED = ("a", "b", "c")
-RING = KeyRing.fresh()
 CALLS = 30
 
 
@@ -38,7 +36,7 @@ async def three(cluster: Cluster, folder: Path) -> AsyncIterator[tuple[Stores, .
         for link in links:
             stack.push_async_callback(link.close)
         await ledger_stream(links[0], replicas=NODES)
-        opening = [joined(folder, link, RING, name, live=set(NAMED)) for name, link in zip(NAMED, links, strict=True)]
+        opening = [joined(folder, link, name, live=set(NAMED)) for name, link in zip(NAMED, links, strict=True)]
         yield tuple([await stack.enter_async_context(one) for one in opening])
 
 
@@ -104,7 +102,7 @@ async def test_a_leader_that_is_killed_costs_no_call_and_doubles_none(cluster: C
 
 async def test_of_each_row_the_stream_keeps_one_message_until_it_is_forgotten(link: NatsLink, tmp_path: Path) -> None:
     await ledger_stream(link, replicas=1)
-    async with joined(tmp_path, link, RING, "a") as a:
+    async with joined(tmp_path, link, "a") as a:
         await a.ledger.intend(an_intent(), Receipt(NOON))
         await a.receipts.accepted(KEY, "j-1")
         await a.ledger.answer(an_answer())
@@ -123,7 +121,7 @@ async def test_a_request_as_large_as_a_message_can_be_is_kept_whole(link: NatsLi
     await ledger_stream(link, replicas=1)
     asked = asked_for(a_request("save", {"text": "é" * 520_000}))
     intent = Intent(asked=asked, may_repeat=False, deadline_at=NOON)
-    async with joined(tmp_path, link, RING, "a") as a, joined(tmp_path, link, RING, "b") as b:
+    async with joined(tmp_path, link, "a") as a, joined(tmp_path, link, "b") as b:
         await a.ledger.intend(intent)
         assert await b.ledger.find(intent.key) == intent
         await until(lambda: _opened(b, intent))
@@ -137,7 +135,7 @@ async def test_where_the_stream_is_full_nothing_is_begun_and_what_is_known_is_st
     link: NatsLink, tmp_path: Path
 ) -> None:
     await ledger_stream(link, replicas=1)
-    async with joined(tmp_path, link, RING, "a") as a:
+    async with joined(tmp_path, link, "a") as a:
         await a.ledger.answer(an_answer(1))
         await limited(link, 1)
         with pytest.raises(NoRoom):
@@ -147,19 +145,9 @@ async def test_where_the_stream_is_full_nothing_is_begun_and_what_is_known_is_st
         await a.ledger.intend(an_intent(2))
 
 
-async def test_a_gateway_without_the_keys_of_the_others_does_not_start(link: NatsLink, tmp_path: Path) -> None:
-    await ledger_stream(link, replicas=1)
-    async with joined(tmp_path, link, RING, "a") as a:
-        await a.ledger.answer(an_answer())
-    with pytest.raises(ExceptionGroup) as failure:
-        async with joined(tmp_path, link, KeyRing.fresh(), "b"):
-            pytest.fail("it started")
-    assert failure.group_contains(Misconfigured, match="gateway.keys_file")
-
-
 async def test_without_the_stream_a_gateway_says_what_makes_it(link: NatsLink, tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup) as failure:
-        async with joined(tmp_path, link, RING, "a"):
+        async with joined(tmp_path, link, "a"):
             pytest.fail("it started")
     assert failure.group_contains(Misconfigured, match="agentic setup")
 
@@ -167,7 +155,7 @@ async def test_without_the_stream_a_gateway_says_what_makes_it(link: NatsLink, t
 @pytest.mark.parametrize("why", ["nobody has kept it for a day", "it is of another stream"])
 async def test_a_copy_that_cannot_be_trusted_is_made_anew(link: NatsLink, tmp_path: Path, why: str) -> None:
     await ledger_stream(link, replicas=1)
-    async with joined(tmp_path, link, RING, "a") as a:
+    async with joined(tmp_path, link, "a") as a:
         await a.ledger.intend(an_intent(1))
         await a.ledger.intend(an_intent(2))
     copy = tmp_path / "a" / FILE
@@ -181,7 +169,7 @@ async def test_a_copy_that_cannot_be_trusted_is_made_anew(link: NatsLink, tmp_pa
             connection.commit()
         os.utime(copy, times=(time.time() - KEPT_S - 1,) * 2)
         left = [an_intent(1), an_intent(2)]
-    async with joined(tmp_path, link, RING, "a") as a:
+    async with joined(tmp_path, link, "a") as a:
         assert await a.ledger.open_intents() == left
         with closing(sqlite3.connect(copy)) as connection:
             assert (
@@ -191,12 +179,12 @@ async def test_a_copy_that_cannot_be_trusted_is_made_anew(link: NatsLink, tmp_pa
 
 async def test_a_gateway_that_was_away_has_what_the_others_did_meanwhile(link: NatsLink, tmp_path: Path) -> None:
     await ledger_stream(link, replicas=1)
-    async with joined(tmp_path, link, RING, "b") as b:
-        async with joined(tmp_path, link, RING, "a") as a:
+    async with joined(tmp_path, link, "b") as b:
+        async with joined(tmp_path, link, "a") as a:
             await a.ledger.intend(an_intent(1))
         await b.ledger.answer(an_answer(1))
         await b.ledger.intend(an_intent(2))
-        async with joined(tmp_path, link, RING, "a") as a:
+        async with joined(tmp_path, link, "a") as a:
             assert await a.ledger.open_intents() == [an_intent(2)]
             (answer,) = await a.ledger.answers_to_publish(NOON)
             assert isinstance(answer, Answer)

@@ -9,7 +9,6 @@ from ductile_gateway.cli.trusting import trust
 from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.service.key_ring import KeyRing
 from schemas import subjects
 from schemas.signing import AgentKeys
 from tests.kit.agent_keys import AGENT, STRANGER
@@ -27,10 +26,9 @@ async def test_what_a_person_trusts_anew_is_trusted_by_all_gateways(
         await question.respond(AgentKeys(keys=tuple(told)).model_dump_json().encode())
 
     await link.subscribe(subjects.AGENT_KEYS, answer)
-    given = {"nats": {"urls": [some_server.url]}, "store": "jetstream", "keys_file": str(tmp_path / "keys")}
+    given = {"nats": {"urls": [some_server.url]}, "store": "jetstream"}
     settings = GatewaySettings.model_validate(given)
-    ring = KeyRing.open(settings.keys_path())
-    async with joined(tmp_path, link, ring, "a") as a, joined(tmp_path, link, ring, "b") as b:
+    async with joined(tmp_path, link, "a") as a, joined(tmp_path, link, "b") as b:
         await a.pins.trust(told)
         told[:] = [STRANGER.told()]
         assert not await trust(settings, again=False)

@@ -1,7 +1,7 @@
 """The row of a run's artifacts: the names that they have, each one call's. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from ductile_gateway.store.ledger import all_are_taken
 from ductile_gateway.store.shared.rows import Row, framed, unframed
@@ -19,14 +19,10 @@ class Artifact:
     place: int
     sha256: str
     size: int
-    seal: str | None = None
 
     def is_called(self, name: str) -> bool:
         """Names that differ in case only are the same."""
         return self.name.lower() == name.lower()
-
-    def sealed(self, seal: str | None) -> "Artifact":
-        return replace(self, seal=seal)
 
 
 def read(row: Row) -> list[Artifact]:

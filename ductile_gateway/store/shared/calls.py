@@ -48,7 +48,6 @@ class Call:
     newest: str | None = None
     completed_at: int | None = None
     published: int = 0
-    seal: str | None = None
     late_job: str | None = None
     late_pipeline: int | None = None
     late_since: int | None = None
@@ -76,7 +75,7 @@ class Call:
         begun = (self.route, self.may_repeat, self.deadline_at, self.request)
         named = (self.key, self.digest, self.trace_id, self.span_id, self.sampled)
         attempt = (self.run_id, self.step, self.attempt, self.task, self.round)
-        return (*named, *begun, *attempt, self.answer, self.completed_at, self.seal, self.by)
+        return (*named, *begun, *attempt, self.answer, self.completed_at, self.by)
 
     def receipt(self) -> Receipt | None:
         if self.begun_at is None:
@@ -96,14 +95,14 @@ def written(call: Call) -> bytes:
 
 
 def read(row: Row, *, key: str) -> Call:
-    """The call in a row. In place of what is no fact of this call stands one that no seal fits."""
+    """The call in a row. Raises TryAgain for what is no fact of this call."""
     if row.body is None:
         return Call(key=key)
     with contextlib.suppress(ValueError):
         call = read_fact(row.body, seq=row.seq)
         if call.is_there and call.key == key:
             return call
-    return Call(key=key, digest="unreadable", route="", seal="")
+    raise TryAgain(f"what the stream of gateways has of the call {key} was written by no gateway", LOOK_AGAIN_S)
 
 
 def read_fact(fact: bytes, *, seq: int) -> Call:
@@ -116,7 +115,7 @@ def read_fact(fact: bytes, *, seq: int) -> Call:
         raise ValueError(str(error)) from error
 
 
-def intended(call: Call, intent: Intent, receipt: Receipt | None, *, by: str, seal: str | None) -> Call:
+def intended(call: Call, intent: Intent, receipt: Receipt | None, *, by: str) -> Call:
     """Its tool is about to be run by this gateway. Raises TryAgain and AlreadyStarted as Ledger.intend."""
     if call.is_answered:
         raise TryAgain(f"the call {call.key} was answered meanwhile", LOOK_AGAIN_S)
@@ -138,7 +137,6 @@ def intended(call: Call, intent: Intent, receipt: Receipt | None, *, by: str, se
         way=receipt.way if receipt else None,
         newest=receipt.newest if receipt else None,
         job_id=None,
-        seal=seal,
     )
 
 
@@ -149,7 +147,7 @@ def adopted(call: Call, intent: Intent, *, by: str) -> Call:
     return replace(call, by=by)
 
 
-def answered(call: Call, answer: Answer, *, by: str, seal: str | None) -> Call:
+def answered(call: Call, answer: Answer, *, by: str) -> Call:
     """The first answer is kept."""
     if call.is_answered:
         return call
@@ -164,7 +162,6 @@ def answered(call: Call, answer: Answer, *, by: str, seal: str | None) -> Call:
         job_id=None,
         way=None,
         newest=None,
-        seal=seal,
     )
 
 

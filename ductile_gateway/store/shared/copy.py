@@ -12,7 +12,6 @@ from typing import Any
 
 from ductile_gateway.store import deliveries, ledger
 from ductile_gateway.store.outbox import FORGET
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared import artifact_names, calls, owed, pins
 from ductile_gateway.store.shared.rows import (
     ARTIFACTS,
@@ -33,7 +32,7 @@ TABLES = ("calls", "overdue", "artifacts", "received", "outbox", "pins")
 
 _CALL_COLUMNS = (
     *("position", "key", "digest", "trace_id", "span_id", "sampled", "route", "may_repeat", "deadline_at", "request"),
-    *("run_id", "step", "attempt", "task", "round", "answer", "completed_at", "published", "seal", "by"),
+    *("run_id", "step", "attempt", "task", "round", "answer", "completed_at", "published", "by"),
     *("begun_at", "job_id", "way", "newest"),
 )
 _OWED_COLUMNS = (
@@ -54,45 +53,30 @@ _PUT_OWED = _put("outbox", _OWED_COLUMNS, "target, key")
 _PUT_OVERDUE = "INSERT OR REPLACE INTO overdue (key, job_id, pipeline, since) VALUES (?, ?, ?, ?)"
 _DROP_OVERDUE = "DELETE FROM overdue WHERE key = ?"
 _DROP_ARTIFACTS = "DELETE FROM artifacts WHERE run_id = ?"
-_PUT_ARTIFACT = (
-    "INSERT OR REPLACE INTO artifacts (run_id, name, key, place, sha256, seal, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+_PUT_ARTIFACT = "INSERT OR REPLACE INTO artifacts (run_id, name, key, place, sha256, bytes) VALUES (?, ?, ?, ?, ?, ?)"
 _PUT_RECEIVED = "INSERT OR REPLACE INTO received VALUES (:source, :identity, :event_key, :received_at)"
 _PUT_PIN = "INSERT INTO pins (place, id, public, pinned_at) VALUES (?, ?, ?, ?)"
 
 log = logging.getLogger(__name__)
 
 
-class Applying:
-    """Applies facts to a connection. `seals`: those of pins are looked at here."""
+def apply(connection: sqlite3.Connection, fact: Fact) -> None:
+    """Put what the fact says into the copy."""
+    put = _KINDS.get(fact.subject.split(".")[1])
+    try:
+        if put:
+            put(connection, fact)
+    except (Newer, ValueError, KeyError, TypeError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
+        log.error(  # noqa: TRY400
+            "a fact of the gateways cannot be read: it is left out",
+            extra={"subject": fact.subject, "seq": fact.seq, "why": str(error)},
+        )
 
-    def __init__(self, seals: Seals) -> None:
-        self._seals = seals
-        self._kinds: Mapping[str, Callable[[sqlite3.Connection, Fact], None]] = {
-            CALL: _put_call,
-            ARTIFACTS: _put_artifacts,
-            RECEIVED: _put_received,
-            NOTIFICATION: _put_owed,
-            PINS: self._put_pins,
-            FORGOTTEN: _forget,
-        }
 
-    def __call__(self, connection: sqlite3.Connection, fact: Fact) -> None:
-        apply = self._kinds.get(fact.subject.split(".")[1])
-        try:
-            if apply:
-                apply(connection, fact)
-        except (Newer, ValueError, KeyError, TypeError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
-            log.error(  # noqa: TRY400
-                "a fact of the gateways cannot be read: it is left out",
-                extra={"subject": fact.subject, "seq": fact.seq, "why": str(error)},
-            )
-
-    def _put_pins(self, connection: sqlite3.Connection, fact: Fact) -> None:
-        connection.execute("DELETE FROM pins")
-        found = pins.read_fact(fact.body, self._seals)
-        rows = [(place, pin.id, pin.public, pin.pinned_at) for place, pin in enumerate(found)]
-        connection.executemany(_PUT_PIN, rows)
+def _put_pins(connection: sqlite3.Connection, fact: Fact) -> None:
+    connection.execute("DELETE FROM pins")
+    rows = [(place, pin.id, pin.public, pin.pinned_at) for place, pin in enumerate(pins.read_fact(fact.body))]
+    connection.executemany(_PUT_PIN, rows)
 
 
 def _put_call(connection: sqlite3.Connection, fact: Fact) -> None:
@@ -110,7 +94,7 @@ def _put_call(connection: sqlite3.Connection, fact: Fact) -> None:
 def _put_artifacts(connection: sqlite3.Connection, fact: Fact) -> None:
     run_id, artifacts = artifact_names.read_fact(fact.body)
     connection.execute(_DROP_ARTIFACTS, (run_id,))
-    rows = [(run_id, one.name, one.key, one.place, one.sha256, one.seal, one.size) for one in artifacts]
+    rows = [(run_id, one.name, one.key, one.place, one.sha256, one.size) for one in artifacts]
     connection.executemany(_PUT_ARTIFACT, rows)
 
 
@@ -131,3 +115,13 @@ def _forget(connection: sqlite3.Connection, fact: Fact) -> None:
             deliveries.forget(connection, before, ALL)
         case ["notification"]:
             connection.execute(FORGET, (before, ALL))
+
+
+_KINDS: Mapping[str, Callable[[sqlite3.Connection, Fact], None]] = {
+    CALL: _put_call,
+    ARTIFACTS: _put_artifacts,
+    RECEIVED: _put_received,
+    NOTIFICATION: _put_owed,
+    PINS: _put_pins,
+    FORGOTTEN: _forget,
+}

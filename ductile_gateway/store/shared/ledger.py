@@ -10,11 +10,9 @@ from functools import partial
 
 from ductile_gateway.calls.call import Answer, Intent, Past, Receipt
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.store.ledger import OLD, UNKNOWN_DIGEST, SqliteLedger, check_room
+from ductile_gateway.store.ledger import OLD, SqliteLedger, check_room, past_of
 from ductile_gateway.store.receipts import SqliteOverdue
-from ductile_gateway.store.seals import ARTIFACT, Seals
 from ductile_gateway.store.shared import artifact_names, calls
-from ductile_gateway.store.shared.artifact_names import Artifact
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.rows import ARTIFACTS, CALL, Row, Rows, subject_of, subject_of_forgotten, told_before
 from groundwork.sqlite.file import SqliteFile, microseconds
@@ -33,17 +31,16 @@ class SharedLedger(SqliteLedger):
         call_rows: CallRows,
         *,
         by: str,
-        seals: Seals | None = None,
         run_bytes: int = sys.maxsize,
     ) -> None:
-        super().__init__(file, seals, run_bytes=run_bytes)
+        super().__init__(file, run_bytes=run_bytes)
         self._rows = rows
         self._calls = call_rows
         self._by = by
 
     async def find(self, key: str) -> Past:
         call = await self._calls.find(key)
-        return self._past(call.row()) if call.is_there else None
+        return past_of(call.row()) if call.is_there else None
 
     async def intend(self, intent: Intent, receipt: Receipt | None = None) -> None:
         await self._calls.change(intent.key, self._intended(intent, receipt))
@@ -55,9 +52,8 @@ class SharedLedger(SqliteLedger):
         await self._calls.change(intent.key, partial(calls.adopted, intent=intent, by=self._by))
 
     async def answer(self, answer: Answer) -> Answer:
-        seal = self._seal((answer.key, answer.digest, None, None, None, None, answer.body))
-        kept = await self._calls.change(answer.key, partial(calls.answered, answer=answer, by=self._by, seal=seal))
-        past = self._past(kept.row())
+        kept = await self._calls.change(answer.key, partial(calls.answered, answer=answer, by=self._by))
+        past = past_of(kept.row())
         return past if isinstance(past, Answer) else answer
 
     def published(self, key: str) -> None:
@@ -74,22 +70,14 @@ class SharedLedger(SqliteLedger):
             kept = artifact_names.read(row)
             check_room(sum(one.size for one in kept if one.key != key), sum(sizes), most=self._run_bytes)
             taken, names = artifact_names.taken(kept, key, wanted)
-            sealed = [one if one.seal else one.sealed(self._seal_of(run_id, one)) for one in taken]
-            return None if sealed == kept else artifact_names.written(run_id, sealed)
+            return None if taken == kept else artifact_names.written(run_id, taken)
 
         await self._rows.change(subject_of(ARTIFACTS, run_id), work)
         return names
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
         row = await self._rows.read(subject_of(ARTIFACTS, run_id))
-        try:
-            found = next((one for one in artifact_names.read(row) if one.is_called(name)), None)
-        except ValueError:
-            return UNKNOWN_DIGEST
-        if found is None or self._seals is None:
-            return found.sha256 if found else None
-        fits = self._seals.fits(found.seal, ARTIFACT, run_id, found.name, found.sha256)
-        return found.sha256 if fits else UNKNOWN_DIGEST
+        return next((one.sha256 for one in artifact_names.read(row) if one.is_called(name)), None)
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
@@ -115,12 +103,7 @@ class SharedLedger(SqliteLedger):
             await self._rows.forget([subject_of(ARTIFACTS, run_id)])
 
     def _intended(self, intent: Intent, receipt: Receipt | None) -> calls.Change:
-        asked, deadline_at = intent.asked, microseconds(intent.deadline_at)
-        seal = self._seal((asked.key, asked.digest, asked.route, int(intent.may_repeat), deadline_at, asked.body, None))
-        return partial(calls.intended, intent=intent, receipt=receipt, by=self._by, seal=seal)
-
-    def _seal_of(self, run_id: str, one: Artifact) -> str | None:
-        return self._seals.make(ARTIFACT, run_id, one.name, one.sha256) if self._seals else None
+        return partial(calls.intended, intent=intent, receipt=receipt, by=self._by)
 
 
 class SharedReceipts:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ductile_gateway.store.agent_keys import Pin
 from ductile_gateway.store.restored import Restored
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared import artifact_names, calls, owed, pins, restored_row
 from ductile_gateway.store.shared.artifact_names import Artifact
 from ductile_gateway.store.shared.calls import Call
@@ -25,14 +24,14 @@ AT_ONCE = 500
 
 _CALLS = """
 SELECT position, calls.key, digest, trace_id, span_id, sampled, run_id, step, attempt, task, round, route, may_repeat,
-    deadline_at, COALESCE(answer, request, x''), begun_at, calls.job_id, way, newest, completed_at, published, seal,
+    deadline_at, COALESCE(answer, request, x''), begun_at, calls.job_id, way, newest, completed_at, published,
     overdue.job_id, overdue.pipeline, overdue.since
 FROM calls LEFT JOIN overdue ON overdue.key = calls.key
 WHERE position > ? ORDER BY position LIMIT ?
 """
 _CALL = (
     *("key", "digest", "trace_id", "span_id", "sampled", "run_id", "step", "attempt", "task", "round", "route"),
-    *("may_repeat", "deadline_at", "body", "begun_at", "job_id", "way", "newest", "completed_at", "published", "seal"),
+    *("may_repeat", "deadline_at", "body", "begun_at", "job_id", "way", "newest", "completed_at", "published"),
     *("late_job", "late_pipeline", "late_since"),
 )
 _OWED = """
@@ -43,7 +42,7 @@ _OWED_NAMES = (
     *("target", "lane", "key", "run_id", "type", "url", "body", "accepted_at", "due_at", "tries", "why", "outcome"),
     "settled_at",
 )
-_ARTIFACTS = "SELECT run_id, name, key, place, COALESCE(sha256, ''), bytes, seal FROM artifacts ORDER BY run_id, name"
+_ARTIFACTS = "SELECT run_id, name, key, place, COALESCE(sha256, ''), bytes FROM artifacts ORDER BY run_id, name"
 _RECEIVED = "SELECT source, identity, event_key, received_at FROM received"
 _BEGUN_HERE = """
 SELECT key FROM calls
@@ -53,7 +52,7 @@ ORDER BY position LIMIT 3
 
 
 async def rows_of(
-    file: SqliteFile, known: Sequence[Pin], restored: Restored | None, *, store: str, seals: Seals
+    file: SqliteFile, known: Sequence[Pin], restored: Restored | None, *, store: str
 ) -> AsyncIterator[Told]:
     """All of them. `store`: the id of what they come from; `known`: the keys that its gateway has pinned; `restored`:
     from which backup it comes itself."""
@@ -70,9 +69,9 @@ async def rows_of(
         one = Owed(**dict(zip(_OWED_NAMES, row, strict=True)), by=store)
         yield subject_of(NOTIFICATION, one.target, one.key), owed.written(one)
     if known:
-        yield pins.SUBJECT, pins.written(known, seals)
+        yield pins.SUBJECT, pins.written(known)
     if restored:
-        yield restored_row.SUBJECT, restored_row.written(restored, seals)
+        yield restored_row.SUBJECT, restored_row.written(restored)
 
 
 async def begun_here(file: SqliteFile) -> Sequence[str]:

@@ -13,17 +13,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from ductile_gateway import store
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared import marks
 from ductile_gateway.store.shared.call_rows import CallRows
-from ductile_gateway.store.shared.copy import TABLES, Applying
+from ductile_gateway.store.shared.copy import TABLES, apply
 from ductile_gateway.store.shared.rows import NOTIFICATION, Members, Rows
 from ductile_gateway.store.shared.stores import shared_stores
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
-from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
@@ -33,21 +30,18 @@ FILE = "ledger-copy.db"
 KEPT_S = 86400.0
 """Less than the shortest time after which anything is forgotten."""
 
-_NEWEST_SEAL = "SELECT seal FROM calls WHERE seal IS NOT NULL ORDER BY position DESC LIMIT 1"
-
 
 @asynccontextmanager
 async def open_shared(
-    folder: Path, link: NatsLink, members: Members, ring: KeyRing, *, run_bytes: int, on_commit: OnCommit = nobody
+    folder: Path, link: NatsLink, members: Members, *, run_bytes: int, on_commit: OnCommit = nobody
 ) -> AsyncIterator[tuple[SqliteFile, Stores]]:
     """The stores, and the file with the copy, in an existing folder that no other process uses; once the copy has all
-    that is in the stream. Raises Misconfigured where there is no stream, or its calls are under another's keys; also
-    later, in an ExceptionGroup."""
-    log, seals = log_of_gateways(link), Seals(ring)
-    async with kept_copy(log, folder, ring, on_commit) as (file, replica), asyncio.TaskGroup() as group:
+    that is in the stream. Raises Misconfigured where there is no stream; also later, in an ExceptionGroup."""
+    log = log_of_gateways(link)
+    async with kept_copy(log, folder, on_commit) as (file, replica), asyncio.TaskGroup() as group:
         rows = Rows(log, replica.wait)
         call_rows = CallRows(rows)
-        stores = shared_stores(file, rows, call_rows, members=members, seals=seals, run_bytes=run_bytes)
+        stores = shared_stores(file, rows, call_rows, members=members, run_bytes=run_bytes)
         replica.applied = Telling(stores)
         writing = group.create_task(call_rows.write_soon())
         yield file, stores
@@ -61,24 +55,23 @@ def log_of_gateways(link: NatsLink) -> SharedLog:
 
 @asynccontextmanager
 async def kept_copy(
-    log: SharedLog, folder: Path, ring: KeyRing, on_commit: OnCommit = nobody
+    log: SharedLog, folder: Path, on_commit: OnCommit = nobody
 ) -> AsyncIterator[tuple[SqliteFile, Replica]]:
     """A copy that goes on from what this folder has of the last time. Raises as `open_shared`."""
     _leave_what_is_old(folder / FILE)
-    async with copy_of(log, folder, Seals(ring), on_commit) as (file, replica):
-        _check_keys(file, ring)
+    async with copy_of(log, folder, on_commit) as (file, replica):
         await marks.refuse_unless_here(Rows(log, replica.wait))
         yield file, replica
 
 
 @asynccontextmanager
 async def copy_of(
-    log: SharedLog, folder: Path, seals: Seals, on_commit: OnCommit = nobody
+    log: SharedLog, folder: Path, on_commit: OnCommit = nobody
 ) -> AsyncIterator[tuple[SqliteFile, Replica]]:
     """A copy in that folder, which follows the log; all is there when this is entered. Raises as `open_shared`."""
     schema = files(store) / "sql"
     async with open_file(folder / FILE, schema, on_commit, durable=False) as file, asyncio.TaskGroup() as group:
-        replica = Replica(log, file, Applying(seals), forget=forget_all)
+        replica = Replica(log, file, apply, forget=forget_all)
         copying = group.create_task(replica.run())
         await replica.caught_up()
         yield file, replica
@@ -108,13 +101,3 @@ def _leave_what_is_old(path: Path) -> None:
     if kept and time.time() - max(kept) > KEPT_S:
         for one in there:
             one.unlink(missing_ok=True)
-
-
-def _check_keys(file: SqliteFile, ring: KeyRing) -> None:
-    """Raises Misconfigured where this gateway would believe nothing of what the others wrote."""
-    for (seal,) in file.look_up(_NEWEST_SEAL):
-        if seal.partition(".")[0] not in {key.id for key in ring.keys}:
-            raise Misconfigured(
-                f"the newest call in {subjects.STREAM_LEDGER} is sealed by a key that this gateway does not have: give "
-                "it the keys of the other gateways (gateway.keys_file), then start it again"
-            )

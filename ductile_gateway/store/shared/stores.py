@@ -3,7 +3,6 @@
 from functools import partial
 
 from ductile_gateway.clock import SystemClock
-from ductile_gateway.store.seals import Seals
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.deliveries import SharedDeliveries
 from ductile_gateway.store.shared.ledger import SharedLedger, SharedOverdue, SharedReceipts
@@ -14,15 +13,13 @@ from ductile_gateway.store.stores import Stores
 from groundwork.sqlite.file import SqliteFile
 
 
-def shared_stores(
-    file: SqliteFile, rows: Rows, call_rows: CallRows, *, members: Members, seals: Seals, run_bytes: int
-) -> Stores:
+def shared_stores(file: SqliteFile, rows: Rows, call_rows: CallRows, *, members: Members, run_bytes: int) -> Stores:
     """Over the rows of all, with the own copy of them in `file`."""
     return Stores(
-        ledger=SharedLedger(file, rows, call_rows, by=members.me, seals=seals, run_bytes=run_bytes),
+        ledger=SharedLedger(file, rows, call_rows, by=members.me, run_bytes=run_bytes),
         receipts=SharedReceipts(call_rows, by=members.me),
         overdue=SharedOverdue(file, call_rows),
         deliveries=SharedDeliveries(file, rows),
         outbox=SharedOutbox(file, rows, members=members),
-        pins=SharedPins(partial(copied, file), rows, seals=seals, clock=SystemClock()),
+        pins=SharedPins(partial(copied, file), rows, clock=SystemClock()),
     )

@@ -26,7 +26,6 @@ CREATE TABLE calls (
     sampled      INTEGER NOT NULL DEFAULT 1,  -- whether that is recorded
     task         TEXT,                        -- the sub-request of its step; NULL for the step's own request
     round        INTEGER,                     -- in which the sub-request was asked for
-    seal         TEXT,                        -- by a key that is not in this file
     by           TEXT    NOT NULL DEFAULT ''  -- of several gateways the one whose the call is; '' where there is one
 ) STRICT;
 
@@ -41,7 +40,6 @@ CREATE TABLE artifacts (
     key    TEXT    NOT NULL,
     place  INTEGER NOT NULL,
     sha256 TEXT,                       -- hex: another content under its name is never taken for it
-    seal   TEXT,
     bytes  INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, name)
 ) STRICT, WITHOUT ROWID;

@@ -5,10 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 
-import pytest
-
-from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
-from groundwork.service.errors import TryAgain
+from ductile_gateway.calls.admission import Breaker, InFlight
 from tests.gateway.parts import NOON, RUN
 
 AGES_S = 20.0
@@ -33,31 +30,6 @@ class Crowd:
         for _ in range(10):
             await asyncio.sleep(0)
         return tasks
-
-
-async def test_no_more_calls_of_a_tool_run_than_its_lane_is_wide_and_no_more_wait_than_there_is_room() -> None:
-    lanes = Lanes({"slow": 2, "fast": 1}, most=8, room=2)
-    crowd = Crowd(lambda: lanes.enter(RUN, "slow"))
-    tasks = await crowd.come(5)
-    assert (crowd.inside, [type(task.exception()) for task in tasks if task.done()]) == (2, [TryAgain])
-    async with asyncio.timeout(1), lanes.enter(RUN, "fast"), lanes.enter(RUN, "unheard-of"):
-        crowd.gate.set()
-    await asyncio.wait(tasks)
-    assert crowd.inside == 4
-
-
-async def test_who_gives_up_waiting_for_a_lane_leaves_its_place_to_the_next() -> None:
-    lanes = Lanes({"slow": 1}, most=8, room=1)
-    crowd = Crowd(lambda: lanes.enter(RUN, "slow"))
-    async with lanes.enter(RUN, "slow"):
-        (waiting,) = await crowd.come(1)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        (next_one,) = await crowd.come(1)
-        assert not next_one.done()
-    crowd.gate.set()
-    await next_one
-    assert crowd.inside == 1
 
 
 async def is_free(in_flight: InFlight) -> bool:
@@ -89,15 +61,6 @@ async def test_calls_that_were_begun_before_never_wait_and_keep_new_ones_out_unt
             async with in_flight.begun_before(RUN):
                 pass
             assert not await is_free(in_flight)
-        assert await is_free(in_flight)
-
-
-async def test_a_place_is_free_again_after_an_error() -> None:
-    in_flight = InFlight(1)
-    for way in (in_flight.new(RUN, within_s=AGES_S), in_flight.begun_before(RUN)):
-        with pytest.raises(ZeroDivisionError):
-            async with way:
-                1 / 0  # noqa: B018 - any error will do
         assert await is_free(in_flight)
 
 

@@ -1,10 +1,8 @@
 """What artifacts are called, which arguments hold one, and what of their content is text."""
 
-import re
-
 import pytest
 
-from ductile_gateway.calls.artifacts import artifact_arguments, candidates, content_type_of, text_of
+from ductile_gateway.calls.artifacts import artifact_arguments, candidates, text_of
 from ductile_gateway.calls.call import ProducedArtifact
 from schemas.catalog import ToolCommand
 from tests.gateway.parts import a_request, asked_for
@@ -45,12 +43,6 @@ def test_a_name_that_is_taken_gets_the_step_or_the_attempt_and_at_last_one_that_
     assert len(last) == 8
 
 
-@pytest.mark.parametrize("name", ["page.html", "x" * 100, "a" * 90 + ".tar.gz", "__..--", "CON", "a..b", "a.-"])
-def test_every_candidate_is_a_plain_name_of_moderate_length(name: str) -> None:
-    for candidate in names(name, step=10**6, attempt=1000):
-        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", candidate)
-
-
 def test_only_arguments_whose_schema_has_the_format_are_artifacts() -> None:
     schema = {
         "properties": {
@@ -63,12 +55,6 @@ def test_only_arguments_whose_schema_has_the_format_are_artifacts() -> None:
     command = ToolCommand(name="read", tier="read", input_schema=schema)
     payload = {"document": "artifacts/a.md", "address": "artifacts/b.md", "anything": "artifacts/c.md"}
     assert artifact_arguments(command, payload) == {"document": "artifacts/a.md"}
-
-
-@pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"document": []}}])
-def test_a_schema_without_properties_has_no_artifacts(schema: dict[str, object]) -> None:
-    command = ToolCommand.model_validate({"name": "read", "tier": "read", "input_schema": schema})
-    assert artifact_arguments(command, {"document": "artifacts/a.md"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -89,11 +75,3 @@ def test_text_is_read_as_what_it_says_it_is_and_nothing_else_is_text(
     content_type: str, content: bytes, text: str | None
 ) -> None:
     assert text_of(ProducedArtifact("a", content_type, content)) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "content_type"),
-    [("a.html", "text/html"), ("A.HTML", "text/html"), ("a.md", "text/markdown"), ("a", "application/octet-stream")],
-)
-def test_the_content_type_of_an_artifact_is_told_by_its_name(name: str, content_type: str) -> None:
-    assert content_type_of(name) == content_type

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import Unacceptable, read_again, read_request
-from schemas import subjects
-from schemas.generate import SAMPLES
 from tests.gateway.parts import RUN, TRACE, a_request, asked_for, message_of
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
@@ -21,28 +19,6 @@ def changed(**payload: Any) -> bytes:
 def test_a_request_has_the_key_of_its_attempt_the_route_of_its_subject_and_the_trace_of_its_header() -> None:
     asked = read_request(SUBJECT, BODY, HEADERS)
     assert (asked.key, asked.route, asked.trace.trace_id) == (f"{RUN}:1:fetch:1", "jina-reader", TRACE)
-
-
-@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("agentic.tool_request.*.json")), ids=lambda path: path.stem)
-def test_every_sample_of_a_tool_request_can_be_read(sample: Any) -> None:
-    body = sample.read_bytes()
-    message = json.loads(body)
-    request = read_request(message["type"], body, {}).request
-    assert (request.tool, request.task) == (message["payload"]["tool"], message["payload"].get("task"))
-
-
-@pytest.mark.parametrize(
-    "traceparent",
-    ["", "00-zz", f"00-{'0' * 32}-0123456789abcdef-01", f"00-{TRACE}", f"00-{TRACE}-0123456789abcdef-01-x"],
-)
-def test_without_a_usable_trace_header_all_requests_of_a_run_share_a_trace(traceparent: str) -> None:
-    first, second = message_of(a_request()), message_of(a_request(step=2))
-    traces = {
-        read_request(subject, body, {"traceparent": traceparent}).trace.trace_id for subject, body, _ in (first, second)
-    }
-    assert len(traces) == 1
-    assert traces != {TRACE}
-    assert len(traces.pop()) == 32
 
 
 @pytest.mark.parametrize(
@@ -86,43 +62,6 @@ def test_a_body_that_breaks_the_contract_is_never_taken(body: bytes, why: str) -
     with pytest.raises(Unacceptable, match=why) as refusal:
         read_request(SUBJECT, body, HEADERS)
     assert len(str(refusal.value)) < 1500
-
-
-@pytest.mark.attack(49)
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [({"text": "x" * 2**20}, "a message of"), ({str(number): 0 for number in range(10**5)}, "a message of")],
-    ids=["large", "many"],
-)
-def test_arguments_beyond_what_a_message_may_have_are_never_taken(arguments: dict[str, Any], why: str) -> None:
-    with pytest.raises(Unacceptable, match=why):
-        read_request(SUBJECT, changed(tool_payload=arguments), HEADERS)
-
-
-@pytest.mark.attack(49)
-def test_arguments_of_five_hundred_levels_are_never_taken() -> None:
-    deep = b'{"a":' * 500 + b"0" + b"}" * 500
-    with pytest.raises(Unacceptable, match="body: Invalid JSON: recursion limit"):
-        read_request(SUBJECT, BODY.replace(b'{"url":"http://example.org"}', deep), HEADERS)
-
-
-def test_a_message_whose_type_is_not_its_subject_is_never_taken() -> None:
-    with pytest.raises(Unacceptable, match="came on subject"):
-        read_request(subjects.tool_request("other"), BODY, HEADERS)
-
-
-def test_a_field_that_only_a_newer_agent_knows_is_tolerated() -> None:
-    assert read_request(SUBJECT, changed(priority="high"), HEADERS).digest == asked_for().digest
-
-
-def test_the_same_request_with_other_times_is_the_same_request() -> None:
-    later = changed(requested_at="2026-11-21T13:00:00Z", deadline_at="2026-11-21T14:00:00Z")
-    assert read_request(SUBJECT, later, HEADERS).digest == asked_for().digest
-
-
-def test_the_order_of_arguments_makes_no_other_request() -> None:
-    one, two = a_request(payload={"a": 1, "b": 2}), a_request(payload={"b": 2, "a": 1})
-    assert asked_for(one).digest == asked_for(two).digest
 
 
 @pytest.mark.parametrize(

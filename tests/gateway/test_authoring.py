@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.authoring.making import EXAMPLE, PROGRAMS, Language
+from ductile_gateway.authoring.making import EXAMPLE
 from tests.kit.waiting import wait_until
 
 NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))
@@ -48,37 +48,6 @@ def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: 
     assert (refused.returncode, "the text has no words" in refused.stdout) == (1, True)
 
 
-def test_the_check_asks_for_the_line_that_says_whose_words_a_tool_brings(tmp_path: Path) -> None:
-    manifest = made(tmp_path) / "manifest.yaml"
-    manifest.write_text("\n".join(line for line in manifest.read_text().split("\n") if "output:" not in line))
-    checked = gateway(tmp_path, "check").stdout
-    assert "counts as bringing what strangers wrote" in checked
-    assert "no `output`: its results count as written by strangers" in checked
-
-
-def test_the_commands_that_new_shows_can_be_copied(tmp_path: Path) -> None:
-    told = gateway(tmp_path, "new", "words").stdout
-    shown = [line.strip() for line in told.splitlines() if line.startswith("  ")]
-    assert len(shown) == 4
-    for line in shown[:2]:
-        assert subprocess.run(line, cwd=tmp_path, shell=True, timeout=60, check=False).returncode == 0  # noqa: S602
-    for line in shown[2:]:
-        help_wanted = f"{line.partition(' --')[0]} --help"
-        assert subprocess.run(help_wanted, cwd=tmp_path, shell=True, timeout=60, check=False).returncode == 0  # noqa: S602
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("Words", "no name for a tool"), ("agentic-wake", "choose another"), ("words", "is there already")],
-)
-def test_new_makes_nothing_under_a_name_that_cannot_be(tmp_path: Path, name: str, why: str) -> None:
-    made(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    refused = gateway(tmp_path, "new", name)
-    assert (refused.returncode, why in refused.stderr) == (2, True), refused
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_the_check_fails_on_what_is_left_out_until_its_mends_were_made(tmp_path: Path) -> None:
     words = made(tmp_path, lang="bash")
     manifest, program = words / "manifest.yaml", words / "run.sh"
@@ -92,16 +61,6 @@ def test_the_check_fails_on_what_is_left_out_until_its_mends_were_made(tmp_path:
     assert (failed.returncode, mend in failed.stdout) == (78, True), failed
     subprocess.run(mend.split(), check=True)
     assert gateway(tmp_path, "check").returncode == 0
-
-
-def test_the_check_says_which_package_a_tool_lacks_and_does_not_fail_for_it(tmp_path: Path) -> None:
-    made(tmp_path)
-    manifest = made(tmp_path, name="solver") / "manifest.yaml"
-    changed(manifest, "protocol: 2\n", "protocol: 2\npython_packages: [no-such]\n")
-    checked = gateway(tmp_path, "check")
-    assert (checked.returncode, "-m pip install no-such" in checked.stdout) == (0, True), checked
-    assert "tool words" in checked.stdout
-    assert "tool solver" not in checked.stdout
 
 
 def test_the_check_advises_what_a_model_would_miss_and_does_not_fail_for_it(tmp_path: Path) -> None:
@@ -140,30 +99,6 @@ def test_a_call_that_cannot_be_made_says_why(tmp_path: Path, arguments: tuple[st
     assert (refused.returncode, why in refused.stderr) == (2, True), refused
 
 
-def test_arguments_may_come_from_standard_input(tmp_path: Path) -> None:
-    made(tmp_path)
-    assert gateway(tmp_path, "call", "words", "handle", "-", given=EXAMPLE).stdout.startswith("✓ ok after ")
-
-
-def test_what_the_program_writes_to_standard_error_is_shown(tmp_path: Path) -> None:
-    words = made(tmp_path)
-    changed(
-        words / PROGRAMS[Language.PYTHON],
-        "import json\n",
-        'import json\nprint("looking", file=__import__("sys").stderr)\n',
-    )
-    assert "on standard error:\nlooking\n" in gateway(tmp_path, "call", "words", "handle", EXAMPLE).stdout
-
-
-def test_a_program_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
-    words = made(tmp_path)
-    changed(words / PROGRAMS[Language.PYTHON], 'arguments["text"].split()', "undefined")
-    called = gateway(tmp_path, "call", "words", "handle", EXAMPLE)
-    assert called.returncode == 1
-    assert "bad_output" in called.stdout
-    assert "NameError: name 'undefined' is not defined" in called.stdout
-
-
 def test_a_tool_that_asks_for_more_though_it_says_it_never_does_fails_as_in_a_run(tmp_path: Path) -> None:
     asked = {"action": "retrieve", "query": "x", "reason": "y"}
     answer = json.dumps({"status": "continuation", "result": "It depends.", "continuation": asked})
@@ -185,28 +120,6 @@ def test_an_artifact_is_read_from_a_file_and_what_is_brought_is_kept_where_it_is
     assert (tmp_path / "brought" / "critique.md").read_text()
     missing = gateway(tmp_path, "call", "text-report", "handle", '{"artifact": "none.txt"}', *arguments[4:])
     assert (missing.returncode, "none.txt cannot be read" in missing.stderr) == (2, True)
-
-
-def test_without_any_tools_a_call_says_how_to_name_them(tmp_path: Path) -> None:
-    refused = gateway(tmp_path, "call", "words", "handle")
-    assert (refused.returncode, "--tools" in refused.stderr) == (78, True)
-
-
-def test_beside_a_dev_stack_that_knows_nothing_of_it_a_new_tool_is_found_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / ".agentic").mkdir()
-    of_dev = {"gateway": {"plugins": {"folders": ["/nowhere", str(made(tmp_path / "other", name="older").parent)]}}}
-    (tmp_path / ".agentic" / "agentic.yaml").write_text(json.dumps(of_dev))
-    made(tmp_path)
-    checked = gateway(tmp_path, "check")
-    assert checked.returncode == 0, checked
-    assert "tool older: " in checked.stdout
-    assert "tool words: " in checked.stdout
-
-
-def test_settings_nearby_that_name_no_folder_leave_it_to_the_one_here(tmp_path: Path) -> None:
-    (tmp_path / "agentic.yaml").write_text("agent: {limits: {max_steps: 3}}")
-    made(tmp_path)
-    assert gateway(tmp_path, "call", "words", "handle", EXAMPLE).returncode == 0
 
 
 def test_a_call_that_is_left_ends_its_program(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Several gateways have one ledger: what another has begun is its own while it lives, and taken up when it is gone."""
 
-import asyncio
 import itertools
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,7 +11,6 @@ from ductile_gateway.bus.among_others import BACK_WITHIN_S, AmongOthers
 from ductile_gateway.calls.call import Intent, Past, ToolOutcome
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, FakeRunner, MemoryLedger, World, a_request, asked_for, outcomes
-from tests.kit.waiting import until
 
 HERE, OTHER = "store_here", "store_other"
 
@@ -54,10 +52,6 @@ class SharedLedger(MemoryLedger):
 
 async def held() -> None:
     """The lease is ours."""
-
-
-async def refusing() -> None:
-    raise TryAgain("the lease has lapsed", 0.01)
 
 
 @pytest.fixture
@@ -103,13 +97,6 @@ async def test_a_write_that_a_machine_had_begun_which_is_gone_is_in_doubt_and_st
     assert (world.runner.executed, world.ledger.by[asked.key]) == ([], OTHER)
 
 
-async def test_a_read_that_a_machine_had_begun_which_is_gone_is_repeated(world: World, members: Members) -> None:
-    asked = await begun_by_another(world, "handle")
-    members.live = frozenset({HERE})
-    await world.relay().take(asked)
-    assert (outcomes(world), len(world.runner.executed), world.ledger.by[asked.key]) == (["ok"], 1, HERE)
-
-
 async def test_a_write_that_can_be_found_from_anywhere_is_adopted_and_followed(world: World, members: Members) -> None:
     asked = await begun_by_another(world, "save")
     world.runner.finds_anywhere = True
@@ -117,36 +104,6 @@ async def test_a_write_that_can_be_found_from_anywhere_is_adopted_and_followed(w
     members.live = frozenset({HERE})
     await world.relay().take(asked)
     assert (outcomes(world), world.runner.executed, world.ledger.by[asked.key]) == (["ok"], [], HERE)
-
-
-async def test_a_call_that_was_begun_and_never_sent_is_anybody_s(world: World) -> None:
-    asked = await begun_by_another(world, "save")
-    world.ledger.by[asked.key] = ""
-    await world.relay().take(asked)
-    assert (outcomes(world), len(world.runner.executed)) == (["ok"], 1)
-
-
-async def test_what_is_in_hand_is_not_taken_up_a_second_time(world: World) -> None:
-    relay, asked = world.relay(), asked_for(a_request("save"))
-    world.runner.gate.clear()
-    taking = asyncio.create_task(relay.take(asked))
-    await until(lambda: bool(world.runner.executed))
-    await relay.recover()
-    world.runner.gate.set()
-    await taking
-    assert len(world.bus.messages) == 1
-
-
-async def test_what_is_recovered_and_put_off_is_not_recovered_a_second_time(world: World, members: Members) -> None:
-    asked = await begun_by_another(world, "handle")
-    members.live = frozenset({HERE})
-    world.ownership.held = refusing  # such as while the bus is away
-    relay = world.relay()
-    recovering = asyncio.create_task(relay.recover())
-    await until(lambda: relay.waiting.why(asked.key))
-    await asyncio.wait_for(relay.recover(), 1)
-    assert not recovering.done()
-    recovering.cancel()
 
 
 @pytest.mark.parametrize(("alive", "inherits", "taken_up"), [(True, True, 0), (False, False, 0), (False, True, 1)])

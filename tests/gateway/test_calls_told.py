@@ -43,30 +43,6 @@ async def test_a_job_has_the_times_of_whoever_ran_it_and_is_below_the_span_of_it
     assert (job.error, result.error) == (None, None)
 
 
-async def test_the_trace_context_of_a_result_names_the_span_that_published_it() -> None:
-    world = Watched()
-    await world.relay().take(asked_for())
-    ((*_, headers),) = world.bus.messages
-    assert context_of(headers["traceparent"]) == Context(TRACE, world.spans[-1].span_id)
-
-
-async def test_a_result_that_is_published_again_is_the_same_span() -> None:
-    world = Watched()
-    await world.relay().take(asked_for())
-    world.clock.pass_by(30)
-    await world.relay().say_again()
-    _, first, second = world.spans
-    assert first == second
-
-
-async def test_nothing_is_told_of_a_trace_that_is_not_recorded_and_its_result_says_so_too() -> None:
-    world = Watched()
-    await world.relay().take(asked_with(f"00-{TRACE}-{PUBLISHED}-00"))
-    ((*_, headers),) = world.bus.messages
-    assert world.spans == []
-    assert context_of(headers["traceparent"]) == Context(TRACE, span_id(keys.result(RUN, 1, 1)), sampled=False)
-
-
 async def test_where_in_its_trace_a_call_was_asked_for_survives_a_restart() -> None:
     world = Watched()
     world.bus.down = True
@@ -76,18 +52,6 @@ async def test_where_in_its_trace_a_call_was_asked_for_survives_a_restart() -> N
     await world.relay().say_again()
     ((*_, headers),) = world.bus.messages
     assert context_of(headers["traceparent"]) == Context(TRACE, span_id(keys.result(RUN, 1, 1)), sampled=False)
-
-
-async def test_a_request_without_a_trace_has_spans_without_a_parent_that_nobody_tells_of() -> None:
-    world = Watched()
-    await world.relay().take(asked_with(None))
-    assert {span.parent_id for span in world.spans} == {None}
-
-
-async def test_a_call_that_was_refused_had_no_job() -> None:
-    world = Watched()
-    await world.relay().take(asked_for(a_request("no-such-command")))
-    assert [span.name for span in world.spans] == ["publish agentic.tool_result"]
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -105,12 +69,3 @@ async def test_each_committed_step_of_a_call_is_one_line_with_its_trace(caplog: 
         assert (line["run_id"], line["step"], line["tool"], line["attempt"]) == (RUN, 1, "fetch", 1)
         assert (line["trace_id"], line["latency_ms"], line["levelname"]) == (TRACE, 250, "INFO")
     assert (answered["status"], answered["error_class"]) == ("error", "not_found")
-
-
-async def test_what_comes_again_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    world = Watched()
-    await world.relay().take(asked_for())
-    caplog.clear()
-    caplog.set_level(logging.INFO)
-    await world.relay().take(asked_for())
-    assert caplog.records == []

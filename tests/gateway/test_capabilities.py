@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import CALL_ID, Asked, Intent, ToolOutcome, failed
+from ductile_gateway.calls.call import CALL_ID, Asked, ToolOutcome, failed
 from ductile_gateway.ductile.relay_wire import of_call
 from schemas.events import ToolResult
-from tests.gateway.ingress_house import PEERS, RESULT, House, an_event
-from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
-from tests.gateway.test_catalog import a_manifest, drawn
+from tests.gateway.ingress_house import RESULT, House, an_event
+from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for
 
 GIVEN, NEWER = "k1.first", "k2.newer"
 BAGGAGE = {"run_id": RUN, "step": 2, "tool": "fetch"}
@@ -34,55 +33,12 @@ async def test_a_result_brings_back_what_its_request_was_proved_with(outcome: To
     assert brought(world) == [GIVEN]
 
 
-async def test_so_does_a_refusal_and_an_answer_that_comes_late() -> None:
-    world = World()
-    await world.relay().take(proved(command="drop-tables"))
-    assert (outcomes(world), brought(world)) == (["not_allowed"], [GIVEN])
-    late = proved(step=2)
-    await world.answers().record(late, failed("timeout", "the deadline has passed", retryable=True))
-    assert await world.answers().tell_late(late.key, ToolOutcome("ok", text="after all"))
-    assert brought(world)[-1] == GIVEN
-
-
-async def test_a_request_without_one_has_a_result_without_one() -> None:
-    world = World()
-    await world.relay().take(proved(None))
-    assert brought(world) == [None]
-    assert b"capability" not in world.bus.messages[0][2]
-
-
-@pytest.mark.attack(98)
-async def test_a_call_asked_for_again_with_a_newer_one_is_the_same_call_and_brings_that_one_back() -> None:
-    world = World()
-    await world.relay().take(proved("forged.by-somebody"))
-    await world.relay().take(proved(GIVEN))
-    await world.relay().take(proved(NEWER))
-    assert len(world.runner.executed) == 1
-    assert brought(world) == ["forged.by-somebody", GIVEN, NEWER]
-
-
-async def test_of_a_call_that_a_restart_resumed_too() -> None:
-    world = World()
-    asked = proved()
-    world.runner.left[asked.key] = ToolOutcome("ok", text="meanwhile")
-    await world.ledger.intend(Intent(asked=asked, may_repeat=False, deadline_at=NOON))
-    await world.relay().take(proved(NEWER))
-    assert (world.runner.executed, brought(world)) == ([], [NEWER])
-
-
 async def test_a_tool_is_neither_told_it_nor_can_it_say_another() -> None:
     said: Any = {"capability": NEWER, "result": {"capability": NEWER}}
     world = World(runner=FakeRunner(ToolOutcome("ok", text=NEWER, output=said)))
     await world.relay().take(proved())
     assert GIVEN not in str(world.runner.executed[0].payload)
     assert brought(world) == [GIVEN]
-
-
-@pytest.mark.attack(47)
-async def test_arguments_cannot_be_called_so() -> None:
-    world = World()
-    await world.relay().take(proved(payload={"url": "http://example.org", "Capability": NEWER}))
-    assert (outcomes(world), brought(world)) == (["invalid_arguments"], [GIVEN])
 
 
 def test_a_call_by_event_carries_it_where_pipelines_find_it_and_arguments_do_not_change_it() -> None:
@@ -115,16 +71,3 @@ async def relayed(event: dict[str, Any], **house: Any) -> str | None:
 )
 async def test_an_answer_from_ductile_brings_that_of_its_context(event: dict[str, Any], capability: str | None) -> None:
     assert await relayed(event) == capability
-
-
-async def test_a_mapping_names_its_place() -> None:
-    mapping = {"to": "agentic.tool_result", "run_id": "/payload/run", "step": "/payload/step", "tool": "/payload/tool"}
-    places = mapping | {"capability": "/payload/proof", "result": "/payload/found"}
-    peers = {"ductile-test": PEERS["ductile-test"] | {"events": {"report.done": places}}}
-    found: dict[str, Any] = {"run": RUN, "step": 2, "tool": "fetch", "proof": GIVEN, "found": {"n": 1}}
-    assert await relayed(an_event("report.done", found), peers=peers) == GIVEN
-
-
-def test_the_gateway_says_that_it_echoes_them() -> None:
-    catalog, _ = drawn(a_manifest("fetch"))
-    assert [tool.echoes_capability for tool in catalog.tools] == [True]

@@ -101,11 +101,6 @@ def test_plugins_that_do_not_say_whose_words_they_bring_are_listed_with_the_line
     assert "    trusted: [door]" in told
 
 
-def test_nothing_is_left_to_do_a_second_time(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    assert not installation(find(ductile), wishes(ductile)).changes
-
-
 def test_the_settings_that_are_made_are_settings_of_the_gateway(ductile: Path) -> None:
     installation(find(ductile), wishes(ductile)).carry_out(None)
     made = load(wishes(ductile).settings, {})
@@ -280,13 +275,6 @@ def test_of_a_second_ductile_the_settings_are_shown_that_have_to_be_added(ductil
     tokens = [token["name"] for token in together["agent"]["http"]["tokens"]]
     assert tokens == ["ductile", "ductile-run", "people", "ductile-work", "ductile-work-run"]
     assert not installation(find(second), wishes(ductile)).changes
-
-
-def test_a_second_ductile_that_goes_leaves_what_the_first_needs(ductile: Path, second: Path) -> None:
-    before = files(ductile.parent)
-    installation(find(second), wishes(ductile)).carry_out(None)
-    removal(find(second)).carry_out(None)
-    assert files(ductile.parent) == before
 
 
 def test_a_second_ductile_of_the_same_name_is_refused_before_it_shares_a_secret(ductile: Path, second: Path) -> None:

@@ -61,16 +61,3 @@ def test_it_is_ours_by_our_name_or_without_any_name_by_a_route_of_ours(
 ) -> None:
     asked: Asked = asked_for(request_, route)
     assert offering(OURS).is_ours(asked) is ours
-
-
-async def test_only_what_cannot_be_read_on_a_route_of_ours_is_a_dead_letter(link: NatsLink) -> None:
-    await a_bus(link)
-    for route in ("jina-reader", "shell"):
-        await link.publish(subjects.tool_request(route), route.encode(), msg_id=route, headers={})
-    async with consuming(link, World().relay()):
-        await until(lambda: all_acknowledged(link))
-    assert await dead_letters(link) == [b"jina-reader"]
-
-
-def test_the_catalog_says_whose_it_is() -> None:
-    assert offering(OURS).catalog.executor == NAME

@@ -10,12 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.calls.call import JobFacts, ToolOutcome, failed
+from ductile_gateway.calls.call import ToolOutcome, failed
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import exposition
 from schemas import subjects
 from tests.gateway.on_nats import a_bus, all_acknowledged, send
@@ -82,19 +81,6 @@ async def test_a_call_is_counted_by_tool_and_outcome_with_how_long_it_took_and_w
     assert found[f"agentic_gateway_call_duration_seconds_count{series}"] == 1
     assert found[f"agentic_gateway_call_duration_seconds_sum{series}"] == 3
     assert found['agentic_gateway_call_wait_seconds_sum{gen_ai_tool_name="fetch"}'] == 2
-
-
-async def test_what_is_put_off_comes_again_or_was_run_again_is_counted() -> None:
-    world = Counted(FakeRunner(ToolOutcome("ok", text="done", job=JobFacts("job-7", attempts=3))))
-    world.bus.down = True
-    with pytest.raises(TryAgain):
-        await world.relay().take(asked_for())
-    world.bus.down = False
-    await world.relay().take(asked_for())
-    found = await world.read()
-    assert found['agentic_retries_total{agentic_retry_scope="call",error_type="try_again"}'] == 1
-    assert found['agentic_dedupe_hits_total{agentic_dedupe_kind="request"}'] == 1
-    assert found["agentic_ductile_job_reruns_total"] == 2
 
 
 async def test_a_gateway_at_work_exports_all_of_it_and_names_no_run(

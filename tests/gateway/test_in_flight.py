@@ -10,9 +10,7 @@ from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.shared_places import SharedPlaces
 from ductile_gateway.calls.shares import Share
 from groundwork.nats.link import NatsLink
-from schemas import subjects
 from tests.gateway.on_nats import a_bus
-from tests.kit.waiting import until
 
 
 @dataclass
@@ -81,15 +79,6 @@ async def test_what_a_gateway_had_that_was_killed_is_given_to_the_others(link: N
     async with gateways.opened(link, "one"), asyncio.timeout(2 * A_STRANGER_FOR_S + 5):
         await gateways.call("one")
     assert "dead" not in (await records.look("fetch")).shares
-
-
-async def test_a_record_that_is_not_one_gives_nobody_a_place(link: NatsLink) -> None:
-    await a_bus(link)
-    await link.swap(f"$KV.{subjects.LEASE_BUCKET}.{subjects.IN_FLIGHT}.fetch", b"{]", after=0)
-    gateways = Gateways()
-    async with gateways.opened(link, "one"), asyncio.timeout(10):
-        await gateways.call("one")
-        await until(lambda: gateways.inside == 0)
 
 
 def test_who_is_said_to_be_gone_is_so_at_once_and_a_newcomer_is_not() -> None:

@@ -16,17 +16,7 @@ async def answered(**payload: Any) -> ToolOutcome:
     return outcome
 
 
-async def test_it_gives_back_what_it_is_given() -> None:
-    outcome = await answered(message="here")
-    assert (outcome.status, outcome.output) == ("ok", {"message": "here"})
-
-
 async def test_it_asks_once_for_what_it_is_told_to_ask_for() -> None:
     first = await answered(continuation=WANTED)
     assert (first.status, first.continuation) == ("continuation", Retrieve(action="retrieve", query="more"))
     assert (await answered(continuation=WANTED, evidence=[])).status == "ok"
-
-
-async def test_what_it_cannot_ask_for_is_told() -> None:
-    outcome = await answered(continuation={"action": "retrieve"})
-    assert (outcome.status, outcome.error_class, outcome.message) == ("error", "invalid_arguments", "query is missing")

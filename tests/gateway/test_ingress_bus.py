@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ from ductile_gateway.bus.outgoing import NatsBus
 from ductile_gateway.store.deliveries import SqliteDeliveries
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Broken, TryAgain
 from schemas import subjects
 from schemas.events import ToolResult
-from tests.gateway.ingress_house import House, MemoryDeliveries, an_event
+from tests.gateway.ingress_house import House, an_event
 from tests.gateway.on_nats import a_bus, results
-from tests.gateway.parts import NOON, RUN
+from tests.gateway.parts import RUN
 from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
@@ -44,16 +42,6 @@ async def test_many_copies_of_a_delivery_at_a_time_are_one_message(
     assert [result.run_id for result in await stored(link)] == [RUN]
 
 
-async def test_a_crash_before_the_record_costs_no_second_message(link: NatsLink, deliveries: SqliteDeliveries) -> None:
-    await a_bus(link)
-    before = House(bus=NatsBus(link), deliveries=MemoryDeliveries())
-    before.deliveries.down = True
-    assert (await before.relay(an_event())).status_code == 503
-    after = House(bus=NatsBus(link), deliveries=deliveries)
-    assert (await after.relay(an_event())).status_code == 202
-    assert len(await stored(link)) == 1
-
-
 async def test_what_the_bus_has_forgotten_the_record_still_knows(link: NatsLink, deliveries: SqliteDeliveries) -> None:
     await a_bus(link)
     house = House(bus=NatsBus(link), deliveries=deliveries)
@@ -77,28 +65,3 @@ async def test_a_delivery_while_the_server_is_away_is_taken_when_it_is_back(
     patient = House(bus=NatsBus(link), deliveries=deliveries)
     assert (await patient.relay(an_event())).status_code == 202
     assert len(await stored(link)) == 1
-
-
-async def test_a_record_survives_its_process(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteDeliveries) as record:
-        await record.record("github", "d-1", event_key="agentic:start:github:d-1", at=NOON)
-        await record.record("github", "d-1", event_key="another", at=NOON)
-    async with opened(tmp_path, SqliteDeliveries) as record:
-        assert await record.find("github", "d-1") == "agentic:start:github:d-1"
-        assert await record.find("github", "d-2") is None
-        assert await record.find("gitlab", "d-1") is None
-
-
-async def test_what_is_old_is_forgotten_and_nothing_else(deliveries: SqliteDeliveries) -> None:
-    for days in range(3):
-        await deliveries.record("github", f"d-{days}", event_key="k", at=NOON + timedelta(days=days))
-    await deliveries.forget_before(NOON + timedelta(days=1))
-    found = [await deliveries.find("github", f"d-{days}") for days in range(3)]
-    assert found == [None, "k", "k"]
-
-
-async def test_a_record_that_is_closed_takes_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteDeliveries) as record:
-        pass
-    with pytest.raises((TryAgain, Broken)):
-        await record.record("github", "d-1", event_key="k", at=NOON)

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from schemas import keys
-from tests.gateway.ingress_house import INGEST, NEXT_SECRET, NOW, RESULT, SECRET, House, an_event, error_of, signed
-from tests.gateway.parts import NOON, RUN
+from tests.gateway.ingress_house import INGEST, NEXT_SECRET, NOW, RESULT, House, an_event, error_of, signed
+from tests.gateway.parts import RUN
 
 
 async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
@@ -36,12 +35,6 @@ async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
     subject, key, _, headers = house.bus.messages[0]
     assert (subject, key) == ("agentic.tool_result", keys.result(RUN, 1, 1))
     assert headers["Agentic-Run-Id"] == RUN
-
-
-async def test_the_path_is_signed_without_its_query() -> None:
-    house = House()
-    body = json.dumps(an_event()).encode()
-    assert (await house.post(f"{INGEST}?a=1", body, signed(body))).status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -74,62 +67,6 @@ async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_pe
     answer = await house.relay(an_event(), **changed)
     assert (answer.status_code, error_of(answer)) == (403, error)
     assert house.bus.messages == []
-
-
-@pytest.mark.parametrize("timestamp", ["2026-11-21T11:55:00Z", "2026-11-21T12:05:00Z", "1795262400"])
-async def test_a_clock_may_be_off_by_as_much_as_is_allowed(timestamp: str) -> None:
-    assert (await House().relay(an_event(), timestamp=timestamp)).status_code == 202
-
-
-async def test_while_a_secret_is_changed_both_are_taken_and_later_only_the_new_one() -> None:
-    new = {"secret": NEXT_SECRET, "key_id": "v2"}
-    assert (await House().relay(an_event(), **new)).status_code == 202
-    only_new = {"keys": [{"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
-    house = House(peers={"ductile-test": only_new})
-    assert error_of(await house.relay(an_event())) == "forbidden"
-    assert (await house.relay(an_event(), **new)).status_code == 202
-
-
-@pytest.mark.attack(35)
-async def test_an_old_secret_of_a_peer_is_taken_until_its_time_is_over() -> None:
-    old = {"id": "v1", "secret": SECRET, "until": "2026-11-21T12:00:01Z"}
-    agreed = {"keys": [old, {"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
-    house = House(peers={"ductile-test": agreed})
-    assert (await house.relay(an_event())).status_code == 202
-    house.clock.pass_by(1)
-    assert (await house.relay(an_event())).status_code == 403
-    assert (await house.relay(an_event(), secret=NEXT_SECRET, key_id="v2")).status_code == 202
-
-
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"peer": "another"}, "unknown relay peer"),
-        ({"key_id": "v3"}, "unknown key id"),
-        ({"secret": NEXT_SECRET}, "the signature is not that of this body and time"),
-    ],
-)
-async def test_the_log_says_what_the_sender_is_not_told(
-    changed: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        await House().relay(an_event(), **changed)
-    assert [vars(record)["why"] for record in caplog.records if record.msg == "refused"] == [why]
-
-
-async def test_without_the_need_of_a_key_id_any_secret_of_the_peer_will_do() -> None:
-    house = House(require_key_id=False)
-    assert (await house.relay(an_event(), secret=NEXT_SECRET, without="key-id")).status_code == 202
-    assert error_of(await house.relay(an_event(), secret=f"not {NEXT_SECRET}", without="key-id")) == "forbidden"
-
-
-async def test_a_header_that_was_sent_twice_counts_for_nothing() -> None:
-    house = House()
-    body = json.dumps(an_event()).encode()
-    headers = [*signed(body).items(), ("x-ductile-signature", "0" * 64)]
-    async with house.client() as client:
-        answer = await client.post(INGEST, content=body, headers=headers)
-    assert error_of(answer) == "missing relay signature"
 
 
 @pytest.mark.parametrize(
@@ -179,12 +116,6 @@ async def test_json_that_others_could_read_otherwise_is_refused(body: bytes) -> 
     assert error_of(answer).startswith("invalid JSON body")
 
 
-async def test_what_is_said_of_a_body_repeats_nothing_of_it() -> None:
-    answer = await House().relay(an_event(payload=RESULT | {"status": "SECRET-OF-THE-SENDER"}))
-    assert answer.status_code == 422
-    assert "SECRET-OF-THE-SENDER" not in answer.text
-
-
 @pytest.mark.attack(29)
 async def test_an_event_that_comes_again_is_accepted_again_and_published_once() -> None:
     house = House()
@@ -213,14 +144,6 @@ async def test_an_event_is_known_by_its_dedupe_key_else_by_its_origin_else_by_it
     wanted = [f"agentic:start:ductile-test:{name}" for name in ids]
     wanted[3] = f"agentic:start:sha256-{hashlib.sha256(b'ductile-test:night 12').hexdigest()}"
     assert [key for _, key, _, _ in house.bus.messages] == wanted
-
-
-async def test_a_dedupe_key_of_the_rfc_is_kept_as_it_is() -> None:
-    house = House()
-    event = {"type": "agentic.start", "payload": {"goal": "Find it."}, "dedupe_key": "agentic:start:order-7"}
-    answer = await house.relay({"event": event})
-    assert answer.json()["job_id"] == "order-7"
-    assert house.events()[0]["dedupe_key"] == "agentic:start:order-7"
 
 
 SAID = {"goal": "Find it.", "context": {"tone": "dry", "run_id": "run_other"}, "constraints": {"max_steps": 3}}
@@ -292,39 +215,3 @@ async def test_an_event_becomes_what_its_type_its_mapping_or_its_baggage_says(ev
     assert (await house.relay(event)).status_code == 202
     assert house.events()[0]["payload"] == payload
     assert ("Agentic-Run-Id" in house.bus.messages[0][3]) == ("run_id" in payload)
-
-
-@pytest.mark.parametrize("missing", ["run_id", "step", "tool"])
-async def test_the_payload_never_stands_in_for_what_the_baggage_lacks(missing: str) -> None:
-    baggage = {"run_id": RUN, "step": 2, "tool": "fetch"}
-    payload = {missing: baggage.pop(missing)}
-    answer = await House().relay(an_event("report.done", payload, baggage=baggage))
-    assert answer.status_code == 422
-
-
-async def test_while_the_bus_is_away_a_sender_is_told_to_come_again_and_then_taken() -> None:
-    house = House()
-    house.bus.down = True
-    answer = await house.relay(an_event())
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert house.deliveries.kept == {}
-    house.bus.down = False
-    answer = await house.relay(an_event())
-    assert (answer.status_code, answer.json()["duplicate"]) == (202, False)
-    assert len(house.bus.messages) == 1
-
-
-async def test_what_is_not_recorded_is_not_accepted() -> None:
-    house = House()
-    house.deliveries.down = True
-    assert (await house.relay(an_event())).status_code == 503
-    house.deliveries.down = False
-    assert (await house.relay(an_event())).status_code == 202
-    assert len({key for _, key, _, _ in house.bus.messages}) == 1
-
-
-async def test_what_is_forgotten_can_come_again() -> None:
-    house = House()
-    await house.relay(an_event())
-    await house.deliveries.forget_before(NOON + timedelta(days=31))
-    assert (await house.relay(an_event())).json()["duplicate"] is False

@@ -8,7 +8,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from schemas import keys
 from tests.gateway.ingress_house import House, error_of
 from tests.gateway.parts import RUN
 
@@ -103,31 +102,6 @@ async def test_a_start_is_untrusted_where_it_holds_something_of_the_body(
     assert house.events()[0]["payload"].get("untrusted", False) is untrusted
 
 
-async def test_a_delivery_that_github_sends_again_is_a_duplicate_and_starts_nothing() -> None:
-    house = a_house()
-    await github(house)
-    house.clock.pass_by(3 * 86_400)
-    answer = await github(house)
-    assert (answer.status_code, answer.json()["status"]) == (200, "duplicate")
-    assert answer.json()["receiver_event_id"] == "agentic:start:github:d-1"
-    assert len(house.bus.messages) == 1
-
-
-async def test_a_captured_delivery_under_another_name_is_a_duplicate_too() -> None:
-    house = a_house()
-    await github(house)
-    answer = await github(house, delivery="d-2")
-    assert answer.json() | {"status": "duplicate", "receiver_event_id": "agentic:start:github:d-1"} == answer.json()
-    assert len(house.bus.messages) == 1
-
-
-async def test_two_issues_are_two_deliveries() -> None:
-    house = a_house()
-    await github(house)
-    await github(house, OPENED | {"issue": OPENED["issue"] | {"number": 8}}, delivery="d-2")  # type: ignore[operator] # a mapping
-    assert len(house.bus.messages) == 2
-
-
 async def test_what_has_no_mapping_is_ignored_with_200() -> None:
     house = a_house()
     closed = await github(house, OPENED | {"action": "closed"})
@@ -172,29 +146,6 @@ async def test_an_event_of_github_that_was_renamed_on_the_way_is_refused(says: s
 
 
 @pytest.mark.parametrize(
-    ("says", "body"),
-    [
-        ("issues", {"action": "labeled", "issue": ISSUE, "label": {}, "assignee": None, "new_of_github": 1}),
-        ("issue_comment", {"action": "created", "issue": ISSUE, "comment": {}}),
-        ("push", PUSH),
-        ("create", {"ref": "v1", "ref_type": "tag", "master_branch": "main"}),
-        ("delete", {"ref": "v1", "ref_type": "tag"}),
-        ("workflow_run", {"action": "completed", "workflow_run": {}, "workflow": {}}),
-        ("new_event_of_github", {"action": "created", "news": {}}),
-    ],
-)
-async def test_an_event_of_github_under_its_own_name_is_taken(says: str, body: Any) -> None:
-    start = {"to": "agentic.start", "goal": "Do what is done on such an event."}
-    house = House(webhooks={"github": HOOKS["github"] | {"events": {"*": start}}})
-    assert (await github(house, body | BY, **{"X-GitHub-Event": says})).status_code == 202
-
-
-@pytest.mark.parametrize("secret", [OLD, NEW])
-async def test_while_a_secret_is_changed_deliveries_with_either_are_taken(secret: str) -> None:
-    assert (await github(a_house(), secret=secret)).status_code == 202
-
-
-@pytest.mark.parametrize(
     "headers",
     [
         {"X-Hub-Signature-256": ""},
@@ -214,60 +165,6 @@ async def test_whatever_is_wrong_with_a_signature_is_answered_alike(headers: dic
     answer = await github(house, **headers)
     assert (answer.status_code, answer.json()) == (401, {"error": "unauthorized"})
     assert house.bus.messages == []
-
-
-async def test_without_any_header_a_delivery_is_refused_before_its_body_is_read() -> None:
-    house = House(webhooks=HOOKS, max_body_bytes=1024)
-    answer = await house.post("/webhooks/chat", b"x" * 5000, {})
-    assert (answer.status_code, error_of(answer)) == (401, "unauthorized")
-
-
-@pytest.mark.parametrize("delivery", ["", "a.b", "x" * 65, "a b"])
-async def test_a_delivery_of_github_has_a_name(delivery: str) -> None:
-    assert (await github(a_house(), delivery=delivery)).status_code == 400
-
-
-@pytest.mark.attack(20)
-@pytest.mark.parametrize("header", ["X-Hub-Signature-256", "X-Signature", "X-Ductile-Signature-256", "X-Other"])
-@pytest.mark.parametrize("body", [b"{}", b"x" * 5000], ids=["short", "too long"])
-async def test_names_of_webhooks_cannot_be_found_by_asking(header: str, body: bytes) -> None:
-    house = House(webhooks=HOOKS, max_body_bytes=1024)
-    signature = {header: "sha256=" + hex_of(body, "a secret of nobody")}
-    nobodys, *known = [await house.post(f"/webhooks/{name}", body, signature) for name in ("nobody", *HOOKS)]
-    assert nobodys.status_code in (401, 413)
-    assert {(answer.status_code, answer.content) for answer in known} == {(nobodys.status_code, nobodys.content)}
-
-
-@pytest.mark.attack(35)
-async def test_an_old_secret_is_taken_until_its_time_is_over() -> None:
-    keys_of_both = [{"secret": OLD, "until": "2026-11-21T12:00:01Z"}, {"secret": NEW}]
-    house = House(webhooks={"github": HOOKS["github"] | {"keys": keys_of_both}})
-    assert (await github(house)).status_code == 202
-    house.clock.pass_by(1)
-    assert (await github(house)).status_code == 401
-    assert (await github(house, secret=NEW)).status_code == 200, "it is known, and would not be without a signature"
-
-
-@pytest.mark.parametrize("prefix", ["", "sha256="])
-async def test_a_webhook_of_ductile_speaks_to_a_run(prefix: str) -> None:
-    house = a_house()
-    said = {"id": "m-1", "run": RUN, "who": "Ann", "words": "look again"}
-    answer = await chat(house, said, signature=prefix + hex_of(json.dumps(said).encode(), OLD))
-    assert answer.status_code == 202
-    assert house.events() == [
-        {
-            "type": "agentic.signal",
-            "payload": {
-                "run_id": RUN,
-                "signal_id": "chat:m-1",
-                "kind": "message",
-                "message": "Ann says look again",
-                "untrusted": True,
-                "by": "chat",
-            },
-            "dedupe_key": keys.signal(RUN, "chat:m-1"),
-        }
-    ]
 
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -312,51 +209,9 @@ async def test_an_approval_that_does_not_name_what_it_allows_is_refused(wrong: d
     assert house.bus.messages == []
 
 
-async def test_a_delivery_is_known_by_its_own_id_where_its_place_is_configured() -> None:
-    house = a_house()
-    said = {"id": "m-1", "run": RUN, "who": "Ann", "words": "look again"}
-    await chat(house, said)
-    assert (await chat(house, said | {"words": "never mind"})).json()["status"] == "duplicate"
-    assert (await chat(house, said | {"id": "m-2"})).json()["status"] == "accepted"
-    assert (await chat(house, said | {"id": 3})).status_code == 422
-
-
-async def test_a_webhook_names_its_starts_below_its_own_name() -> None:
-    start = {"to": "agentic.start", "goal": "{/g}"}
-    hook = HOOKS["chat"] | {"events": {"*": start}}
-    house = House(webhooks={"chat": hook})
-    await chat(house, {"id": "agentic:start:github:d-1", "g": "Find it."})
-    assert house.events()[0]["dedupe_key"] == "agentic:start:chat:agentic:start:github:d-1"
-
-
-async def test_a_webhook_can_stop_a_run() -> None:
-    house = a_house()
-    await chat(house, {"type": "stop", "id": "m-1", "run": RUN, "who": "Ann"})
-    event = house.events()[0]
-    told = {"run_id": RUN, "reason": "told to by Ann", "by": "chat"}
-    assert (event["type"], event["payload"]) == ("agentic.cancel", told)
-
-
-async def test_without_any_id_the_body_is_the_name_of_the_delivery() -> None:
-    house = a_house()
-    body = json.dumps({"g": "Find it."}).encode()
-    for status in (202, 200):
-        answer = await house.post("/webhooks/plain", body, {"X-Ductile-Signature-256": hex_of(body, OLD)})
-        assert answer.status_code == status
-    assert house.events()[0]["dedupe_key"] == f"agentic:start:plain:{hashlib.sha256(body).hexdigest()}"
-
-
 @pytest.mark.parametrize("run", [1, None, "", "a b", "run.*.>" * 20, "x" * 129])
 async def test_what_is_no_run_id_reaches_no_run(run: Any) -> None:
     house = a_house()
     answer = await chat(house, {"type": "stop", "id": "m-1", "run": run, "who": "Ann"})
     assert answer.status_code == 422
     assert house.bus.messages == []
-
-
-async def test_while_the_bus_is_away_a_delivery_is_not_taken_and_later_is() -> None:
-    house = a_house()
-    house.bus.down = True
-    assert (await github(house)).status_code == 503
-    house.bus.down = False
-    assert (await github(house)).status_code == 202

@@ -1,6 +1,5 @@
 """The ingress on a real socket, met by requests that no well-bred sender makes. One event at most comes of each."""
 
-import gzip
 import json
 
 import pytest
@@ -9,7 +8,6 @@ from tests.gateway.ingress_house import INGEST, House, an_event, on_the_wire, si
 from tests.gateway.test_ingress_http import say
 
 BODY = json.dumps(an_event()).encode()
-PROBE = b"GET /healthz HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
 
 
 def request(target: str = INGEST, *more: str, body: bytes = BODY, connection: str = "close") -> bytes:
@@ -48,13 +46,6 @@ async def test_a_path_is_taken_as_it_is_written(target: str) -> None:
     assert house.bus.messages == []
 
 
-@pytest.mark.parametrize("name", ["..", "%2e%2e", "%ff", "x" * 20_000], ids=["dots", "%2e", "%ff", "long"])
-async def test_a_name_that_no_webhook_can_have_is_answered_like_any_other(name: str) -> None:
-    house = House()
-    assert await status_of(house, request(f"/webhooks/{name}")) == 401
-    assert house.bus.messages == []
-
-
 @pytest.mark.parametrize(
     ("lines", "status"),
     [
@@ -70,14 +61,3 @@ async def test_a_head_has_one_meaning_or_none(lines: list[str], status: int) -> 
     house = House()
     assert await status_of(house, request(INGEST, *lines)) == status
     assert len(house.bus.messages) == (status == 202)
-
-
-async def test_a_websocket_is_none_of_the_ingress() -> None:
-    house = House()
-    upgrade = request(INGEST, "Upgrade: websocket", "Sec-WebSocket-Version: 13", connection="Upgrade")
-    assert await status_of(house, upgrade) in (400, 403)
-    assert house.bus.messages == []
-
-
-async def test_a_compressed_body_is_no_json_whoever_signed_it() -> None:
-    assert await status_of(House(), request(INGEST, "Content-Encoding: gzip", body=gzip.compress(BODY))) == 400

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import ToolOutcome, Unknown
+from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.ductile.jobs import Going, SeeLog, read_job, read_log, read_tree
 from ductile_gateway.plugins.response import Remains, judge
 
@@ -49,13 +49,6 @@ def test_a_plugin_has_the_same_outcome_in_ductile_as_run_by_the_gateway() -> Non
     assert read_job(job("succeeded", response)) == here
 
 
-def test_without_an_output_its_own_fields_and_events_are_the_output() -> None:
-    event = {"type": "file.read", "payload": {"content": "hey"}, "dedupe_key": "d"}
-    response = OK | {"events": [event], "size": 3, "logs": [], "state_updates": {"a": 1}}
-    found = outcome(read_job(job("succeeded", response)))
-    assert found.output == {"size": 3, "events": [{"type": "file.read", "payload": {"content": "hey"}}]}
-
-
 @pytest.mark.parametrize(("said", "retryable"), [({}, False), ({"retry": True}, True), ({"retry": False}, False)])
 def test_what_ductile_has_retried_is_not_retried_unless_the_plugin_says_so(said: Any, retryable: bool) -> None:
     response = {"status": "error", "error": "no such page", "error_class": "not_found"} | said
@@ -91,13 +84,3 @@ def test_each_ending_has_its_outcome_and_none_is_to_be_tried_again(reading: Any,
     assert (found.error_class, found.retryable) == (class_, False)
     assert (found.message or found.text).startswith(told)
     assert "\0" not in str(found.message)
-
-
-def test_a_job_given_up_is_unknown() -> None:
-    found = read_job(job("dead"))
-    assert isinstance(found, Unknown)
-    assert "interrupted" in found.reason
-
-
-def test_a_step_of_ductiles_own_has_its_answer_as_output() -> None:
-    assert outcome(read_tree([job("succeeded", {"matched": True})])).output == {"matched": True}

@@ -1,11 +1,10 @@
 """What comes of a call after it was answered that nobody saw its end: told once, and only then."""
 
-from ductile_gateway.calls.call import Intent, NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import Intent, ToolOutcome, Verdict, failed
 from schemas import keys, subjects
 from tests.gateway.parts import NOON, RUN, World, a_request, asked_for, result_in
 
 SAVED = asked_for(a_request("save", attempt=2))
-TIMED_OUT = failed("timeout", "the deadline has passed", retryable=True)
 
 
 async def told_after(answered: ToolOutcome, verdict: Verdict) -> tuple[World, bool]:
@@ -29,29 +28,9 @@ async def test_a_write_that_ended_well_after_all_is_told_under_a_key_of_its_own(
     assert (result.completed_at - NOON).total_seconds() == 90
 
 
-async def test_that_it_failed_after_all_is_told_too() -> None:
-    world, _ = await told_after(TIMED_OUT, failed("tool_error", "no such file", retryable=False))
-    (result,) = world.bus.results
-    assert result.error is not None
-    assert (result.status, result.error.error_class, result.result) == ("error", "tool_error", None)
-
-
-async def test_what_a_late_tool_brought_is_cut_to_the_size_of_an_event() -> None:
-    large = ToolOutcome("ok", text="x" * 100_000, output={"y": "y" * 100_000})
-    large = ToolOutcome("ok", large.text, large.output, (ProducedArtifact("a.txt", "text/plain", b"z" * 100_000),))
-    world, _ = await told_after(TIMED_OUT, large)
-    assert len(world.bus.messages[0][2]) < 9_000
-
-
 async def test_a_call_whose_end_was_told_is_not_told_again() -> None:
     world, done = await told_after(ToolOutcome("ok", text="in time"), ToolOutcome("ok", text="late"))
     assert (done, world.bus.messages) == (True, [])
-
-
-async def test_an_end_that_is_not_known_is_no_news() -> None:
-    for verdict in (Unknown("interrupted"), NeverStarted()):
-        world, done = await told_after(TIMED_OUT, verdict)
-        assert (done, world.bus.messages) == (True, [])
 
 
 async def test_nothing_is_told_before_the_call_is_answered() -> None:

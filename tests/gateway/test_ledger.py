@@ -3,21 +3,17 @@
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
-from ductile_gateway.store.ledger import ANSWERS_TO_PUBLISH, OPEN_INTENTS, SqliteLedger
+from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.gateway.parts import NOON
 from tests.gateway.stores import opened
 from tests.ledger.test_ledger import an_answer, an_intent
-
-SECOND = timedelta(seconds=1)
-NAMES = ("a.md", "a-02.md", "a-x.md")
 
 
 @pytest.fixture
@@ -39,23 +35,6 @@ async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(
     assert await ledger.find(an_intent(1202).asked.key) is None
 
 
-@pytest.mark.parametrize("write", ["intend", "answer"])
-async def test_what_was_waited_for_is_in_the_file_at_once(ledger: SqliteLedger, tmp_path: Path, write: str) -> None:
-    await (ledger.intend(an_intent()) if write == "intend" else ledger.answer(an_answer()))
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        assert connection.execute("SELECT count(*) FROM calls").fetchone() == (1,)
-
-
-@pytest.mark.parametrize(("statement", "values"), [(OPEN_INTENTS, ()), (ANSWERS_TO_PUBLISH, (5,))])
-async def test_a_start_looks_at_no_more_calls_than_it_has_to_finish(
-    ledger: SqliteLedger, tmp_path: Path, statement: str, values: tuple[int, ...]
-) -> None:
-    del ledger
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
-    assert not [step for *_, step in plan if step.startswith("SCAN calls")]
-
-
 @pytest.mark.parametrize(("spoil", "told"), [("version", "newer"), ("content", FILE)])
 async def test_a_file_of_a_newer_program_or_that_is_none_is_named_and_left_alone(
     tmp_path: Path, spoil: str, told: str
@@ -68,14 +47,6 @@ async def test_a_file_of_a_newer_program_or_that_is_none_is_named_and_left_alone
     with pytest.raises(Misconfigured, match=told):
         async with open_store(tmp_path):
             pass
-
-
-async def test_a_ledger_that_is_closing_takes_nothing_and_says_that_it_may_be_tried_again(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteLedger) as ledger:
-        pass
-    with pytest.raises(TryAgain):
-        await ledger.answer(an_answer())
-    ledger.published(an_answer().key)
 
 
 async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_room(

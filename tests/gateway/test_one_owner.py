@@ -84,22 +84,6 @@ async def test_a_gateway_of_the_same_store_takes_over_in_the_middle_of_a_call_wh
     assert ([result.status for result in await results(bus)], runs(tmp_path)) == (["ok"], 1)
 
 
-@pytest.mark.usefixtures("bus")
-async def test_one_of_another_store_that_takes_over_answers_probes_at_the_same_address(
-    nats_server: EmbeddedNats, tmp_path: Path
-) -> None:
-    first = a_gateway(tmp_path / "one", nats_server)
-    (tmp_path / "two").mkdir()
-    port = int(first.url.rpartition(":")[2])
-    second = Gateway(tmp_path / "two", nats_server.url, lease_s=LEASE_S, http={"port": port})
-    with first.serving() as blue:
-        await ready(first)
-        with second.serving("--take-over") as green:
-            assert await asyncio.to_thread(blue.wait, 20) == 78
-            await until(lambda: second.log.exists() and "probes are answered" in second.log.read_text(), within_s=30)
-            assert green.poll() is None
-
-
 async def test_a_gateway_that_was_stopped_for_longer_than_its_lease_starts_nothing_when_it_wakes_up(
     bus: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
 ) -> None:

@@ -61,20 +61,6 @@ async def test_a_callback_to_a_host_that_the_operator_does_not_name_has_a_flaw()
     assert await callbacks.flaw("https://public.example/hook") == ""
 
 
-async def test_without_a_secret_to_sign_it_with_no_callback_would_be_sent() -> None:
-    flaw = await Callbacks(CallbackSettings(), resolve).flaw("https://public.example/hook")
-    assert "gateway.outbound.callbacks.secret is not set" in flaw
-
-
-async def test_a_public_callback_has_none_and_a_private_one_only_where_they_are_not_allowed() -> None:
-    assert await Callbacks(rules(), resolve).flaw("https://public.example/hook") == ""
-    assert await Callbacks(rules(allow_private=True), resolve).flaw("https://inside.example/hook") == ""
-
-
-async def test_a_name_that_nobody_knows_now_may_be_known_when_something_is_sent() -> None:
-    assert await Callbacks(rules(), resolve).flaw("https://not-yet.example/hook") == ""
-
-
 async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
     answered = threading.Event()
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import Topology, create_missing
+from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
@@ -131,40 +130,12 @@ async def test_a_callback_waits_for_the_agent_to_say_where_it_goes(
     assert b"token=1" not in receiver.requests[0].body
 
 
-async def test_what_a_run_asks_of_a_person_and_that_one_answered_is_told_as_its_ending_is(
-    tmp_path: Path, link: NatsLink, receiver: Receiver
-) -> None:
-    await create_missing(link, topology(max_gib=1))
-    asked: dict[str, Any] = {
-        "kind": "approval",
-        "arguments": {"to": "ann@example.org"},
-        "arguments_hash": "0123456789abcdef0123456789abcdef",
-    }
-    async with telling(link, tmp_path, settings(receiver)):
-        await say(link, an_event("waiting", **asked))
-        await say(link, an_event("reopened", by="token ops"))
-        await until(lambda: len(receiver.requests) == 2)
-    first, second = (json.loads(request.body) for request in receiver.requests)
-    assert (first["type"], second["type"]) == ("agent.waiting", "agent.reopened")
-    assert first["data"] | asked == first["data"]
-
-
 async def waits(link: NatsLink, number: int) -> bool:
     return await waiting(link) == number
 
 
 async def _none_waits(link: NatsLink) -> bool:
     return await waiting(link) == 0
-
-
-async def test_progress_is_told_to_who_asked_for_it(tmp_path: Path, link: NatsLink, receiver: Receiver) -> None:
-    await create_missing(link, topology(max_gib=1))
-    async with telling(link, tmp_path, settings(receiver, types=["agent.progress"])):
-        await say(link, an_event("completed"))
-        await say(link, an_event("progress"))
-        await until(lambda: len(receiver.requests) == 1)
-        await until(lambda: _none_waits(link))
-    assert json.loads(receiver.requests[0].body)["type"] == "agent.progress"
 
 
 async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reason(
@@ -185,16 +156,6 @@ async def _says(status: Status, text: str) -> bool:
     return text in await said(status)
 
 
-async def test_a_message_that_is_no_event_is_a_dead_letter(tmp_path: Path, link: NatsLink, receiver: Receiver) -> None:
-    await create_missing(link, topology(max_gib=1))
-    async with telling(link, tmp_path, settings(receiver)):
-        body = b"nonsense"
-        await link.publish("agent.completed", body, msg_id="1", headers=AGENT.headers("agent.completed", body))
-        letter = await _first_dead_letter(link)
-        await until(lambda: _rejected(link, "agent.completed"))
-    assert letter["Dead-Letter-Reason"] == "the message is not JSON"
-
-
 async def _rejected(link: NatsLink, subject: str) -> bool:
     """Whether it was told that a message on the subject was refused."""
     with contextlib.suppress(NotFoundError):
@@ -210,31 +171,6 @@ async def _first_dead_letter(link: NatsLink) -> dict[str, str]:
     await until(there)
     message = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.DEAD_LETTERS_OUTBOUND)
     return message.headers or {}
-
-
-async def test_an_installation_without_the_consumer_is_told_what_to_do(
-    tmp_path: Path, link: NatsLink, receiver: Receiver, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = topology(max_gib=1)
-    await create_missing(link, Topology(streams=before.streams))
-    with caplog.at_level(logging.WARNING):
-        async with telling(link, tmp_path, settings(receiver)):
-            await until(lambda: "run `agentic setup`" in caplog.text)
-    assert "no consumer lifecycle" in caplog.text
-
-
-async def test_what_ended_before_the_consumer_existed_is_not_told_as_news(
-    tmp_path: Path, link: NatsLink, receiver: Receiver
-) -> None:
-    wanted = topology(max_gib=1)
-    await create_missing(link, Topology(streams=wanted.streams))
-    await say(link, an_event(run_id="run_old"))
-    await create_missing(link, wanted)
-    await say(link, an_event(run_id="run_new"))
-    async with telling(link, tmp_path, settings(receiver)):
-        await until(lambda: len(receiver.requests) == 1)
-        await until(lambda: _none_waits(link))
-    assert "run_new" in receiver.requests[0].headers["webhook-id"]
 
 
 async def tells_keys(link: NatsLink, *told: AgentKey) -> None:

@@ -8,22 +8,8 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.outbound.notifications import Arrived, NotYet, SendResult
-from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
+from tests.gateway.outbound_parts import ENDINGS, Town, an_event, down, read
 from tests.kit.waiting import until
-
-
-@pytest.mark.attack(39)
-async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    town.sender.hangs.add("callback")
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event(callback=HOOK)))
-        await until(lambda: len(town.sender.tries) == 1)
-    town.sender.hangs.clear()
-    async with town.telling():
-        await town.settled()
-    first, second = town.sender.tries
-    assert (first.key, first.body) == (second.key, second.body)
 
 
 @pytest.mark.attack(40)
@@ -56,20 +42,6 @@ async def test_a_kill_at_any_write_loses_nothing_and_repeats_only_what_was_not_r
     assert len({(one.key, one.body) for one in town.sender.tries}) == 1
 
 
-async def test_the_schedule_goes_on_after_a_restart(tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    town.sender.answers["callback"] = down
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event(callback=HOOK)))
-        await town.pass_by(3600, step_s=300)
-    assert len(town.sender.tries) == 4
-    async with town.telling():
-        await town.pass_by(3600, step_s=300)
-        assert len(town.sender.tries) == 4, "the fifth try is two hours after the fourth"
-        await town.pass_by(7200, step_s=300)
-    assert [one.tries for one in town.sender.tries] == [0, 1, 2, 3, 4]
-
-
 async def test_hundreds_of_runs_with_a_receiver_down_for_hours_all_arrive_when_it_is_back(tmp_path: Path) -> None:
     town = Town(tmp_path, subscribers=("up", "down"), relayed=ENDINGS)
     town.sender.answers |= {"subscription:down": down, "relay": down}
@@ -86,17 +58,3 @@ async def test_hundreds_of_runs_with_a_receiver_down_for_hours_all_arrive_when_i
             lambda: town.outcomes == Counter({("subscription:down", "arrived"): 300, ("relay", "arrived"): 300})
         )
     assert not town.grave.buried
-
-
-async def test_what_was_delivered_long_ago_is_forgotten_and_what_waits_is_not(tmp_path: Path) -> None:
-    town = Town(tmp_path, subscribers=("a",), relayed=ENDINGS)
-    town.sender.answers["relay"] = down
-    async with town.telling() as outbound:
-        await outbound.take(read(an_event()))
-        await town.settled()
-        town.clock.pass_by(1)
-        await town.outbox.forget_before(town.clock.now())
-        await outbound.take(read(an_event()))
-        await town.settled()
-    assert Counter(one.target for one in town.sender.tries)["subscription:a"] == 2
-    assert len(town.sender.keys("relay")) == 1

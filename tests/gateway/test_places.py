@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,22 +52,6 @@ async def test_a_single_call_goes_in_as_soon_as_one_of_those_that_run_has_ended(
     assert crowd.inside.count((SINGLE, "slow")) == 1
 
 
-async def test_nor_does_it_wait_for_another_s_calls_in_ten_other_lanes() -> None:
-    lanes = [f"tool-{number}" for number in range(10)]
-    crowd = Crowd(Places(8, dict.fromkeys([*lanes, "quick"], 4)))
-    await crowd.come([(GREEDY, lane) for lane in lanes] * 10)
-    await crowd.come([(SINGLE, "quick")])
-    assert (SINGLE, "quick") not in crowd.inside
-    await crowd.leave(*crowd.inside[0])
-    assert (SINGLE, "quick") in crowd.inside
-
-
-async def test_a_lane_that_is_full_holds_up_no_other_lane() -> None:
-    crowd = Crowd(Places(8, {"slow": 1, "fast": 1}))
-    await crowd.come([(GREEDY, "slow")] * 5 + [(SINGLE, "fast")])
-    assert crowd.inside == [(GREEDY, "slow"), (SINGLE, "fast")]
-
-
 async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order() -> None:
     crowd = Crowd(Places(2))
     await crowd.come([(run, lane) for run in ("a", "b", "c") for lane in ("1", "2", "3")])
@@ -92,16 +75,6 @@ async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_f
     assert crowd.inside == [(SINGLE, "x")]
 
 
-async def test_in_a_lane_of_one_runs_take_turns_too_and_nobody_is_overtaken_for_ever() -> None:
-    crowd = Crowd(Places(1))
-    await crowd.come([(GREEDY, "x")] * 3)
-    for number in range(4):
-        await crowd.come([(f"run_{number}", "x")])
-        await crowd.leave(*crowd.inside[0])
-    assert crowd.tasks[1].done()
-    assert not crowd.tasks[2].done()
-
-
 async def test_who_gives_up_waiting_or_is_let_in_while_it_does_leaves_no_place_taken() -> None:
     places = Places(1)
     await places.come("a")
@@ -114,32 +87,6 @@ async def test_who_gives_up_waiting_or_is_let_in_while_it_does_leaves_no_place_t
     await asyncio.wait(waiting)
     async with asyncio.timeout(1):
         await places.come("c")
-
-
-async def test_nothing_is_kept_of_a_run_whose_last_call_gives_up_waiting() -> None:
-    places = Places(2, {"slow": 1})
-    await places.come("other", "slow")
-    await places.come("run", "quick")
-    waiting = asyncio.create_task(places.come("run", "slow"))
-    await settled()
-    places.go("run", "quick")
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    places.go("other", "slow")
-    kept = {name: value for name, value in vars(places).items() if isinstance(value, dict) and value}
-    assert kept == {"_widths": {"slow": 1}}
-
-
-async def test_calls_that_run_already_take_places_that_are_not_there() -> None:
-    places = Places(1)
-    for _ in range(2):
-        places.come_anyway("before")
-    coming = asyncio.create_task(places.come("new"))
-    places.go("before")
-    await settled()
-    assert not coming.done()
-    places.go("before")
-    await coming
 
 
 async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
@@ -168,13 +115,3 @@ def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(call
         return sum(task.done() for task in crowd.tasks)
 
     assert asyncio.run(all_get_in()) == len(calls)
-
-
-def test_a_room_without_a_place_for_anybody_refuses() -> None:
-    async def refused() -> None:
-        places = Places(1, room=0)
-        await places.come("a")
-        with pytest.raises(NoPlace):
-            await places.come("b")
-
-    asyncio.run(refused())

@@ -137,19 +137,6 @@ def test_anything_but_a_valid_response_is_bad_output_that_may_be_retried(stdout:
     assert (found.error_class, found.retryable) == ("bad_output", True)
 
 
-@pytest.mark.parametrize(
-    ("facts", "told"),
-    [
-        ({"response": {"status": "error"}}, "wrote no valid response: error: Field required"),
-        ({"response": b"starting\x1b[2J hunter22\n{}", "secrets": ("hunter22",)}, "it begins: starting\ufffd[2J ***"),
-        ({"response": b"x" * (10 << 20), "ending": "output"}, "more to standard output than 10,485,760 bytes"),
-        ({"response": OK, "ending": "output"}, "more to standard error than 10,485,760 bytes"),
-    ],
-)
-def test_what_is_wrong_with_the_output_is_told_so_that_it_can_be_mended(facts: dict[str, Any], told: str) -> None:
-    assert told in (failure(**facts).message or "")
-
-
 PATHS = ("", ".", "..", ".hidden", "a/b", "../a", "/etc/passwd", "a\\b")
 NO_NAMES = (*PATHS, "-rf", "a b", "a\nb", "a\0b", "ä", "a\n", "x" * 101)
 
@@ -174,25 +161,3 @@ def test_an_artifact_has_a_plain_file_name_of_its_own_a_type_and_exactly_one_con
     assert (found.error_class, found.retryable) == ("bad_output", True)
     elsewhere = outcome_of(response)
     assert (elsewhere.error_class, elsewhere.retryable) == ("bad_output", False), "a Ductile has tried again itself"
-
-
-def test_a_message_tells_the_plugins_last_words_without_secrets_and_control_characters() -> None:
-    stderr = b"Traceback\nValueError: \x1b[31mthe key is hunter2-secret\n"
-    told = str(failure(exit_code=1, stderr=stderr, secrets=("hunter2-secret",)).message)
-    assert all(words in told for words in ("ValueError", "exit code 1"))
-    assert not any(words in told for words in ("hunter2-secret", "\x1b"))
-    assert "hunter2" not in str(failure(b'{"status": "ok", "result": 5, "token": "hunter2"}').message)
-    assert "SIGSEGV" in str(failure(exit_code=139).message)
-
-
-@pytest.mark.attack(60, 64)
-def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration() -> None:
-    said = {"status": "error", "error": "401 for the key hunter2-secret at https://shed.example", "retry": False}
-    assert failure(said, secrets=("hunter2-secret",)).message == "401 for the key *** at https://shed.example"
-
-
-@pytest.mark.parametrize("response", [b"", ERROR])
-def test_an_error_keeps_the_exit_code_and_the_end_of_stderr_without_secrets(response: Any) -> None:
-    said = b"x" * 3000 + b"\nSHED_API_KEY=hunter22 is refused\n"
-    job = failure(response, exit_code=78, stderr=said, secrets=("hunter22", "is")).job
-    assert (job.exit_code, job.stderr) == (78, "SHED_API_KEY=*** is refused")

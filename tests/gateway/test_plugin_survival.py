@@ -60,27 +60,6 @@ def test_a_plugin_that_outlives_the_gateway_is_waited_for_and_not_run_again(tmp_
     assert lines(file) == 1
 
 
-def test_an_answer_given_while_no_gateway_lived_is_picked_up(tmp_path: Path) -> None:
-    file, gate = tmp_path / "file", tmp_path / "gate"
-    gateway = Gateway(tmp_path, "record", file=str(file), wait_for=str(gate))
-    wait_until(lambda: lines(file))
-    gateway.killed()
-    gate.touch()
-    wait_until(lambda: list(tmp_path.glob("calls/*/exit")))
-    assert resumed(tmp_path, probe("record")) == DONE
-    assert resumed(tmp_path, probe("record")) == DONE
-    assert lines(file) == 1
-
-
-def test_a_gateway_killed_before_it_started_the_plugin_has_run_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    assert Gateway(tmp_path, "record", stop="before_start").killed() == -signal.SIGKILL
-    assert resumed(tmp_path, probe("record")) == NeverStarted()
-    assert lines(file) == 0
-    assert asyncio.run(local_plugins(tmp_path).run(probe("record", file=str(file)))) == DONE
-    assert lines(file) == 1
-
-
 @pytest.mark.parametrize("milliseconds", [0, 1, 2, 3, 4, 6, 8, 12, 20, 40])
 def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: Path, milliseconds: int) -> None:
     file = tmp_path / "file"
@@ -95,18 +74,6 @@ def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: 
         verdict = asyncio.run(local_plugins(tmp_path).run(call))
     assert verdict == DONE
     assert lines(file) == 1
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_plugin_found_running_past_its_deadline_is_stopped(tmp_path: Path) -> None:
-    on = tmp_path / "on"
-    gateway = Gateway(tmp_path, "misbehave", how="hang", file=str(on))
-    wait_until(on.exists)
-    gateway.killed()
-    verdict = resumed(tmp_path, probe("misbehave", seconds=0))
-    assert isinstance(verdict, ToolOutcome)
-    assert verdict.error_class == "timeout"
-    wait_until(lambda: not alive(tmp_path))
 
 
 def test_when_plugin_and_gateway_are_killed_together_the_end_is_unknown(tmp_path: Path) -> None:
@@ -130,44 +97,9 @@ async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unkno
     assert isinstance(await plugins.resume(call), Unknown)
 
 
-async def test_a_gateway_that_stops_in_good_order_leaves_the_plugin_running(tmp_path: Path) -> None:
-    plugins, file, gate = local_plugins(tmp_path), tmp_path / "file", tmp_path / "gate"
-    call = probe("record", file=str(file), wait_for=str(gate))
-    running = asyncio.create_task(plugins.run(call))
-    await until(lambda: lines(file))
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    gate.touch()
-    assert await plugins.resume(call) == DONE
-    assert lines(file) == 1
-
-
-def test_a_call_that_was_never_asked_for_was_never_started(tmp_path: Path) -> None:
-    assert resumed(tmp_path, probe("record")) == NeverStarted()
-
-
-def test_leftovers_of_a_half_made_start_are_swept_away(tmp_path: Path) -> None:
-    draft = tmp_path / "calls" / ".draft-abc"
-    draft.mkdir(parents=True)
-    (draft / "lock").touch()
-    plugins = local_plugins(tmp_path)
-    assert list((tmp_path / "calls").iterdir()) == []
-    assert plugins.remembered() == frozenset()
-
-
 def _restart_machine(state_dir: Path) -> None:
     (origin,) = state_dir.glob("calls/*/origin.json")
     origin.write_text(json.dumps({"key": KEY, "boot_id": "before the power cut"}))
-
-
-@pytest.mark.parametrize("lost", [(), ("began",), ("began", "origin.json"), ("lock",)])
-def test_after_a_power_cut_a_complete_answer_counts(tmp_path: Path, lost: tuple[str, ...]) -> None:
-    call = probe("record", file=str(tmp_path / "file"))
-    asyncio.run(local_plugins(tmp_path).run(call))
-    _restart_machine(tmp_path)
-    _lose(tmp_path, *lost)
-    assert resumed(tmp_path, call) == DONE
 
 
 @pytest.mark.parametrize(
@@ -179,18 +111,6 @@ def test_after_a_power_cut_what_is_missing_proves_nothing(tmp_path: Path, lost: 
     _restart_machine(tmp_path)
     _lose(tmp_path, *lost)
     assert isinstance(resumed(tmp_path, call), Unknown)
-
-
-@pytest.mark.parametrize(
-    ("half_written", "proven"), [("stdout", False), ("exit", False), ("began", True), ("origin.json", True)]
-)
-def test_a_half_written_file_counts_as_one_that_is_missing(tmp_path: Path, half_written: str, proven: bool) -> None:
-    call = probe("record", file=str(tmp_path / "file"))
-    asyncio.run(local_plugins(tmp_path).run(call))
-    _restart_machine(tmp_path)
-    (path,) = tmp_path.glob(f"calls/*/{half_written}")
-    path.write_bytes(path.read_bytes()[:-1])
-    assert (resumed(tmp_path, call) == DONE) == proven
 
 
 def _lose(state_dir: Path, *names: str) -> None:

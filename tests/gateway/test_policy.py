@@ -22,28 +22,11 @@ from ductile_gateway.calls.policy import (
 )
 from ductile_gateway.calls.results import answer_to
 from schemas.catalog import ToolOffer
-from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
 
 SECOND = timedelta(seconds=1)
 DONE = ToolOutcome("ok", text="done")
 ANSWER = answer_to(asked_for(), DONE, (), at=NOON)
-OUTSIDE = [
-    "../artifacts/a.md",
-    "artifacts/../a.md",
-    "artifacts/..",
-    "artifacts/",
-    "artifacts",
-    "/artifacts/a.md",
-    "/etc/passwd",
-    "a.md",
-    "artifacts//a.md",
-    "artifacts/a/b.md",
-    "run_02/artifacts/a.md",
-    "artifacts/.hidden",
-    "artifacts/-rf",
-    "artifacts/ä.md",
-]
 
 
 def admission(
@@ -73,11 +56,6 @@ def test_a_call_runs_until_the_time_of_its_tool_is_over_or_the_deadline_of_its_r
     assert run(request).deadline_at == NOON + ends * SECOND
 
 
-@pytest.mark.parametrize(("command", "may"), [("handle", True), ("tag", True), ("save", False)])
-def test_reads_and_idempotent_commands_may_be_repeated_and_other_writes_may_not(command: str, may: bool) -> None:
-    assert run(a_request(command)).may_repeat is may
-
-
 @pytest.mark.parametrize(
     ("request_", "route", "offer"),
     [
@@ -96,35 +74,6 @@ def test_what_is_not_on_offer_is_not_allowed_and_not_to_be_tried_again(
 ) -> None:
     refused = refusal(request_, route, offer)
     assert (refused.error_class, refused.retryable) == ("not_allowed", False)
-
-
-def test_arguments_that_do_not_fit_the_schema_are_refused_with_what_is_wrong() -> None:
-    refused = refusal(flaw="url: 5 is not of type string")
-    assert (refused.error_class, "url: 5 is not of type string" in str(refused.message)) == ("invalid_arguments", True)
-
-
-@pytest.mark.attack(47, 48)
-@pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])
-def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
-    assert refusal(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"
-    assert run(a_request(payload={"url": "x", "deeper": {name: "is harmless"}}))
-
-
-@pytest.mark.parametrize("path", [*OUTSIDE, "artifacts/a\n.md", "artifacts/" + "a" * 101, "", 7, ["artifacts/a.md"]])
-def test_an_artifact_argument_that_leads_out_of_the_run_is_refused(path: Any) -> None:
-    assert refusal(a_request("read", {"document": path})).error_class == "invalid_arguments"
-
-
-@pytest.mark.parametrize("payload", [{"document": "artifacts/fetch-01.html"}, {"document": None}, {}])
-def test_an_artifact_argument_may_name_an_artifact_of_the_run_or_be_left_out(payload: dict[str, Any]) -> None:
-    assert run(a_request("read", payload))
-
-
-def test_a_request_is_expired_from_its_deadline_on_and_may_be_tried_again() -> None:
-    assert run(a_request("save", deadline_at=NOON + SECOND))
-    for age in (0, 1):
-        expired = refusal(a_request("save", deadline_at=NOON - age * SECOND))
-        assert (expired.error_class, expired.retryable) == ("expired", True)
 
 
 @pytest.mark.parametrize(
@@ -171,15 +120,6 @@ def test_a_write_whose_outcome_nobody_knows_is_in_doubt(verdict: Verdict, of_a_r
 def test_a_lost_call_runs_again_only_if_it_never_ran_or_may_be_repeated(verdict: Verdict, again: set[str]) -> None:
     commands = ("handle", "tag", "save")
     assert {one for one in commands if after_resume(verdict, run(a_request(one))) == RunAgain()} == again
-
-
-def test_a_call_in_doubt_says_what_a_person_has_to_look_for() -> None:
-    save = run(a_request("save"))
-    message = str(after_run(UNKNOWN, save).message)
-    assert all(part in message for part in ("fetch save", UNKNOWN.reason, save.asked.key))
-    assert "one of the jobs a, b of Ductile" in str(after_run(Unknown("lost", jobs=("a", "b")), save).message)
-    found = after_run(replace(LATE, job=JobFacts("a")), save)
-    assert (found.error_class, found.job.job_id) == ("in_doubt", "a")
 
 
 @pytest.mark.parametrize("made", [DONE, failed("tool_error", "no", retryable=True)])

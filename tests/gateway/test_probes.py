@@ -1,21 +1,15 @@
 """The gateway's probes: it lives, it is ready, and what is wrong where it is not; and its log tells outages once."""
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
-from agent_service.workbench.dev import free_port
 from ductile_gateway.probes.http import create_app
 from ductile_gateway.probes.readiness import Readiness
-from ductile_gateway.probes.server import serve_probes
-from ductile_gateway.settings import HttpSettings
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.service.errors import Misconfigured
 from tests.gateway.on_nats import a_bus
 from tests.gateway.served import Gateway
 from tests.kit.waiting import until
@@ -28,10 +22,6 @@ def asked(readiness: Readiness) -> httpx2.AsyncClient:
 
 async def counted() -> bytes:
     return b"agentic_x_total 1\n"
-
-
-async def no_head_start() -> None:
-    return
 
 
 async def test_what_is_wrong_is_named_and_all_else_is_ok() -> None:
@@ -47,34 +37,6 @@ async def test_what_is_wrong_is_named_and_all_else_is_ok() -> None:
         readiness.needs("ductile", lambda: "")
         assert (await client.get("/readyz")).json()["ready"] is True
         assert (await client.get("/healthz")).json() == {"alive": True}
-
-
-async def test_what_was_counted_is_told_under_the_names_of_the_settings_alone() -> None:
-    async with asked(Readiness()) as client:
-        told = await client.get("/metrics", headers={"Host": "LOCALHOST:8711"})
-        assert (told.status_code, told.text) == (200, "agentic_x_total 1\n")
-        assert told.headers["content-type"].startswith("text/plain")
-        assert (await client.get("/metrics", headers={"Host": "evil.example"})).status_code == 421
-        assert (await client.get("/readyz", headers={"Host": "evil.example"})).status_code == 200
-
-
-@pytest.mark.parametrize(("method", "path"), [("POST", "/readyz"), ("GET", "/readyz/"), ("GET", "/"), ("GET", "/docs")])
-async def test_there_is_nothing_else(method: str, path: str) -> None:
-    async with asked(Readiness()) as client:
-        assert (await client.request(method, path)).status_code in (404, 405)
-
-
-async def test_a_gateway_whose_probe_port_is_taken_goes_on_without_unless_somebody_has_set_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        by_default = HttpSettings.model_construct(_fields_set=set(), port=port)
-        await serve_probes(by_default, Readiness(), metrics=counted, head_start=no_head_start)
-        assert "no probes are answered" in caplog.text
-        assert "gateway.http.port" in caplog.text
-        with pytest.raises(Misconfigured, match="another gateway"):
-            await serve_probes(HttpSettings(port=port), Readiness(), metrics=counted, head_start=no_head_start)
 
 
 async def ready(gateway: Gateway) -> dict[str, Any]:
@@ -112,19 +74,6 @@ async def test_a_bus_that_is_away_makes_it_unready_and_is_told_once_with_the_rea
         ("WARNING", "NATS is away", "outage_began"),
         ("WARNING", "NATS is back", "outage_over"),
     ]
-
-
-async def test_a_ductile_that_is_away_makes_it_unready_and_is_told_once(
-    link: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
-) -> None:
-    await a_bus(link)
-    ductile = {"url": f"http://127.0.0.1:{free_port()}", "token": "a-token-of-ductile"}
-    gateway = Gateway(tmp_path, nats_server.url, runner="ductile", ductile=ductile, tools=["probe"])
-    with gateway.serving():
-        await until(lambda: says(gateway, "ductile", "nothing answers at"), within_s=30)
-        assert "told its tools" in (await ready(gateway))["checks"]["tools"]
-    assert outages(gateway) == [("WARNING", "Ductile is away", "outage_began")]
-    assert gateway.log.read_text().count("no tools yet") == 1
 
 
 async def is_ready(gateway: Gateway) -> bool:

@@ -19,8 +19,6 @@ from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
-from groundwork.service.errors import Misconfigured
-from groundwork.service.process_lock import ProcessLock
 from tests.kit.fakes import FakeClock
 from tests.ledger.test_ledger import an_answer, an_intent
 
@@ -54,30 +52,10 @@ def calls(settings: GatewaySettings) -> int:
         return int(number)
 
 
-def test_a_dry_run_tells_and_leaves_everything(settings: GatewaySettings, capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(settings, capsys, dry_run=True)
-    assert (found["rows"]["answers"], found["done"]) == (1, False)
-    assert calls(settings) == 3
-
-
 def test_old_answers_go_and_open_calls_stay(settings: GatewaySettings, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(settings, capsys)["done"]
     assert calls(settings) == 2
     assert told(settings, capsys)["rows"]["answers"] == 0
-
-
-def test_a_gateway_at_work_is_left_to_do_it(settings: GatewaySettings, capsys: pytest.CaptureFixture[str]) -> None:
-    with ProcessLock(settings.store):
-        found = told(settings, capsys)
-    assert not found["done"]
-    assert "once an hour" in found["why_not"]
-    assert calls(settings) == 3
-
-
-def test_where_no_ledger_is_none_is_made(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="there is no ledger"):
-        prune(GatewaySettings(store=tmp_path / "none"), dry_run=False, as_json=False)
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_folder_of_a_call_that_nobody_asks_for_any_more_goes_and_one_that_is_held_stays(

@@ -21,16 +21,6 @@ from schemas.events import ToolResult
 from tests.gateway.parts import CATALOG, RUN, FakeRunner, World, a_request, asked_for
 from tests.gateway.served import ROOT
 
-PAGE = "".join(f"<p>Paragraph {number} of a long page.</p>\n" for number in range(1, 2001))
-TEXTS = {
-    "artifacts/page.html": PAGE.encode(),
-    "artifacts/wide.txt": ("😀" * 100_000).encode(),
-    "artifacts/escapes.txt": b'\x01\x1b\x7f"\\' * 100_000,
-    "artifacts/zeros.txt": b"\0" * 100_000,
-    "artifacts/empty.txt": b"",
-    "artifacts/short-lines.txt": b"\x01\n" * 100_000,
-}
-
 
 class Reader:
     """Reads artifacts of the run through a gateway with the shipped plugins."""
@@ -84,20 +74,6 @@ async def test_the_rest_of_a_long_result_is_where_its_excerpt_says(tmp_path: Pat
     assert found["summary"].endswith(': "name": "row 999"')
 
 
-@pytest.mark.parametrize("path", TEXTS)
-async def test_a_result_of_reading_is_never_cut_and_never_an_artifact(reader: Reader, path: str) -> None:
-    reader.keep(path, TEXTS[path])
-    pattern = TEXTS[path].decode()[:1].replace("\0", "\ufffd") or "x"
-    for told in (
-        await reader.shown("read", artifact=path, lines=1000),
-        await reader.shown("search", artifact=path, pattern=pattern, context_lines=10),
-    ):
-        assert told.keys() == {"summary", "output"}
-        assert "characters are shown" not in told["summary"]
-        assert told["output"]["artifact"] == path
-    assert [name for run, name in reader.world.artifacts.kept] == [path.removeprefix("artifacts/")]
-
-
 @pytest.mark.parametrize("command", ["read", "search"])
 @pytest.mark.parametrize(
     ("path", "error_class"),
@@ -123,34 +99,6 @@ async def test_what_cannot_be_read_is_an_error_that_another_attempt_would_not_me
     assert error is not None
     assert (error.error_class, error.retryable) == (error_class, False)
     assert "artifact" in error.message
-
-
-async def test_a_text_in_another_encoding_can_be_read_all_the_same(reader: Reader) -> None:
-    reader.keep("artifacts/latin-1.txt", "Grüße".encode("latin-1"))
-    told = (await reader.ask("read", artifact="artifacts/latin-1.txt")).result
-    assert told is not None
-    assert "Gr\ufffd\ufffde" in str(told.model_dump())
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments"),
-    [
-        ("read", {"lines": 1001}),
-        ("read", {"from_line": 0}),
-        ("read", {"from_line": 2001}),
-        ("read", {"pattern": "x"}),
-        ("search", {}),
-        ("search", {"patterns": []}),
-        ("search", {"pattern": "x", "context_lines": 11}),
-    ],
-)
-async def test_bad_arguments_are_told_and_not_tried_again(
-    reader: Reader, command: str, arguments: dict[str, Any]
-) -> None:
-    reader.keep("artifacts/page.html", PAGE.encode())
-    error = (await reader.ask(command, artifact="artifacts/page.html", **arguments)).error
-    assert error is not None
-    assert (error.error_class, error.retryable) == ("invalid_arguments", False)
 
 
 async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool(reader: Reader) -> None:

@@ -11,8 +11,7 @@ from ductile_gateway.calls.call import Asked, Intent, NeverStarted, ToolCall, To
 from ductile_gateway.ports import Begin, unrecorded
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
-from schemas.catalog import Catalog
-from tests.gateway.parts import CATALOG, FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
+from tests.gateway.parts import FETCH, NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
 from tests.kit.waiting import until
 
 
@@ -39,14 +38,6 @@ class BrokenRunner(FakeRunner):
         raise ZeroDivisionError
 
 
-class Absent(FakeRunner):
-    """A Ductile that is away."""
-
-    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Any:
-        del call, begin
-        raise TryAgain("Ductile is away", 1)
-
-
 async def test_a_request_runs_its_tool_once_and_its_result_is_published_under_its_key() -> None:
     world = World()
     relay, waits = world.relay(), NOON + timedelta(hours=1)
@@ -59,14 +50,6 @@ async def test_a_request_runs_its_tool_once_and_its_result_is_published_under_it
     assert (subject, key) == (subjects.TOOL_RESULT, keys.result(RUN, 1, 1))
     assert {headers["ce-id"] for *_, headers in world.bus.messages} == {key}
     assert len({body for _, _, body, _ in world.bus.messages}) == 1
-
-
-async def test_another_attempt_and_another_step_are_other_calls() -> None:
-    world = World()
-    relay = world.relay()
-    for request in (a_request(), a_request(attempt=2), a_request(step=2)):
-        await relay.take(asked_for(request))
-    assert executed(world) == 3
 
 
 async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answer_alone() -> None:
@@ -98,50 +81,6 @@ async def test_what_is_refused_does_not_run_and_stays_refused(request_: Any, cla
     assert (executed(world), outcomes(world)) == (0, [class_, class_])
 
 
-async def test_a_request_on_another_route_than_its_tools_is_refused() -> None:
-    world = World()
-    await world.relay().take(asked_for(route="other-route"))
-    assert outcomes(world) == ["not_allowed"]
-
-
-async def test_a_request_that_expires_while_it_waits_for_its_lane_does_not_run() -> None:
-    world = World()
-    relay = world.relay(width=1)
-    world.runner.gate.clear()
-    requests = (a_request(), a_request(step=2, deadline_at=NOON + timedelta(hours=1)))
-    tasks = [asyncio.create_task(relay.take(asked_for(request))) for request in requests]
-    await until(lambda: executed(world) == 1)
-    world.clock.pass_by(7200)
-    world.runner.gate.set()
-    await asyncio.gather(*tasks)
-    assert (executed(world), sorted(outcomes(world))) == (1, ["expired", "ok"])
-
-
-async def test_a_slow_tool_holds_no_more_requests_than_run_and_wait() -> None:
-    world = World()
-    relay = world.relay(width=2, room=2)
-    world.runner.gate.clear()
-    tasks = [asyncio.create_task(relay.take(asked_for(a_request(step=step)))) for step in range(1, 8)]
-    await until(lambda: sum(task.done() for task in tasks) == 3)
-    world.runner.gate.set()
-    await asyncio.wait(tasks)
-    assert [type(task.exception()) for task in tasks if task.exception()] == [TryAgain] * 3
-    assert executed(world) == 4
-
-
-async def test_before_it_stops_it_gives_back_what_waits_and_ends_what_has_begun() -> None:
-    world = World()
-    relay = world.relay(width=1)
-    world.runner.gate.clear()
-    tasks = [asyncio.create_task(relay.take(asked_for(a_request(step=step)))) for step in range(1, 5)]
-    await until(lambda: executed(world) == 1)
-    relay.begin_no_more()
-    world.runner.gate.set()
-    await asyncio.wait(tasks)
-    assert [type(task.exception()) for task in tasks] == [type(None), TryAgain, TryAgain, TryAgain]
-    assert executed(world) == 1
-
-
 async def test_while_the_bus_is_away_the_answer_waits_and_a_start_insists_until_it_is_taken() -> None:
     world = World()
     world.bus.down = True
@@ -168,21 +107,6 @@ async def test_recent_results_are_published_again_at_a_start_and_older_ones_are_
     assert [result.step for result in world.bus.results] == [2]
 
 
-async def test_a_call_that_still_runs_is_waited_for_after_a_restart() -> None:
-    world, save = World(), asked_for(a_request("save"))
-    world.runner.gate.clear()
-    cut = asyncio.create_task(world.relay().take(save))
-    await until(lambda: executed(world) == 1)
-    cut.cancel()
-    await asyncio.wait([cut])
-    relay = world.relay()
-    tasks = [asyncio.create_task(relay.recover()), asyncio.create_task(relay.take(save))]
-    await until(lambda: len(world.runner.resumed) == 1)
-    world.runner.gate.set()
-    await asyncio.gather(*tasks)
-    assert (executed(world), set(outcomes(world))) == (1, {"ok"})
-
-
 @pytest.mark.parametrize(
     ("command", "found", "runs", "class_"),
     [
@@ -201,19 +125,6 @@ async def test_what_a_start_makes_of_a_call_without_an_answer(command: str, foun
     world.runner.left[asked_for(a_request(command)).key] = found
     await world.relay().recover()
     assert (executed(world), outcomes(world)) == (runs, [class_])
-
-
-@pytest.mark.parametrize(
-    ("class_", "catalog"), [("not_allowed", Catalog(revision="0", tools=())), ("expired", CATALOG)]
-)
-async def test_a_call_that_never_started_is_not_started_if_its_tool_is_gone_or_its_time_is_over(
-    class_: str, catalog: Catalog
-) -> None:
-    world = World()
-    await world.ledger.intend(intent_of("save", deadline_at=NOON + timedelta(hours=1)))
-    world.clock.pass_by(7200 if class_ == "expired" else 0)
-    await world.relay(catalog).recover()
-    assert (executed(world), outcomes(world)) == (0, [class_])
 
 
 @pytest.mark.parametrize(("command", "class_"), [("handle", "transient"), ("save", "in_doubt")])
@@ -235,38 +146,6 @@ async def test_a_read_whose_intent_a_crash_took_is_looked_for_before_it_runs() -
     assert (executed(world), outcomes(forgetful)) == (1, ["ok"])
 
 
-def nested(levels: int) -> Any:
-    return {"level": nested(levels - 1)} if levels else "the end"
-
-
-@pytest.mark.parametrize("output", [nested(900), {"number": float("inf")}, {"number": float("nan")}])
-async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
-    world = World(runner=FakeRunner(ToolOutcome("ok", text="done", output=output)))
-    await world.relay().take(asked_for())
-    (result,) = world.bus.results
-    assert result.error is not None
-    assert (result.error.error_class, "the tool has run" in result.error.message) == ("bad_output", True)
-
-
-async def test_a_call_that_cannot_be_resumed_is_logged_and_the_others_are_resumed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class Poisoned(FakeRunner):
-        async def forget(self, key: str) -> None:
-            if key == poison.asked.key:
-                raise KeyError(key)
-
-    poison, fine = intent_of("save", step=1), intent_of("save", step=2)
-    world = World(runner=Poisoned())
-    for intent in (poison, fine):
-        await world.ledger.intend(intent)
-        world.runner.left[intent.asked.key] = ToolOutcome("ok", text="done before")
-    with caplog.at_level(logging.ERROR):
-        await world.relay().recover()
-    assert {result.step for result in world.bus.results} == {1, 2}
-    assert "a call could not be resumed" in caplog.messages
-
-
 @pytest.mark.parametrize(("command", "seconds"), [("save", 0), ("save", 3), ("handle", 31)])
 async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: str, seconds: int) -> None:
     world = World()
@@ -275,24 +154,6 @@ async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: 
     await world.relay().take(asked_for(a_request(command)))
     assert (outcomes(world), executed(world)) == (["expired"], 0)
     assert world.bus.results[0].error.retryable is False
-
-
-@pytest.mark.parametrize(("command", "seconds"), [("save", 0), ("save", 3), ("handle", 31)])
-@pytest.mark.parametrize("restarts", [True, False])
-async def test_what_waits_for_a_tool_that_is_away_is_given_up_once_its_run_has_ended(
-    command: str, seconds: int, restarts: bool
-) -> None:
-    world, asked = World(runner=Absent()), asked_for(a_request(command))
-    relay = world.relay()
-    world.clock.pass_by(seconds)
-    with pytest.raises(TryAgain):
-        await relay.take(asked)
-    world.runs.ended.add(RUN)
-    if restarts or seconds == 0:
-        world.runner = FakeRunner()
-        relay = world.relay()
-    await relay.take(asked)
-    assert (outcomes(world), executed(world)) == (["expired"], 0)
 
 
 async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_read_does_not() -> None:
@@ -307,35 +168,6 @@ async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_
     world.clock.pass_by(600)
     await world.relay().take(asked)
     assert outcomes(world) == ["ok", "expired"]
-
-
-@pytest.mark.parametrize(("waited_s", "executor"), [(1, "us"), (3, None)])
-async def test_a_write_that_was_asked_for_a_moment_ago_or_by_somebody_else_needs_no_agent(
-    waited_s: int, executor: str | None
-) -> None:
-    world = World()
-    world.runs.away = True
-    world.clock.pass_by(waited_s)
-    await world.relay().take(asked_for(a_request("save", executor=executor)))
-    assert outcomes(world) == ["ok"]
-
-
-@pytest.mark.parametrize("seconds", [0, 30])
-async def test_nobody_is_asked_about_a_read_that_comes_at_once(seconds: int) -> None:
-    world = World()
-    world.clock.pass_by(seconds)
-    await world.relay().take(asked_for())
-    assert (outcomes(world), world.runs.asked_for) == (["ok"], [])
-
-
-async def test_a_call_that_has_begun_is_resumed_although_its_run_has_ended() -> None:
-    world, intent = World(), intent_of("save")
-    await world.ledger.intend(intent)
-    world.runner.left[intent.asked.key] = ToolOutcome("ok", text="done before")
-    world.runs.ended.add(RUN)
-    world.clock.pass_by(60)
-    await world.relay().recover()
-    assert outcomes(world) == ["ok"]
 
 
 class Contested:

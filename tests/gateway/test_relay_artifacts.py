@@ -1,13 +1,12 @@
 """Artifacts on their way through the relay: made by one call, named in its result, given to another."""
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
-from ductile_gateway.calls.call import Intent, ProducedArtifact, ToolOutcome
+from ductile_gateway.calls.call import ProducedArtifact, ToolOutcome
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import NOON, RUN, FakeRunner, World, a_request, asked_for, outcomes
+from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, outcomes
 from tests.kit.waiting import until
 
 PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
@@ -26,18 +25,6 @@ async def test_artifacts_are_stored_before_the_answer_and_named_in_it() -> None:
     assert (result.result.artifact_path, result.result.excerpt) == ("artifacts/fetch-01.html", "<h1>Example</h1>")
 
 
-async def test_a_name_that_another_step_has_taken_is_left_to_it() -> None:
-    world = World(runner=FakeRunner(ToolOutcome("ok", artifacts=(CRITIQUE,))))
-    relay = world.relay()
-    for step in (1, 2, 1):
-        await relay.take(asked_for(a_request(step=step)))
-    assert [r.result.artifact_path for r in world.bus.results if r.result] == [
-        "artifacts/critique.md",
-        "artifacts/critique-02.md",
-        "artifacts/critique.md",
-    ]
-
-
 async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path() -> None:
     world = World()
     world.artifacts.kept[RUN, "fetch-01.html"] = "<h1>é</h1>".encode(), "text/html"
@@ -45,26 +32,6 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path() -> 
     (call,) = world.runner.executed
     document = {"path": "artifacts/fetch-01.html", "content_type": "text/html", "text": "<h1>é</h1>"}
     assert call.payload == {"document": document, "n": 1}
-
-
-async def test_an_artifact_of_another_run_cannot_be_had() -> None:
-    world = World()
-    world.artifacts.kept["run_other", "secret.md"] = b"secret", "text/markdown"
-    await world.relay().take(asked_for(a_request("read", {"document": "artifacts/secret.md"})))
-    assert outcomes(world) == ["not_found"]
-
-
-async def test_an_artifact_that_is_no_text_is_no_argument() -> None:
-    world = World()
-    world.artifacts.kept[RUN, "logo.png"] = b"\x89PNG", "image/png"
-    await world.relay().take(asked_for(a_request("read", {"document": "artifacts/logo.png"})))
-    assert outcomes(world) == ["invalid_arguments"]
-
-
-async def test_artifacts_that_the_store_will_never_take_fail_the_call_and_not_the_gateway() -> None:
-    world = World(runner=FakeRunner(ToolOutcome("ok", artifacts=(PAGE,))))
-    await world.relay().take(asked_for(a_request(run_id="run:1")))
-    assert outcomes(world) == ["bad_output"]
 
 
 async def test_while_artifacts_cannot_be_stored_the_outcome_waits_and_the_tool_does_not_run_again() -> None:
@@ -92,11 +59,3 @@ async def test_a_call_is_resumed_with_the_very_arguments_that_it_was_made_with()
     await world.relay().recover()
     assert world.runner.resumed_with == [call.payload for call in world.runner.executed]
     assert world.runner.resumed_with[0]["document"]["text"] == "# A page"
-
-
-async def test_a_call_whose_artifact_is_gone_is_looked_for_all_the_same() -> None:
-    world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md"}))
-    await world.ledger.intend(Intent(asked=asked, may_repeat=True, deadline_at=NOON + timedelta(minutes=1)))
-    world.runner.left[asked.key] = ToolOutcome("ok", text="read before")
-    await world.relay().recover()
-    assert outcomes(world) == ["ok"]

@@ -62,32 +62,6 @@ async def test_a_tool_that_is_new_changed_or_gone_is_so_on_offer(
     ]
 
 
-async def test_a_tool_that_breaks_is_left_out_with_the_reason_until_it_is_mended(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    program = make("one", Language.BASH, tmp_path) / "run.sh"
-    make("two", Language.BASH, tmp_path)
-    async with followed(tmp_path) as offers:
-        program.chmod(0o644)
-        await until(lambda: names(offers) == ["two"])
-        program.chmod(0o755)
-        await until(lambda: names(offers) == ["one", "two"])
-    assert f"chmod 755 {program}" in caplog.text
-
-
-async def test_while_the_folder_is_gone_the_tools_stay_as_they_are(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "tools"
-    make("one", Language.PYTHON, folder)
-    async with followed(folder) as offers:
-        folder.rename(tmp_path / "elsewhere")
-        await until(lambda: "the tools stay as they are" in caplog.messages)
-        assert names(offers) == ["one"]
-        make("two", Language.PYTHON, folder)
-        await until(lambda: names(offers) == ["two"])
-
-
 async def test_a_tool_that_came_while_the_gateway_ran_is_called(
     tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats
 ) -> None:
@@ -103,8 +77,3 @@ async def test_a_tool_that_came_while_the_gateway_ran_is_called(
         await until(lambda: results(link), within_s=30)
     (result,) = await results(link)
     assert "3 words, the longest is so" in result.model_dump_json()
-
-
-def test_gateways_that_share_a_ledger_are_not_told_to_reload() -> None:
-    with pytest.raises(ValueError, match="for one gateway"):
-        GatewaySettings.model_validate({"store": "jetstream", "plugins": {"reload": True}})

@@ -12,7 +12,6 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, Topology, create_missing
 from schemas import subjects
-from schemas.catalog import Catalog
 from schemas.events import ToolResult
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request
@@ -56,65 +55,6 @@ async def test_a_gateway_that_is_killed_finishes_the_call_after_its_restart_and_
     assert (result.status, runs(tmp_path)) == ("ok", 1)
 
 
-async def test_a_call_that_ended_while_no_gateway_lived_is_answered_by_the_next(
-    gateway: Gateway, link: NatsLink, tmp_path: Path
-) -> None:
-    await send(link, a_record(tmp_path), "probe")
-    with gateway.serving() as process:
-        await until(lambda: runs(tmp_path) == 1, within_s=30)
-        process.kill()
-        process.wait()
-    (tmp_path / "marks" / "go").touch()
-    with gateway.serving():
-        result = await the_result(link)
-    assert (result.status, runs(tmp_path)) == ("ok", 1)
-
-
-async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_and_takes_requests(
-    gateway: Gateway, link: NatsLink, tmp_path: Path
-) -> None:
-    await send(link, a_record(tmp_path), "probe")
-    (tmp_path / "marks" / "go").touch()
-    with gateway.serving():
-        first = await the_result(link)
-        await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
-        await a_bus(link, ack_wait=2)
-        await until(lambda: has_results(link, 1), within_s=10)
-        assert await results(link) == [first]
-        await send(link, a_record(tmp_path, step=2), "probe")
-        await until(lambda: has_results(link, 2), within_s=10)
-    assert runs(tmp_path) == 2
-
-
-async def test_a_result_waits_for_its_stream_to_be_made_anew(gateway: Gateway, link: NatsLink, tmp_path: Path) -> None:
-    await send(link, a_record(tmp_path), "probe")
-    with gateway.serving() as process:
-        await until(lambda: runs(tmp_path) == 1, within_s=30)
-        await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
-        (tmp_path / "marks" / "go").touch()
-        await until(lambda: "no stream takes" in gateway.log.read_text(), within_s=20)
-        await a_bus(link, ack_wait=2)
-        await until(lambda: has_results(link, 1), within_s=20)
-        assert process.poll() is None
-    assert runs(tmp_path) == 1
-
-
-async def has_results(link: NatsLink, number: int) -> bool:
-    return len(await results(link)) == number
-
-
-async def test_told_to_stop_it_lets_a_call_end_that_does_so_within_its_grace(
-    gateway: Gateway, link: NatsLink, tmp_path: Path
-) -> None:
-    await send(link, a_record(tmp_path), "probe")
-    with gateway.serving() as process:
-        await until(lambda: runs(tmp_path) == 1, within_s=30)
-        process.send_signal(signal.SIGTERM)
-        (tmp_path / "marks" / "go").touch()
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        assert (await the_result(link)).status == "ok"
-
-
 async def test_told_to_stop_it_leaves_a_long_call_to_the_next_start(
     gateway: Gateway, link: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
 ) -> None:
@@ -149,25 +89,6 @@ async def test_after_a_kill_of_the_gateway_and_its_plugin_a_write_is_in_doubt(
     assert runs(tmp_path) == 1
 
 
-async def test_it_tells_the_tools_that_it_found(gateway: Gateway, link: NatsLink) -> None:
-    with gateway.serving():
-        await until(lambda: gateway.starts() == 1, within_s=30)
-        catalog = Catalog.model_validate_json(await link.request(subjects.CATALOG, b""))
-    assert [(tool.name, tool.route) for tool in catalog.tools] == [("probe", "probe")]
-
-
-async def test_the_tools_inside_the_process_serve_for_benchmarks(
-    link: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
-) -> None:
-    await a_bus(link)
-    inside = Gateway(tmp_path, nats_server.url, runner="in_process")
-    await send(link, a_request(tool="echo", payload={"a": 1}), "echo")
-    with inside.serving():
-        result = await the_result(link)
-    assert result.result is not None
-    assert result.result.model_dump()["output"] == {"a": 1}
-
-
 async def test_what_finds_no_room_in_the_bucket_ends_the_step_at_once_with_the_remedy(
     link: NatsLink, tmp_path: Path, nats_server: EmbeddedNats
 ) -> None:
@@ -190,37 +111,6 @@ async def test_two_gateways_never_share_a_store(gateway: Gateway) -> None:
         second = await asyncio.to_thread(gateway.run, "serve")
     assert second.returncode == 78
     assert f"process {first.pid}" in second.stderr
-
-
-async def test_without_streams_it_ends_and_says_what_to_run(tmp_path: Path, nats_server: EmbeddedNats) -> None:
-    ended = await asyncio.to_thread(Gateway(tmp_path, nats_server.url).run, "serve")
-    assert ended.returncode == 78
-    assert "agentic setup" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_without_a_bus_it_ends_as_the_agent_does(tmp_path: Path) -> None:
-    ended = Gateway(tmp_path, "nats://127.0.0.1:1").run("serve")
-    assert (ended.returncode, "no NATS server" in ended.stderr) == (69, True), ended
-
-
-def test_with_settings_that_cannot_be_used_it_ends_as_the_agent_does(tmp_path: Path) -> None:
-    ended = Gateway(tmp_path, "nats://127.0.0.1:1", slot=3).run("serve")
-    assert (ended.returncode, "did you mean slots" in ended.stderr) == (78, True), ended
-
-
-def test_the_check_lists_tools_and_starts_nothing(tmp_path: Path) -> None:
-    checked = Gateway(tmp_path, "nats://127.0.0.1:1").run("check")
-    assert checked.returncode == 0
-    assert "tool probe: plugin probe, handle (read), misbehave (read), record (write), show (read)" in checked.stdout
-
-
-def test_the_check_says_of_a_tool_what_decides_whether_a_person_is_asked(tmp_path: Path) -> None:
-    commands = {"record": {"effect": "local"}, "show": {"approve": "always"}}
-    tools = {"probe": {"output": "untrusted", "commands": commands}}
-    checked = Gateway(tmp_path, "nats://127.0.0.1:1", tools=tools).run("check")
-    assert "record (write, local), show (read, approve always), 60 s, brings what strangers wrote\n" in checked.stdout
-    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(

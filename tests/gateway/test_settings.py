@@ -17,12 +17,6 @@ def loaded(tmp_path: Path, gateway: Any, environ: dict[str, str] | None = None) 
     return load(path, environ or {})
 
 
-def test_without_a_file_everything_has_a_default() -> None:
-    settings = load(None, {})
-    assert (settings.slots, settings.concurrency, settings.runner) == (32, 4, "plugins")
-    assert settings.choices() is None
-
-
 @pytest.mark.parametrize(
     ("tools", "choices"),
     [
@@ -38,12 +32,6 @@ def test_without_a_file_everything_has_a_default() -> None:
 )
 def test_tools_may_be_listed_or_described(tmp_path: Path, tools: Any, choices: Any) -> None:
     assert loaded(tmp_path, {"tools": tools}).choices() == choices
-
-
-def test_the_environment_has_the_last_word(tmp_path: Path) -> None:
-    settings = loaded(tmp_path, {"slots": 8}, {"GATEWAY_SLOTS": "16", "GATEWAY_TOOLS": '["echo"]'})
-    assert settings.slots == 16
-    assert list(settings.choices() or {}) == ["echo"]
 
 
 def test_gateways_that_share_a_ledger_have_the_same_keys_and_plugins_reach_neither_those_nor_their_folders(

@@ -87,18 +87,6 @@ def ids(receiver: Receiver) -> list[str]:
     return [request.headers["webhook-id"] for request in receiver.requests]
 
 
-async def test_each_ending_is_told_once_by_whichever_gateway_takes_it(
-    ships: Fleet, link: NatsLink, receiver: Receiver
-) -> None:
-    with ships.serving("one"), ships.serving("two"):
-        await ships.ready("one")
-        await ships.ready("two")
-        for number in range(RUNS):
-            await say(link, number)
-        await until(lambda: len(set(ids(receiver))) == RUNS, within_s=30)
-    assert len(ids(receiver)) == RUNS
-
-
 async def test_what_a_gateway_that_was_killed_had_taken_is_told_by_another(
     ships: Fleet, link: NatsLink, receiver: Receiver
 ) -> None:

@@ -1,15 +1,11 @@
 """Signatures of webhooks, against values that were made by other means, and in forms that only look right."""
 
-import base64
-import hashlib
 import hmac
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from ductile_gateway import signatures
-from tests.gateway.outbound_parts import KEY, SECRET
-from tests.gateway.parts import NOON
 
 # The example of GitHub's documentation, "Validating webhook deliveries".
 GITHUB_SECRET = b"It's a Secret to Everybody"
@@ -43,25 +39,12 @@ def test_the_example_of_standard_webhooks_is_signed_and_what_we_sign_is_the_same
     }
 
 
-def test_during_a_change_of_secrets_both_sign() -> None:
-    old, new = b"o" * 24, b"n" * 24
-    headers = signatures.standard_headers("key", b"{}", [new, old], at=NOON)
-    signed = f"key.{headers['webhook-timestamp']}.{{}}".encode()
-    expected = [base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode() for key in (new, old)]
-    assert headers["webhook-signature"] == " ".join(f"v1,{signature}" for signature in expected)
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "sha256=", "sha1=" + "0" * 64, "0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n", "\u0661" * 64, "sha256=sha256="],
 )
 def test_what_is_no_lower_case_hex_of_32_bytes_is_no_signature(text: str) -> None:
     assert signatures.hex_digest(text) is None
-
-
-def test_where_the_prefix_is_needed_bare_hex_is_no_signature() -> None:
-    assert signatures.hex_digest("0" * 64) == bytes(32)
-    assert signatures.hex_digest("0" * 64, prefix_needed=True) is None
 
 
 @pytest.mark.parametrize(
@@ -104,13 +87,6 @@ def test_signatures_are_compared_in_constant_time() -> None:
         assert Uncompared(right) == right
 
 
-def test_of_a_list_no_more_than_eight_signatures_are_looked_at() -> None:
-    others = " ".join(["v1," + base64.b64encode(bytes(32)).decode()] * 8)
-    good = signatures.standard_digests(STANDARD_SIGNATURE)[0]
-    assert good in signatures.standard_digests(f"v2,x {STANDARD_SIGNATURE}")
-    assert good not in signatures.standard_digests(f"{others} {STANDARD_SIGNATURE}")
-
-
 @pytest.mark.parametrize(
     "secret",
     ["", "whsec_", STANDARD_SECRET[6:], "whsec_MTIz", "whsec_!" + STANDARD_SECRET[7:], "whsec_" + "A" * 200],
@@ -121,19 +97,9 @@ def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> No
     assert STANDARD_SECRET[10:] not in str(caught.value)
 
 
-def test_a_secret_is_the_base64_of_its_key() -> None:
-    assert signatures.standard_key(SECRET) == KEY
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "nan", "inf", "1e3", "\u0661" * 10, "1_000_000_0", " 1795262400", "-1795262400", "1795262400.0", "179526240"],
 )
 def test_what_is_not_ten_digits_is_no_time(text: str) -> None:
     assert signatures.unix_instant(text) is None
-
-
-@pytest.mark.parametrize(("seconds", "fits"), [(300, True), (-300, True), (301, False), (-301, False)])
-def test_clocks_may_differ_up_to_the_tolerance_either_way(seconds: int, fits: bool) -> None:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert signatures.within(now + timedelta(seconds=seconds), now, 300) is fits

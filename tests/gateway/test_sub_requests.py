@@ -5,30 +5,17 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.artifacts import candidates
-from ductile_gateway.calls.call import CALL_ID, ProducedArtifact, ToolOutcome, Unacceptable, read_request
-from ductile_gateway.calls.waiting import look_at_waiting
-from ductile_gateway.ductile.relay_wire import of_call
+from ductile_gateway.calls.call import CALL_ID, Unacceptable, read_request
 from ductile_gateway.store.ledger import SqliteLedger
-from groundwork.service.errors import TryAgain
 from schemas import keys
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from tests.gateway.ingress_house import RESULT, House, an_event
-from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, message_of, offering
+from tests.gateway.parts import RUN, World, a_request, asked_for, message_of, offering
 from tests.gateway.stores import opened
 
 SUB = ("task-1", 2)
 STRICT = {"type": "object", "properties": {"query": {"type": "string"}}, "additionalProperties": False}
 READER = {"type": "object", "properties": {"evidence": {"type": "string"}}}
-
-
-async def test_the_result_of_a_sub_request_names_it_and_has_its_key() -> None:
-    world = World()
-    await world.relay().take(asked_for(a_request(of=SUB)))
-    ((_, key, body, headers),) = world.bus.messages
-    assert key == headers["ce-id"] == keys.result(RUN, 1, 1, *SUB)
-    (result,) = world.bus.results
-    assert (result.step, result.task, result.round, b'"task":"task-1"' in body) == (1, *SUB, True)
 
 
 async def test_a_step_and_its_sub_requests_are_calls_of_their_own() -> None:
@@ -54,21 +41,6 @@ async def test_a_request_that_names_half_of_a_sub_request_is_refused_and_a_resul
     assert house.events()[0]["dedupe_key"] == keys.result(RUN, 1, 1)
 
 
-async def test_what_the_step_s_own_request_is_answered_says_nothing_of_sub_requests() -> None:
-    world = World()
-    await world.relay().take(asked_for())
-    assert b"task" not in world.bus.messages[0][2]
-
-
-async def test_what_came_too_late_of_a_sub_request_names_it_too() -> None:
-    world = World(runner=FakeRunner(ToolOutcome("error", error_class="timeout", message="too late")))
-    asked = asked_for(a_request(of=SUB))
-    await world.relay().take(asked)
-    assert await world.answers().tell_late(asked.key, ToolOutcome("ok", text="at last"))
-    assert world.bus.messages[-1][1] == keys.late_result(RUN, 1, 1, *SUB)
-    assert (world.bus.results[-1].status, world.bus.results[-1].task) == ("ok", "task-1")
-
-
 async def test_a_ledger_that_is_opened_again_knows_of_which_sub_request_an_answer_is(tmp_path: Any) -> None:
     asked = asked_for(a_request(of=SUB))
     async with opened(tmp_path, SqliteLedger) as ledger:
@@ -77,17 +49,6 @@ async def test_a_ledger_that_is_opened_again_knows_of_which_sub_request_an_answe
         world = World(ledger=ledger)
         await world.relay().take(asked)
     assert (world.runner.executed, world.bus.messages[0][1]) == ([], keys.result(RUN, 1, 1, *SUB))
-
-
-async def test_who_asks_why_a_sub_request_waits_is_told_which() -> None:
-    world = World()
-    world.bus.down, relay = True, world.relay()
-    with pytest.raises(TryAgain):
-        await relay.take(asked_for(a_request(of=SUB)))
-    world.clock.pass_by(10)
-    (call,) = relay.waiting.told()
-    assert (call.step, call.task, call.round) == (1, *SUB)
-    assert f"that of {RUN} step 1 task task-1 since" in look_at_waiting([call])[0].text
 
 
 @pytest.mark.parametrize(
@@ -105,23 +66,6 @@ def test_evidence_is_held_against_a_schema_that_knows_it_and_is_no_argument_of_a
     payload = {"evidence": [{"result": {}}], "continuations": 1, "continuations_left": 2}
     asked = asked_for(a_request("c", payload, tool="t", of=of), "t")
     assert bool(offering(Catalog(tools=(offer,))).flaw(asked)) is refused
-
-
-def test_artifacts_of_sub_requests_are_named_by_them() -> None:
-    page = ProducedArtifact("page.html", "text/html", b"")
-    assert candidates(page, asked_for(a_request(of=SUB)), place=0)[0] == "fetch-01-task-1-2.html"
-    notes = ProducedArtifact("notes.md", "text/markdown", b"")
-    assert candidates(notes, asked_for(a_request(of=SUB)), place=0)[:2] == ("notes.md", "notes-01-task-1-2.md")
-    longest = asked_for(a_request(step=10**6, of=(".".join(["x" * 32] * 7), 10**6)))
-    assert all(len(name) <= 100 for one in (page, notes) for name in candidates(one, longest, place=0))
-
-
-def test_a_sub_request_that_is_sent_as_an_event_is_told_by_the_call_id_alone() -> None:
-    """`task` and `round` may be arguments of the tool."""
-    asked = asked_for(a_request(of=SUB))
-    event = of_call("t", asked, {"task": "sweep", CALL_ID: asked.key})
-    assert (event.payload["task"], "round" in event.payload) == ("sweep", False)
-    assert event.baggage == {"run_id": RUN, "step": 1, "tool": "fetch", CALL_ID: asked.key}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Whose word is passed on: the agent's, by its keys; those that follow are endorsed by those before."""
 
-import stat
 from pathlib import Path
 
 import pytest
@@ -55,13 +54,6 @@ class Town:
         return "\n".join(finding.text for finding in await self.trust.findings())
 
 
-async def test_what_the_agent_signed_is_passed_on_and_its_key_is_pinned(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    assert town.pins.all() == {AGENT.id: AGENT.public}
-    assert await town.told() == ""
-
-
 @pytest.mark.attack(98)
 @pytest.mark.parametrize(
     "header",
@@ -97,24 +89,6 @@ async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
     town.agent.away, town.agent.told = False, (AGENT.told(),)
     assert await town.passes(AGENT, again=True)
     assert not await town.passes(STRANGER, again=True)
-
-
-async def test_keys_follow_each_other_without_a_gap(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    town.agent.told = (THIRD.told(endorsed_by=SECOND), SECOND.told(endorsed_by=AGENT), AGENT.told())
-    assert await town.passes(THIRD)
-    assert await town.passes(AGENT)
-
-
-async def test_a_key_that_the_agent_gave_up_is_trusted_no_longer(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    town.agent.told = (SECOND.told(endorsed_by=AGENT),)
-    assert await town.passes(SECOND)
-    assert town.pins.all() == {SECOND.id: SECOND.public}
-    assert not await town.passes(AGENT)
-    assert await town.passes(SECOND)
 
 
 async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations(tmp_path: Path) -> None:
@@ -154,50 +128,6 @@ async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: P
     assert "the agent tells a key that is not trusted here" in await town.told()
     town.agent.told = (AGENT.told(),)
     assert await town.passes(AGENT)
-
-
-async def test_keys_of_the_configuration_need_nobody_to_be_asked(tmp_path: Path) -> None:
-    town = Town(tmp_path, STRANGER.told(), given=(SECOND.public, AGENT.public))
-    assert await town.passes(AGENT)
-    assert not await town.passes(STRANGER)
-    assert (town.agent.asked, town.pins.all()) == (0, {})
-
-
-async def test_a_flood_of_unknown_keys_asks_the_agent_once_a_second(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    town.now += 1.0
-    for number in range(100):
-        header = Signer(f"made-up-{number}").header(SUBJECT, BODY)
-        with pytest.raises((NotTheAgents, TryAgain)):
-            await town.trust.check(SUBJECT, BODY, header)
-    assert town.agent.asked == 2
-
-
-async def test_an_event_by_a_key_that_came_after_the_question_waits_for_the_next_answer(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    town.agent.told = (SECOND.told(endorsed_by=AGENT), AGENT.told())
-    with pytest.raises(TryAgain):
-        await town.trust.check(SUBJECT, BODY, SECOND.header(SUBJECT, BODY))
-    assert await town.passes(SECOND, again=True)
-
-
-async def test_pins_outlive_a_restart_and_are_their_owners_alone(tmp_path: Path) -> None:
-    assert await Town(tmp_path, AGENT.told()).passes(AGENT)
-    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
-    later = Town(tmp_path, STRANGER.told())
-    assert not await later.passes(STRANGER)
-    assert await later.passes(AGENT)
-
-
-async def test_what_a_person_changes_holds_at_once(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    await PinnedKeys(tmp_path, StoppedClock()).trust([SECOND.told()])
-    town.agent.told = (SECOND.told(),)
-    assert await town.passes(SECOND)
-    assert not await town.passes(AGENT)
 
 
 @pytest.mark.parametrize("text", ["agent\n", "agent AAAA 2026\n", "agent\0 x y\n"])

@@ -13,9 +13,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
-from tests.kit.agent_keys import AGENT, STRANGER, Signer
-
-SECOND = Signer("second")
+from tests.kit.agent_keys import AGENT, STRANGER
 
 
 class House:
@@ -71,15 +69,3 @@ async def test_where_no_agent_answers_nothing_is_changed(tmp_path: Path, some_se
     assert (code, "no agent answers on agentic-loop.keys" in said) == (69, True)
     code, said = await house.trust()
     assert (code, "the agent could not be asked" in said, "no key is trusted yet" in said) == (0, True, True)
-
-
-async def test_keys_that_the_settings_name_are_changed_there(
-    tmp_path: Path, link: NatsLink, some_server: EmbeddedNats
-) -> None:
-    house = await with_agent(link, House(tmp_path, some_server.url, agent_keys=[AGENT.public]))
-    assert await house.trust() == (0, f"trusted by gateway.outbound.agent_keys: {AGENT.public}\n")
-    code, said = await house.trust("--again")
-    assert (code, "gateway.outbound.agent_keys names the keys" in said) == (78, True)
-    house.told = (SECOND.told(endorsed_by=AGENT), AGENT.told())
-    code, said = await house.trust()
-    assert (code, f"told by the agent, and not trusted: {SECOND.id}" in said) == (1, True)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.plugins.box import reach
 from groundwork.service import private_file
 
 ROOT = Path(__file__).parents[2]
@@ -99,9 +98,3 @@ def _as_nobody(*arguments: str) -> list[str]:
         pytest.skip("nobody may read this checkout")
     assert told.returncode == 0, told.stderr
     return told.stdout.splitlines()
-
-
-def test_a_folder_on_the_path_that_cannot_even_be_looked_at_is_passed_over() -> None:
-    beyond = Path("/", "x" * 300, "bin")  # as one in the home of somebody else is for who is not root
-    assert reach.drawn(read=[beyond], write=[], closed=[]).read == ()
-    assert list(reach.named([str(beyond)])) == []

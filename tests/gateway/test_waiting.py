@@ -55,12 +55,3 @@ async def test_a_call_that_is_given_up_says_what_it_has_waited_for() -> None:
     assert result.error.error_class == "expired"
     assert result.error.message.endswith("It has waited: nothing answers at http://localhost:1")
     assert relay.waiting.told() == ()
-
-
-async def test_a_call_that_does_not_come_again_is_not_told_for_ever() -> None:
-    world = World(runner=Absent())
-    relay = world.relay()
-    with pytest.raises(TryAgain):
-        await relay.take(ASKED)
-    world.clock.pass_by(61)
-    assert relay.waiting.told() == ()

@@ -1,4 +1,4 @@
-"""Every test of a port runs once for each kind of store: embedded, and shared in memory, on a server and on three."""
+"""Every test of a port runs once for each kind of store: embedded, and shared in memory and on a server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,19 +7,17 @@ import pytest
 
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.stores import Stores
-from tests.ledger.openers import NODES, Opener, embedded, in_memory, on_a_bus
+from tests.ledger.openers import Opener, embedded, in_memory, on_a_bus
 
 
-@pytest.fixture(params=["sqlite", "memory", "r1", "r3"])
+@pytest.fixture(params=["sqlite", "memory", "bus"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     match request.param:
         case "sqlite":
             return embedded(tmp_path)
         case "memory":
             return in_memory(tmp_path)
-        case "r1":
-            return on_a_bus(tmp_path, request.getfixturevalue("link"), replicas=1)
-    return on_a_bus(tmp_path, request.getfixturevalue("cluster_link"), replicas=NODES)
+    return on_a_bus(tmp_path, request.getfixturevalue("link"))
 
 
 @pytest.fixture

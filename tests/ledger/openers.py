@@ -15,7 +15,6 @@ from tests.ledger.crowd import Crowd, Party
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]
 """Opens the same stores each time it is called; they are closed in between."""
 RUN_BYTES = 100
-NODES = 3
 
 
 def embedded(folder: Path) -> Opener:
@@ -32,10 +31,10 @@ def in_memory(folder: Path) -> Opener:
     return lambda: crowd.gateway("a", run_bytes=RUN_BYTES)
 
 
-def on_a_bus(folder: Path, link: NatsLink, *, replicas: int) -> Opener:
+def on_a_bus(folder: Path, link: NatsLink) -> Opener:
     @asynccontextmanager
     async def opened() -> AsyncIterator[Stores]:
-        await ledger_stream(link, replicas=replicas)
+        await ledger_stream(link)
         async with joined(folder, link, "a", run_bytes=RUN_BYTES) as stores:
             yield stores
 
@@ -53,6 +52,6 @@ async def joined(
         yield stores
 
 
-async def ledger_stream(link: NatsLink, *, replicas: int) -> None:
+async def ledger_stream(link: NatsLink) -> None:
     """The stream of facts, as the setup makes it."""
-    await create_missing(link, topology(replicas=replicas, max_gib=1, shared=True))
+    await create_missing(link, topology(replicas=1, max_gib=1, shared=True))

@@ -1,8 +1,8 @@
 """`ductile-gateway backup` and `restore` of the ledger of several gateways, and of one that becomes the other's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,6 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, causes
 from schemas import subjects
 from tests.ledger.openers import ledger_stream
-from tests.ledger.test_ledger import an_answer
 from tests.ledger.test_migrating import BY_A_PLUGIN, IN_DUCTILE, READS, House, filled, holds_all
 
 Kind = Literal["jetstream", "sqlite"]
@@ -56,7 +55,7 @@ class Kept(House):
 
     async def lost_stream(self) -> None:
         await self.link.jetstream.delete_stream(subjects.STREAM_LEDGER)
-        await ledger_stream(self.link, replicas=1)
+        await ledger_stream(self.link)
 
     async def lost(self) -> None:
         """The stream and the database, and not the keys."""
@@ -146,42 +145,3 @@ async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_an
     async with house.one_of_several() as stores:
         await holds_all(stores)
     assert await house.noted() == noted
-
-
-async def test_nothing_is_restored_over_what_gateways_have(house: Kept) -> None:
-    await house.moved("jetstream")
-    await house.backed_up("jetstream")
-    with pytest.raises(Misconfigured, match="not empty"):
-        await house.restored("jetstream")
-    async with house.one_of_several() as stores:
-        await holds_all(stores)
-
-
-@pytest.mark.parametrize("do", [Kept.restored, House.moved])
-async def test_a_bus_that_has_no_place_for_it_is_told_with_the_mend(
-    house: Kept, do: Callable[[Kept, str], Awaitable[None]]
-) -> None:
-    await house.backed_up("sqlite")
-    await house.link.jetstream.delete_stream(subjects.STREAM_LEDGER)
-    with pytest.raises(Misconfigured, match="no stream AGENTIC_LEDGER: run `agentic setup`"):
-        await do(house, "jetstream")
-
-
-async def test_a_second_backup_has_what_was_done_since(house: Kept) -> None:
-    await house.moved("jetstream")
-    await house.backed_up("jetstream")
-    async with house.one_of_several() as stores:
-        await stores.ledger.answer(an_answer(9))
-    await house.backed_up("jetstream")
-    await house.lost()
-    await house.restored("sqlite")
-    async with house.alone() as stores:
-        assert await stores.ledger.find(an_answer(9).key) == an_answer(9)
-
-
-async def test_a_ledger_that_is_being_moved_is_not_backed_up(house: Kept) -> None:
-    rows = rows_without_copy(log_of_gateways(house.link))
-    await marks.put(rows, marks.Mark("coming", "another"), before=marks.Mark())
-    async with AsyncExitStack() as raised:
-        raised.enter_context(pytest.raises(ExceptionGroup))
-        await house.backed_up("jetstream")

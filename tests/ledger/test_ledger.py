@@ -1,7 +1,6 @@
 """The port Ledger with the receipts beside it, whatever fills it: what is known of a call, and for how long."""
 
 import contextlib
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -44,21 +43,6 @@ async def named(ledger: SqliteLedger, run_id: str, key: str, *candidates: tuple[
     return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates), [1] * len(candidates))
 
 
-async def test_an_intent_is_found_as_it_was_written_and_a_newer_one_replaces_it(ledger: SqliteLedger) -> None:
-    newer = replace(an_intent(2), deadline_at=NOON + 90 * SECOND, may_repeat=True)
-    for intent in (an_intent(1), an_intent(2), newer):
-        await ledger.intend(intent)
-        assert await ledger.find(intent.asked.key) == intent
-    assert await ledger.open_intents() == [an_intent(1), newer]
-    assert await ledger.find(an_intent(3).asked.key) is None
-
-
-async def test_an_intent_that_nobody_waited_for_is_there_after_the_next_write(ledger: SqliteLedger) -> None:
-    ledger.intend_soon(an_intent(1))
-    await ledger.intend(an_intent(2))
-    assert await ledger.find(an_intent(1).asked.key) == an_intent(1)
-
-
 @pytest.mark.parametrize("intended", [True, False])
 async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_ever(
     ledger: SqliteLedger, intended: bool
@@ -73,84 +57,12 @@ async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_
     assert await ledger.open_intents() == []
 
 
-async def test_open_intents_come_in_the_order_of_writing(ledger: SqliteLedger) -> None:
-    for step in (3, 1, 2):
-        await ledger.intend(an_intent(step))
-    await ledger.answer(an_answer(1))
-    assert await ledger.open_intents() == [an_intent(3), an_intent(2)]
-
-
 async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(stores: Stores) -> None:
     await stores.ledger.intend(an_intent(), Receipt(NOON))
     with pytest.raises(AlreadyStarted):
         await stores.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
     assert await stores.ledger.open_intents() == [an_intent()]
     assert await stores.receipts.find(an_intent().asked.key) == Receipt(NOON)
-
-
-async def test_a_receipt_lasts_until_the_call_is_answered(opener: Opener) -> None:
-    sent, key = Receipt(NOON + timedelta(microseconds=1), way="pipeline", newest="j-0"), an_intent().asked.key
-    async with opener() as stores:
-        await stores.ledger.intend(an_intent(), sent)
-        assert await stores.receipts.find(key) == sent
-        await stores.receipts.accepted(key, "j-1")
-    async with opener() as stores:
-        assert await stores.receipts.find(key) == replace(sent, job_id="j-1")
-        await stores.ledger.answer(an_answer())
-        assert await stores.receipts.find(key) is None
-
-
-@pytest.mark.parametrize("soon", [True, False])
-async def test_a_receipt_that_was_dropped_leaves_the_intent_which_may_be_begun_again(
-    stores: Stores, soon: bool
-) -> None:
-    key, ledger, receipts = an_intent().asked.key, stores.ledger, stores.receipts
-    await ledger.intend(an_intent(), Receipt(NOON))
-    await receipts.accepted(key, "j-1")
-    receipts.drop_soon(key) if soon else await receipts.drop(key)
-    assert await receipts.find(key) is None
-    assert await ledger.open_intents() == [an_intent()]
-    await ledger.intend(an_intent(), Receipt(NOON + SECOND))
-    assert await receipts.find(key) == Receipt(NOON + SECOND)
-
-
-async def test_an_answer_is_to_be_published_until_it_is_and_once_more_if_it_is_recent(ledger: SqliteLedger) -> None:
-    for step, seconds in ((1, 0), (2, 10), (3, 70)):
-        await ledger.answer(an_answer(step, seconds=seconds))
-    await published(ledger, an_answer(2), an_answer(3))
-    await ledger.intend(an_intent(4))
-    assert await ledger.answers_to_publish(NOON + 60 * SECOND) == [an_answer(1), an_answer(3, seconds=70)]
-
-
-async def test_old_answers_are_forgotten_once_they_are_published_and_their_names_are_free_again(
-    ledger: SqliteLedger,
-) -> None:
-    for step, seconds in ((1, 0), (2, 1), (3, 2)):
-        await ledger.answer(an_answer(step, seconds=seconds))
-    await named(ledger, RUN, an_answer(1).key, NAMES)
-    await published(ledger, an_answer(1), an_answer(3))
-    await ledger.intend(an_intent(4))
-    await ledger.forget_before(NOON + 2 * SECOND)
-    found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
-    assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
-    assert await ledger.open_intents() == [an_intent(4)]
-    assert await named(ledger, RUN, "another", NAMES) == ("a.md",)
-
-
-async def test_an_artifact_gets_the_first_name_that_no_other_of_the_run_has_and_keeps_it(ledger: SqliteLedger) -> None:
-    for _ in range(2):
-        assert await named(ledger, RUN, "call-1", NAMES, NAMES, ("b.md",)) == ("a.md", "a-02.md", "b.md")
-        assert await named(ledger, RUN, "call-2", ("B.MD", "c.md")) == ("c.md",), "case alone is no difference"
-        assert await named(ledger, "other-run", "call-3", NAMES) == ("a.md",)
-
-
-async def test_the_digest_of_an_artifact_is_that_of_the_call_whose_name_it_is(ledger: SqliteLedger) -> None:
-    for digest in ("first", "made again"):
-        await ledger.name_artifacts(RUN, "call-1", [("a.md",)], [digest], [1])
-        await ledger.name_artifacts(RUN, "call-2", [("a.md", "b.md")], ["of another"], [1])
-        assert await ledger.digest_of(RUN, "a.md") == digest
-    assert await ledger.digest_of(RUN, "b.md") == "of another"
-    assert await ledger.digest_of("another run", "a.md") is None
 
 
 async def test_all_is_there_for_the_next_process(opener: Opener) -> None:

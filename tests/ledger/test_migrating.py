@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,12 +17,9 @@ from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Lease
-from groundwork.nats.lease_record import Owner, Role
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, causes
 from groundwork.service.store_id import store_id
-from schemas import subjects
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.openers import joined, ledger_stream
 from tests.ledger.test_beside_the_ledger import FIRST
@@ -68,7 +64,7 @@ async def house(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Ho
 
 async def filled(house: Some) -> Some:
     """With something of each kind in its database."""
-    await ledger_stream(house.link, replicas=1)
+    await ledger_stream(house.link)
     async with house.alone() as stores:
         await stores.ledger.intend(IN_DUCTILE, Receipt(NOON))
         await stores.receipts.accepted(IN_DUCTILE.key, "j-1")
@@ -126,31 +122,6 @@ async def holds_all(stores: Stores) -> None:
     assert stores.pins.all() == {FIRST.id: FIRST.public}
 
 
-async def test_what_is_owed_stays_in_its_order(house: House) -> None:
-    """The first are the largest: written at the same time, the others would overtake them."""
-    owed = [
-        replace(a_delivery(target="b", run_id=f"run_{number}"), body=b"x" * 9000 * (40 - number))
-        for number in range(40)
-    ]
-    async with house.alone() as stores:
-        await stores.outbox.add(owed)
-    await house.moved("jetstream")
-    async with house.one_of_several() as stores:
-        assert [one.run_id for one in await stores.outbox.due("b", NOON, 100)] == [one.run_id for one in owed]
-
-
-async def test_after_a_move_nobody_begins_with_what_was_left(house: House) -> None:
-    await house.moved("jetstream")
-    with pytest.raises(Misconfigured, match="migrate --to sqlite"):
-        async with house.alone():
-            pass
-    await house.moved("sqlite")
-    with pytest.raises(ExceptionGroup) as failure:
-        async with house.one_of_several():
-            pass
-    assert "moved into the database of one gateway" in str(next(causes(failure.value)))
-
-
 async def test_a_move_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
     house: House,
 ) -> None:
@@ -180,21 +151,3 @@ async def test_what_a_plugin_was_begun_with_keeps_the_ledger_where_it_can_be_fou
     async with house.one_of_several() as stores:
         await stores.ledger.answer(an_answer(2))
     await house.moved("sqlite")
-
-
-async def test_nothing_moves_into_a_stream_with_rows_of_its_own(house: House) -> None:
-    async with house.one_of_several() as stores:
-        await stores.ledger.answer(an_answer(9))
-    with pytest.raises(Misconfigured, match="not empty"):
-        await house.moved("jetstream")
-
-
-@pytest.mark.parametrize("to", ["jetstream", "sqlite"])
-async def test_nothing_moves_while_a_gateway_is_at_work(house: House, to: str) -> None:
-    (folder := house.folder / "another").mkdir()
-    role = Role(bucket=subjects.LEASE_BUCKET, key=subjects.member(subjects.LEASE_GATEWAY, "another"), command="")
-    await Lease(house.link, role, Owner.here(folder, ttl_s=30)).acquire()
-    with pytest.raises(Misconfigured, match="gateways are at work"):
-        await house.moved(to)
-    async with house.alone() as stores:
-        await holds_all(stores)

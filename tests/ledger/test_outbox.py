@@ -3,11 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
-from ductile_gateway.outbound.dispatch import Outcome
 from ductile_gateway.outbound.notifications import Notification
-from ductile_gateway.store.outbox import Backlog
 from ductile_gateway.store.stores import Stores
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.openers import Opener
@@ -52,14 +48,6 @@ async def test_of_a_run_a_receiver_is_due_the_oldest_and_the_next_once_that_is_s
     assert await stores.outbox.due(first.lane, NOON, 10) == [second, another]
 
 
-async def test_what_is_postponed_is_due_then_with_its_tries_and_tells_what_it_met(stores: Stores) -> None:
-    await stores.outbox.add([a_delivery()])
-    await stores.outbox.postpone(replace(a_delivery(), tries=3), NOON + MINUTE, why="ConnectError")
-    assert await stores.outbox.lanes_due(NOON) == []
-    assert await stores.outbox.due("subscription:a", NOON + MINUTE, 10) == [replace(a_delivery(), tries=3)]
-    assert stores.outbox.backlog() == Backlog(1, NOON, "subscription:a", "ConnectError", 0)
-
-
 async def test_who_wants_nothing_more_of_a_run_is_told_nothing_more_of_it(stores: Stores) -> None:
     for key in ("waiting", "reopened"):
         await stores.outbox.add([a_delivery(key), a_delivery(key, target="relay")])
@@ -67,16 +55,3 @@ async def test_who_wants_nothing_more_of_a_run_is_told_nothing_more_of_it(stores
     await stores.outbox.add([a_delivery("completed"), a_delivery(run_id="run_another")])
     assert [one.run_id for one in await stores.outbox.due("subscription:a", NOON, 10)] == ["run_another"]
     assert [one.key for one in await stores.outbox.due("relay", NOON, 10)] == [f"{RUN}:waiting"]
-
-
-@pytest.mark.parametrize("outcome", ["arrived", "dead"])
-async def test_what_is_settled_is_remembered_until_it_is_forgotten(stores: Stores, outcome: Outcome) -> None:
-    await stores.outbox.add([a_delivery("old"), a_delivery("waits", run_id="run_another")])
-    await stores.outbox.settle(a_delivery("old"), outcome, at=NOON)
-    await stores.outbox.settle(a_delivery("old"), "gone", at=NOON + MINUTE)
-    await stores.outbox.add([a_delivery("old")])
-    assert await stores.outbox.due("subscription:a", NOON, 10) == [a_delivery("waits", run_id="run_another")]
-    assert stores.outbox.backlog().dead == (outcome == "dead")
-    await stores.outbox.forget_before(NOON + MINUTE)
-    await stores.outbox.add([a_delivery("old")])
-    assert len(await stores.outbox.due("subscription:a", NOON, 10)) == 2

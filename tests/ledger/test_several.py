@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.calls.call import Answer, Intent, Receipt
+from ductile_gateway.calls.call import Intent, Receipt
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.store import FILE
 from ductile_gateway.store.shared.copy import TABLES
@@ -17,8 +17,6 @@ from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
 from tests.ledger.crowd import Crowd
-from tests.ledger.test_beside_the_ledger import FIRST
-from tests.ledger.test_beside_the_ledger import SECOND_KEY as OTHER
 from tests.ledger.test_ledger import NAMES, SECOND, an_answer, an_intent, named
 from tests.ledger.test_outbox import a_delivery
 
@@ -40,35 +38,6 @@ async def a(crowd: Crowd) -> AsyncIterator[Stores]:
 async def b(crowd: Crowd) -> AsyncIterator[Stores]:
     async with crowd.gateway("b") as stores:
         yield stores
-
-
-async def test_a_call_says_which_gateway_has_begun_it_and_which_has_answered_it(a: Stores, b: Stores) -> None:
-    await a.ledger.intend(an_intent())
-    found = await b.ledger.find(KEY)
-    assert isinstance(found, Intent)
-    assert found.by == "a"
-    await b.ledger.adopt(found)
-    await b.ledger.answer(an_answer())
-    answered = await a.ledger.find(KEY)
-    assert isinstance(answered, Answer)
-    assert answered.by == "b"
-
-
-@pytest.mark.parametrize("receipt", [None, Receipt(NOON)])
-async def test_what_another_has_begun_is_begun_by_nobody_else(a: Stores, b: Stores, receipt: Receipt | None) -> None:
-    await a.ledger.intend(an_intent(), Receipt(NOON + SECOND))
-    with pytest.raises(TryAgain, match="another gateway has begun"):
-        await b.ledger.intend(an_intent(may_repeat=True), receipt)
-    assert await a.receipts.find(KEY) == Receipt(NOON + SECOND)
-
-
-async def test_what_was_never_sent_may_be_begun_by_any_gateway(a: Stores, b: Stores) -> None:
-    await a.ledger.intend(an_intent(), Receipt(NOON))
-    await a.receipts.drop(KEY)
-    await b.ledger.intend(an_intent(), Receipt(NOON + SECOND))
-    with pytest.raises(TryAgain, match="another gateway has begun"):
-        await a.ledger.intend(an_intent(), Receipt(NOON))
-    assert await a.receipts.find(KEY) == Receipt(NOON + SECOND)
 
 
 async def test_of_two_that_begin_a_call_at_the_same_moment_one_does(crowd: Crowd, a: Stores, b: Stores) -> None:
@@ -95,13 +64,6 @@ async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no
         assert await b.receipts.find(KEY) == Receipt(NOON)
 
 
-async def test_of_two_answers_both_gateways_go_by_the_first(a: Stores, b: Stores) -> None:
-    first, second = an_answer(text="first"), an_answer(text="second", seconds=1)
-    assert [await a.ledger.answer(first), await b.ledger.answer(second)] == [first, first]
-    with pytest.raises(TryAgain, match="answered meanwhile"):
-        await a.ledger.intend(an_intent())
-
-
 async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd, a: Stores, b: Stores) -> None:
     crowd.copies["b"].behind = True
     await a.ledger.intend(an_intent(), Receipt(NOON))
@@ -113,44 +75,6 @@ async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd
     assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
     assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
     assert await b.ledger.open_intents() == []
-
-
-async def test_two_artifacts_that_are_named_at_the_same_moment_have_two_names(
-    crowd: Crowd, a: Stores, b: Stores
-) -> None:
-    crowd.log.overtaken_by = lambda: named(b.ledger, RUN, "call-2", NAMES)
-    assert await named(a.ledger, RUN, "call-1", NAMES) == ("a-02.md",)
-    assert await named(b.ledger, RUN, "call-2", NAMES) == ("a.md",)
-
-
-async def test_a_read_that_is_answered_at_once_costs_one_fact(crowd: Crowd, a: Stores) -> None:
-    a.ledger.intend_soon(an_intent(may_repeat=True))
-    await a.ledger.answer(an_answer())
-    assert [fact.subject for fact in crowd.log.appended] == [subject_of(CALL, KEY)]
-
-
-async def test_a_read_that_takes_longer_is_known_to_others_before_it_is_answered(a: Stores, b: Stores) -> None:
-    a.ledger.intend_soon(an_intent(may_repeat=True))
-    assert await a.ledger.find(KEY) == an_intent(may_repeat=True)
-
-    async def known() -> bool:
-        return await b.ledger.find(KEY) == an_intent(may_repeat=True)
-
-    await until(known)
-    await b.ledger.answer(an_answer())
-    assert await a.ledger.find(KEY) == an_answer()
-
-
-async def test_a_job_that_outlives_its_call_is_seen_by_all_until_one_has_told_its_end(a: Stores, b: Stores) -> None:
-    await a.ledger.intend(an_intent(), Receipt(NOON))
-    await a.overdue.add(KEY, Job("j-1", pipeline=True), NOON)
-    await a.overdue.add(KEY, Job("j-2", pipeline=False), NOON)
-    await a.ledger.answer(an_answer())
-    (late,) = b.overdue.all()
-    assert (late.key, late.job, late.since) == (KEY, Job("j-1", pipeline=True), NOON)
-    await b.overdue.drop(KEY)
-    assert [*a.overdue.all(), *b.overdue.all()] == []
-    assert await a.ledger.find(KEY) == an_answer()
 
 
 async def test_a_fact_that_nobody_can_read_holds_up_its_own_call_alone(crowd: Crowd, a: Stores, b: Stores) -> None:
@@ -194,16 +118,6 @@ async def test_a_gateway_that_joins_late_has_the_same_copy(crowd: Crowd, a: Stor
     assert await a.deliveries.find("peer", "delivery-1") is None
 
 
-async def test_what_one_has_added_is_sent_by_no_other_that_lives(crowd: Crowd, a: Stores, b: Stores) -> None:
-    await a.outbox.add([a_delivery()])
-    await b.outbox.add([a_delivery()])
-    assert await b.outbox.lanes_due(NOON) == []
-    assert not await b.outbox.claim(a_delivery())
-    assert await a.outbox.due("subscription:a", NOON, 10) == [a_delivery()]
-    assert await a.outbox.claim(a_delivery())
-    assert len(crowd.log.appended) == 1, "where all goes well nobody pays for a claim"
-
-
 async def test_what_a_dead_gateway_owed_is_its_heirs_and_no_longer_its_own(crowd: Crowd, a: Stores, b: Stores) -> None:
     await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
     crowd.live.discard("b")
@@ -215,40 +129,6 @@ async def test_what_a_dead_gateway_owed_is_its_heirs_and_no_longer_its_own(crowd
     assert await a.outbox.due("subscription:a", NOON, 1) == [a_delivery()]
     await a.outbox.settle(a_delivery(), "arrived", at=NOON)
     assert not await a.outbox.claim(a_delivery())
-
-
-async def test_the_order_of_a_run_holds_over_all_gateways(a: Stores, b: Stores) -> None:
-    await a.outbox.add([a_delivery("waiting")])
-    await b.outbox.add([a_delivery("completed")])
-    assert await b.outbox.lanes_due(NOON) == []
-    await a.outbox.settle(a_delivery("waiting"), "arrived", at=NOON)
-    assert await b.outbox.due("subscription:a", NOON, 10) == [a_delivery("completed")]
-
-
-async def test_what_is_owed_keeps_its_place_in_a_copy_that_is_made_anew(crowd: Crowd, a: Stores) -> None:
-    await a.outbox.add([a_delivery("waiting"), a_delivery("completed")])
-    await a.outbox.postpone(a_delivery("waiting"), NOON, why="ConnectError")
-    crowd.live.clear()
-    crowd.live.add("c")
-    async with crowd.gateway("c") as c:
-        assert await c.outbox.due("subscription:a", NOON, 10) == [a_delivery("waiting")]
-
-
-async def test_the_stream_keeps_neither_body_nor_address_of_what_was_delivered(crowd: Crowd, a: Stores) -> None:
-    await a.outbox.add([a_delivery()])
-    await a.outbox.settle(a_delivery(), "arrived", at=NOON)
-    (fact,) = crowd.log.facts.values()
-    assert b"secret" not in fact.body
-    assert not fact.body.partition(b"\n")[2]
-
-
-async def test_of_two_gateways_that_hear_of_an_agent_for_the_first_time_one_pins_its_keys(
-    crowd: Crowd, a: Stores, b: Stores
-) -> None:
-    crowd.log.overtaken_by = lambda: b.pins.trust([FIRST])
-    with pytest.raises(TryAgain, match="another gateway has pinned"):
-        await a.pins.trust([OTHER])
-    assert a.pins.all() == b.pins.all() == {FIRST.id: FIRST.public}
 
 
 def copied(folder: Path) -> dict[str, list[tuple[object, ...]]]:

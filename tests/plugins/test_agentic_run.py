@@ -112,9 +112,3 @@ def test_a_refusal_says_what_to_do(agent: Agent, status: int, retry: bool, told:
     response = ask(PLUGIN, {"run_id": "run_1"}, command="status", config=agent.config)
     assert (response["status"], response["retry"]) == ("error", retry)
     assert told in response["error"]
-
-
-def test_a_pipeline_has_to_say_what_it_wants(agent: Agent) -> None:
-    response = ask(PLUGIN, {"run_id": "run_1"}, config=agent.config)
-    assert "`do` must be one of" in response["error"]
-    assert agent.heard == []

@@ -26,30 +26,10 @@ def test_an_order_is_sent_as_it_was_given_with_the_token(api: WakeApi, command: 
     assert (sent.headers["content-type"], sent.headers["content-length"]) == ("application/json", str(len(sent.body)))
 
 
-@pytest.mark.parametrize("behaviour", ["", "known"])
-def test_an_acceptance_is_told_with_its_run_and_one_event(api: WakeApi, behaviour: str) -> None:
-    response = wake(api.at(behaviour))
-    woken = {"run_id": RUN, "wake_id": ORDER["wake_id"], "status_url": f"{api.at(behaviour).rstrip('/')}/v1/runs/{RUN}"}
-    assert response == {
-        "status": "ok",
-        "result": f"The agent accepted the order as run {RUN}, which is not completed yet: {woken['status_url']}",
-        "output": woken,
-        "state_updates": {"last_run_id": RUN},
-        "events": [
-            {"type": "agent.wake.accepted", "payload": woken, "dedupe_key": f"agentic:run:{RUN}:accepted"},
-        ],
-    }
-
-
 def test_without_a_wake_id_every_attempt_of_a_job_sends_the_same_order(api: WakeApi) -> None:
     first, second = (wake(api.url, {"goal": "look around"}) for _ in range(2))
     assert first["output"]["wake_id"] == second["output"]["wake_id"] == "ductile:job-1"
     assert api.received[0].body == api.received[1].body
-
-
-def test_fields_without_a_value_are_fields_that_were_not_given(api: WakeApi) -> None:
-    wake(api.url, {"goal": "look", "context": None, "wake_id": None, "callback": None})
-    assert api.received[0].order == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
 def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: WakeApi) -> None:
@@ -57,11 +37,6 @@ def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_fo
     wake(api.url, failed | {"ductile_plugin": "x"}, command="handle", goal="Find out why.", untrusted=True)
     about = {"context": failed | {"event": "api.trigger"}, "wake_id": "0b9c"}
     assert api.received[0].order == {"goal": "Find out why.", "untrusted": True} | about
-
-
-def test_of_an_event_only_the_order_is_taken(api: WakeApi) -> None:
-    wake(api.url, {"goal": "look", "ductile_plugin": "feed", "result": "x", "run_id": "r"}, command="handle")
-    assert api.received[0].order == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
 @pytest.mark.parametrize(
@@ -94,12 +69,6 @@ def test_the_order_or_the_settings_say_that_strangers_wrote_it(
 ) -> None:
     raw(a_request(config={"url": api.url, "token": TOKEN} | configured, payload={"goal": "look"} | said))
     assert api.received[0].order.get("untrusted") is sent
-
-
-@pytest.mark.parametrize("ending", ["", "/", "/v1/wake", "/v1/wake/"])
-def test_the_address_may_name_the_agent_or_its_wake_call(api: WakeApi, ending: str) -> None:
-    assert wake(f"{api.url}/known{ending}")["output"]["status_url"] == f"{api.url}/known/v1/runs/{RUN}"
-    assert api.received[0].path == "/known/v1/wake"
 
 
 @pytest.mark.parametrize("goal", ["x" * 32768, "é" * 16384, "“quoted” \\u0000 \u202e\x07", "0"])
@@ -146,15 +115,6 @@ def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(
     assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "invalid_arguments")
     assert told in response["error"]
     assert api.received == []
-
-
-def test_a_misspelt_limit_of_a_schedule_is_refused_rather_than_left_out(api: WakeApi) -> None:
-    response = wake(api.url, {"goal": "look", "constraint": {"max_steps": 1}})
-    assert (
-        response["error"]
-        == "constraint is not known here: give goal, context, constraints, callback, wake_id, untrusted"
-    )
-    assert (response["retry"], api.received) == (False, [])
 
 
 @pytest.mark.parametrize("kind", ["agent.wake.accepted", "agent.completed", "agent.escalated"])
@@ -228,20 +188,9 @@ def test_an_agent_that_is_away_is_tried_again() -> None:
     assert "could not be reached: Connection refused" in response["error"]
 
 
-def test_an_agent_that_does_not_speak_tls_hears_nothing(api: WakeApi) -> None:
-    response = wake(api.url.replace("http:", "https:"))
-    assert (response["status"], response["retry"], api.received) == ("error", True, [])
-
-
 @pytest.mark.parametrize("behaviour", ["silent", "drip"])
 def test_the_response_comes_before_the_deadline_whatever_the_agent_does(api: WakeApi, behaviour: str) -> None:
     began = time.monotonic()
     response = wake(api.at(behaviour), seconds=1)
     assert time.monotonic() - began < 1
     assert (response["status"], response["retry"], response["error_class"]) == ("error", True, "timeout")
-
-
-def test_the_configured_time_is_enough_to_wait(api: WakeApi) -> None:
-    began = time.monotonic()
-    assert wake(api.at("silent"), timeout_seconds=0.3)["error_class"] == "timeout"
-    assert time.monotonic() - began < 5

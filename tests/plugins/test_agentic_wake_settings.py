@@ -42,30 +42,6 @@ def test_an_address_that_must_not_be_asked_is_a_fault_of_the_settings(url: Any, 
     assert told in response["error"]
 
 
-@pytest.mark.parametrize(
-    ("url", "config"),
-    [
-        ("http://127.0.0.1:8700", {}),
-        ("http://localhost:8700", {}),
-        ("http://[::1]:8700", {}),
-        ("https://agent.example.org/agents/", {}),
-        ("http://agent.example.org", {"allow_http": True}),
-        ("http://agent.example.org", {"token": None}),
-    ],
-)
-def test_health_says_where_the_agent_would_be_asked_without_asking(url: str, config: dict[str, Any]) -> None:
-    response = wake(url, {}, command="health", **config)
-    assert response == {
-        "status": "ok",
-        "result": f"agentic-wake can be run; it wakes the agent at {url.rstrip('/')}",
-    }
-
-
-def test_an_agent_without_tokens_is_asked_without_one(api: WakeApi) -> None:
-    assert wake(api.url, token=None)["status"] == "ok"
-    assert "authorization" not in api.received[0].headers
-
-
 @pytest.mark.parametrize("config", [{}, {"secret": "of-the-night-shift"}])
 def test_the_token_may_come_from_the_vault(api: WakeApi, config: dict[str, str]) -> None:
     secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
@@ -85,12 +61,6 @@ def test_the_token_may_come_from_a_file(api: WakeApi, tmp_path: Path, file: bool
     assert file or response["error"] == f"token_file {place} cannot be read as text"
 
 
-@pytest.mark.parametrize("secret", ["mine", ["mine"], None, ""])
-def test_a_secret_that_was_not_handed_over_is_asked_for(api: WakeApi, secret: Any) -> None:
-    response = raw(a_request(config={"url": api.url, "secret": secret}, payload={"goal": "look"}, secrets={}))
-    assert (response["retry"], response["error_class"], api.received) == (False, "misconfigured", [])
-
-
 @pytest.mark.parametrize("token", ["two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}])
 def test_a_token_that_is_none_is_not_sent_nor_told(api: WakeApi, token: Any) -> None:
     response = wake(api.url, token=token)
@@ -104,18 +74,6 @@ def test_the_token_is_never_told(api: WakeApi, behaviour: str) -> None:
     assert response["status"] == "error"
     assert api.received[0].headers["authorization"] == f"Bearer {TOKEN}"
     assert TOKEN not in json.dumps(response)
-
-
-def test_no_proxy_is_asked(api: WakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert wake(api.url)["status"] == "ok"
-
-
-def test_words_of_the_agent_are_told_in_one_short_line(api: WakeApi) -> None:
-    response = wake(api.at("terminal"))
-    assert response["error"].isprintable()
-    assert "goal: [2J gnp.exe long" in response["error"]
-    assert len(response["error"]) < 500
 
 
 @pytest.mark.parametrize(
@@ -140,9 +98,3 @@ def test_what_is_no_request_is_answered_with_one_error(request_: bytes) -> None:
     response = raw(request_)
     assert (response["status"], response["retry"]) == ("error", False)
     assert response["error"] == "what came on stdin is not a request of plugin protocol 2"
-
-
-@pytest.mark.parametrize("seconds", [0, -1, 601, "10", [10], None, float("nan")])
-def test_a_time_that_is_none_is_a_fault_of_the_settings(api: WakeApi, seconds: Any) -> None:
-    response = wake(api.url, timeout_seconds=seconds)
-    assert (response["retry"], response["error_class"], api.received) == (False, "misconfigured", [])

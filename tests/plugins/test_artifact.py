@@ -68,13 +68,6 @@ def stored(text: str) -> list[str]:
     return re.split(r"\r\n|\r|\n", kept)
 
 
-def test_a_short_artifact_is_shown_whole() -> None:
-    response = read("one\ntwo\n")
-    assert response["result"] == f"{PATH}, lines 1 to 2 of 2:\none\ntwo\n[this is the end of the artifact]"
-    assert response["output"] == {"artifact": PATH, "total_lines": 2, "from_line": 1, "to_line": 2, "more": False}
-    assert "artifacts" not in response
-
-
 def test_the_lines_asked_for_are_shown_and_how_to_read_on() -> None:
     response = read(DIARY, from_line=300, lines=2)
     assert response["result"] == (
@@ -82,21 +75,6 @@ def test_the_lines_asked_for_are_shown_and_how_to_read_on() -> None:
         "[cut: 699 more lines; read on with from_line 302]"
     )
     assert (response["output"]["more"], response["output"]["next"]) == (True, {"from_line": 302})
-
-
-def test_no_more_lines_are_shown_than_fit_and_the_last_is_shown_whole() -> None:
-    response = read(DIARY, lines=1000)
-    assert inside(response) == "\n".join(DIARY.split("\n")[: response["output"]["to_line"]])
-    assert 10_400 < len(inside(response)) <= 10_500
-
-
-def test_a_line_that_is_too_long_is_read_in_parts() -> None:
-    response = read(f"short\n{ONE_LINE}\nend", from_line=2)
-    assert inside(response) == ONE_LINE[:10_500]
-    assert response["output"]["next"] == {"from_line": 2, "from_char": 10_501}
-    assert "read on with from_line 2 and from_char 10501]" in response["result"]
-    last = read(f"short\n{ONE_LINE}\nend", from_line=2, from_char=len(ONE_LINE) - 6)
-    assert inside(last) == "149999|\nend"
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -125,12 +103,6 @@ def test_reading_on_as_told_reads_all_of_it() -> None:
     assert parts == text.replace("\r\n", "\n") + "\n"
 
 
-def test_an_empty_artifact_is_told_to_be_empty() -> None:
-    response = read("")
-    assert response["result"] == f"{PATH} is empty: it has 0 lines"
-    assert response["output"]["more"] is False
-
-
 def test_matches_are_shown_with_their_numbers_and_the_lines_around_them() -> None:
     response = search(DIARY, "RAIN", context_lines=1, from_line=975)
     assert response["result"] == (
@@ -142,62 +114,6 @@ def test_matches_are_shown_with_their_numbers_and_the_lines_around_them() -> Non
     assert response["output"] == {"artifact": PATH, "total_lines": 1000, "matches": 100, "more": False}
 
 
-def test_all_matches_are_counted_and_searching_on_as_told_shows_every_one() -> None:
-    shown, goes_on = [], {"from_line": 1}
-    while goes_on:
-        response = search(DIARY, "rain", **goes_on)
-        assert response["output"]["matches"] == 100
-        goes_on = response["output"].get("next", {})
-        shown += [row for row in rows(response) if "rain" in row]
-    assert shown == [f"{day}: Day {day}: rain on the peas." for day in range(10, 1001, 10)]
-
-
-def test_several_texts_are_found_at_once_and_each_is_counted() -> None:
-    response = search("peas\nbeans\nrunner beans\nleeks\n", "leeks", patterns=["Beans", "kale"], context_lines=0)
-    assert response["result"] == (
-        f"3 matches in {PATH}, 4 lines (“leeks”: 1, “Beans”: 2, “kale”: 0):\n2: beans\n3: runner beans\n4: leeks"
-    )
-    assert called("search", "kale\n", patterns=["kale"]) == search("kale\n", "kale")
-    assert search("kale\n", "kale", patterns=["kale"]) == search("kale\n", "kale")
-
-
-def test_of_texts_that_begin_alike_the_longest_is_shown_and_each_is_counted() -> None:
-    text = f"{'x' * 500} rain, rainbow {'x' * 500}"
-    response = search(text, "rain", patterns=["rainbow"])
-    assert "(“rain”: 2, “rainbow”: 1)" in response["result"]
-    assert "rain, rainbow xxx" in response["result"]
-
-
-def test_long_texts_to_find_are_shown_in_part() -> None:
-    several = [str(digit) * 200 for digit in range(8)]
-    assert f"“{'7' * 30}…”: 0" in called("search", "leeks", patterns=several)["result"]
-
-
-def test_lines_around_two_matches_are_shown_once() -> None:
-    assert rows(search("a\nx\nb\nx\nc", "x")) == ["1- a", "2: x", "3- b", "4: x", "5- c"]
-
-
-def test_a_match_in_a_long_line_is_shown_with_its_surroundings_and_its_place() -> None:
-    (row,) = rows(search(ONE_LINE, "123456|"))
-    begin = int(row.partition("from character ")[2].partition(":")[0])
-    shown = row.partition(": ")[2].removesuffix(" …")
-    assert "|123456|" in shown
-    assert len(shown) < 400
-    assert inside(read(ONE_LINE, from_char=begin)).startswith(shown)
-
-
-def test_searching_on_in_a_long_line_shows_every_match() -> None:
-    shown: list[str] = []
-    answers, goes_on = 0, {"from_char": 1}
-    while goes_on:
-        response = search(ONE_LINE, "000|", **goes_on)
-        assert response["output"]["matches"] == 150
-        shown += re.findall(r"\d{3}000\|", "".join(rows(response)))
-        answers, goes_on = answers + 1, response["output"].get("next", {})
-    assert shown == [f"{number:03d}000|" for number in range(150)]
-    assert answers == 4
-
-
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("pattern", ["a", "😀", "\ufffd", "long"])
 def test_whatever_an_artifact_holds_what_is_found_is_there_and_small(text: str, pattern: str) -> None:
@@ -207,29 +123,6 @@ def test_whatever_an_artifact_holds_what_is_found_is_there_and_small(text: str, 
     there = sum(line.count(pattern) for line in stored(text))
     assert response["output"]["matches"] == there
     assert any(pattern in row for row in rows(response)) is bool(there)
-
-
-@pytest.mark.parametrize("pattern", ["a.c", "(", "[a-", "a|b", "^", ".*", "\\d+", "(a+)+$", "$1", "{2}"])
-def test_a_pattern_is_plain_text_however_much_it_looks_like_a_regular_expression(pattern: str) -> None:
-    assert search("abc aac 12 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n", pattern)["output"]["matches"] == 0
-    assert rows(search(f"abc\n>{pattern}<\n", pattern, context_lines=0)) == [f"2: >{pattern}<"]
-
-
-def test_upper_and_lower_case_are_the_same_and_lines_are_shown_as_they_are() -> None:
-    assert rows(search("Grüße\nGRÜSSE\nGRÜßE", "grüß", context_lines=0)) == ["1: Grüße", "3: GRÜßE"]
-
-
-def test_where_nothing_is_found_the_answer_says_so() -> None:
-    assert search(DIARY, "snow")["result"] == f"0 matches in {PATH}, 1000 lines"
-    late = search(DIARY, "Day 77:", from_line=500)
-    assert late["result"] == f"1 match in {PATH}, 1000 lines; from line 500 on: none"
-
-
-def test_lines_around_a_match_give_way_where_they_are_too_long() -> None:
-    text = f"{'😀' * 300}\n" * 20 + f"{'😀' * 300}needle\n" + f"{'😀' * 300}\n" * 20
-    response = search(text, "needle", context_lines=10)
-    assert [row.partition(" ")[0] for row in rows(response)][4:7] == ["20-", "21:", "22-"]
-    assert len(rows(response)) == 11
 
 
 @pytest.mark.parametrize("command", ["read", "search"])
@@ -257,21 +150,6 @@ def test_what_is_not_the_text_of_an_artifact_is_refused_and_no_file_is_opened(co
     assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
     assert "artifact" in response["error"]
     assert "root" not in response["error"]
-
-
-@pytest.mark.parametrize(
-    ("path", "called_so"),
-    [
-        ("artifacts/a-1.html", "artifacts/a-1.html"),
-        ("a\n[this is the end", "the artifact"),
-        ("\x1b[2J", "the artifact"),
-        ("x" * 10_000, "the artifact"),
-        (None, "the artifact"),
-    ],
-)
-def test_nothing_but_a_plain_path_is_repeated(path: Any, called_so: str) -> None:
-    response = ask(ARTIFACT, {"artifact": {"path": path, "text": "one"}}, command="read")
-    assert response["result"] == f"{called_so}, line 1 of 1:\none\n[this is the end of the artifact]"
 
 
 @pytest.mark.parametrize(
@@ -314,12 +192,6 @@ def test_an_argument_that_cannot_be_used_is_named_with_what_can(
     assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
     assert named in response["error"]
     assert "artifacts" not in response
-
-
-def test_a_huge_artifact_is_read_and_searched_in_seconds() -> None:
-    text = "A sentence of some eight words it is.\n" * 200_000
-    assert inside(read(text, from_line=200_000)) == "A sentence of some eight words it is."
-    assert search(text, "words")["output"]["matches"] == 200_000
 
 
 @pytest.mark.parametrize(("marked", "told"), [(True, {"untrusted": True}), (False, {})])

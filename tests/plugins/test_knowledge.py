@@ -2,7 +2,6 @@
 
 import json
 import os
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from tests.plugins.asking import SHIPPED, a_request, ask, run
 
 KNOWLEDGE = SHIPPED / "knowledge"
 NOTE = SHIPPED.parents[2] / "examples" / "research-note" / "tools" / "note"
-HOUSE = SHIPPED.parents[1] / "knowledge"
 YEAR_AGO = 1_700_000_000
 
 
@@ -79,39 +77,6 @@ def test_a_note_of_a_run_with_strangers_is_marked_when_a_later_run_finds_it(shel
     assert "untrusted" not in shelf.asked("rules", limit=9)["output"]
 
 
-def test_the_section_that_fits_best_comes_first(shelf: Shelf) -> None:
-    shelf.put("cellar.md", "The boiler in the cellar needs service, says the house rules.")
-    shelf.put("boiler.md", "# Boiler\n\nThe boiler is serviced in May.")
-    shelf.put("roof.md", "Nothing of the kind is on the roof.")
-    assert shelf.pages("boiler") == ["boiler.md", "cellar.md"]
-
-
-def test_words_are_found_in_every_form_and_spelling(shelf: Shelf) -> None:
-    shelf.put("a.md", "Budgets of the Café, relaxed.")
-    for query in ("budget", "BUDGETS", "cafe", "relaxing", "CAFÉ"):
-        assert shelf.pages(query) == ["a.md"], query
-
-
-def test_only_thorough_finds_words_that_begin_alike(shelf: Shelf) -> None:
-    shelf.put("a.md", "The workplaces of the annex.")
-    assert shelf.pages("work") == []
-    assert shelf.pages("work", profile="thorough") == ["a.md"]
-
-
-def test_thorough_shows_more_and_a_limit_is_kept(shelf: Shelf) -> None:
-    for number in range(12):
-        shelf.put(f"{number}.md", "a lamp")
-    assert [len(shelf.pages("lamp", **how)) for how in ({}, {"profile": "thorough"}, {"limit": 1})] == [3, 8, 1]
-    assert shelf.asked("lamp")["result"].endswith("[9 more: ask in narrower words]")
-
-
-def test_where_nothing_fits_it_says_so(shelf: Shelf) -> None:
-    shelf.put("a.md", "a lamp")
-    response = shelf.asked("boiler")
-    assert response["result"] == "No section of the pages fits “boiler” (fast): try other words for it"
-    assert response["output"]["found"] == 0
-
-
 def test_what_changes_in_the_folder_is_seen_by_the_next_search(shelf: Shelf) -> None:
     page = shelf.put("a.md", "a lamp")
     assert shelf.pages("lamp") == ["a.md"]
@@ -120,25 +85,6 @@ def test_what_changes_in_the_folder_is_seen_by_the_next_search(shelf: Shelf) -> 
     assert (shelf.pages("lamp"), shelf.pages("desk")) == (["deep/b.md"], ["a.md"])
     page.unlink()
     assert (shelf.pages("lamp"), shelf.pages("desk")) == (["deep/b.md"], [])
-
-
-def test_a_change_in_the_same_instant_and_of_the_same_length_is_seen(shelf: Shelf) -> None:
-    page = shelf.put("a.md", "a lamp")
-    page.write_text("a lamp")
-    assert shelf.pages("lamp") == ["a.md"]
-    written = page.stat().st_mtime_ns
-    page.write_text("a desk")
-    os.utime(page, ns=(written, written))
-    assert (shelf.pages("lamp"), shelf.pages("desk")) == ([], ["a.md"])
-
-
-def test_what_did_not_change_is_not_read_again(shelf: Shelf) -> None:
-    page = shelf.put("a.md", "a lamp")
-    assert shelf.pages("lamp") == ["a.md"]
-    content = page.stat()
-    page.write_text("a desk")
-    os.utime(page, ns=(content.st_atime_ns, content.st_mtime_ns))
-    assert shelf.pages("lamp") == ["a.md"]
 
 
 @pytest.mark.parametrize(
@@ -174,19 +120,6 @@ def test_pages_of_any_kind_can_be_searched_and_told(shelf: Shelf) -> None:
     }
 
 
-def test_links_hidden_files_and_what_is_no_page_are_left_out(shelf: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "secret.md").write_text("a lamp")
-    (shelf.folder / "link.md").symlink_to(tmp_path / "secret.md")
-    (shelf.folder / "elsewhere").symlink_to(tmp_path)
-    (shelf.folder / "folder.md").mkdir()
-    os.mkfifo(shelf.folder / "pipe.md")
-    shelf.put(".git/a.md", "a lamp")
-    shelf.put(".hidden.md", "a lamp")
-    shelf.put("notes.txt", "a lamp")
-    os.close(os.open(os.fsencode(shelf.folder) + b"/\xff.md", os.O_CREAT))
-    assert shelf.pages("lamp") == []
-
-
 def test_calls_at_the_same_time_all_find_what_is_there(shelf: Shelf) -> None:
     for number in range(200):
         shelf.put(f"{number}.md", f"# Page {number}\n\nlamp {number}")
@@ -195,33 +128,6 @@ def test_calls_at_the_same_time_all_find_what_is_there(shelf: Shelf) -> None:
         responses = list(pool.map(lambda _: run(KNOWLEDGE, request), range(16)))
     assert {response["status"] for response in responses} == {"ok"}
     assert {response["output"]["sections"][0]["page"] for response in responses} == {"77.md"}
-
-
-@pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\x00" + b"\xff" * 5000])
-def test_a_damaged_index_is_made_anew(shelf: Shelf, damage: bytes) -> None:
-    shelf.put("a.md", "a lamp")
-    assert shelf.pages("lamp") == ["a.md"]
-    (index,) = shelf.cache.iterdir()
-    index.write_bytes(damage)
-    assert shelf.pages("lamp") == ["a.md"]
-    assert shelf.pages("lamp") == ["a.md"]
-
-
-def test_where_no_index_can_be_kept_the_pages_are_searched_all_the_same(shelf: Shelf) -> None:
-    shelf.put("a.md", "a lamp")
-    shelf.cache.write_text("no folder")
-    assert shelf.pages("lamp") == ["a.md"]
-
-
-def test_an_index_that_others_hold_for_too_long_is_told_as_a_delay(shelf: Shelf) -> None:
-    shelf.put("a.md", "a lamp")
-    assert shelf.pages("lamp") == ["a.md"]
-    (index,) = shelf.cache.iterdir()
-    other = sqlite3.connect(index, isolation_level=None)
-    other.execute("begin exclusive")
-    response = ask(KNOWLEDGE, {"query": "lamp"}, command="search", config=shelf.config, seconds=2.2)
-    other.close()
-    assert (response["status"], response["error_class"], response["retry"]) == ("error", "timeout", True)
 
 
 @pytest.mark.parametrize(
@@ -242,19 +148,3 @@ def test_an_argument_that_cannot_be_used_is_named(shelf: Shelf, arguments: dict[
     response = ask(KNOWLEDGE, arguments, command="search", config=shelf.config)
     assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
     assert named in response["error"]
-
-
-@pytest.mark.parametrize("config", [{}, {"folder": ""}, {"folder": "/no/such/folder"}, {"folder": __file__}])
-@pytest.mark.parametrize("command", ["search", "health"])
-def test_without_a_folder_of_pages_somebody_has_to_configure_it(config: dict[str, str], command: str) -> None:
-    response = ask(KNOWLEDGE, {"query": "lamp"}, command=command, config=config)
-    assert (response["status"], response["error_class"], response["retry"]) == ("error", "configuration", False)
-    assert "`folder`" in response["error"]
-
-
-def test_the_pages_of_the_sample_house_say_what_may_be_relaxed(tmp_path: Path) -> None:
-    config = {"folder": str(HOUSE), "cache": str(tmp_path)}
-    query = "What may be relaxed, and to what? budget: cost <= 10000; team: seats >= 12"
-    response = ask(KNOWLEDGE, {"query": query}, command="search", config=config)
-    assert "- relax: cost <= 10000 -> cost <= 11000" in response["result"]
-    assert response["output"]["sections"][0]["page"] == "purchasing.md"

@@ -95,12 +95,6 @@ def test_the_plugins_of_the_page_on_continuations_ask_and_answer_as_they_do_with
     assert answered["result"].startswith("workplace: ")
 
 
-def test_an_echo_comes_back_with_its_output(ductile: httpx2.Client) -> None:
-    finished = job(ductile, "echo", {"message": "Grüße"})
-    assert finished["status"] == "succeeded"
-    assert finished["result"] == {"status": "ok", "result": "Grüße", "output": {"message": "Grüße"}}
-
-
 def test_a_page_is_fetched_and_reported_on_with_artifacts_intact(ductile: httpx2.Client) -> None:
     fetched = job(ductile, "fetch", {"url": str(ductile.base_url.join("/healthz"))})
     assert fetched["status"] == "succeeded", fetched
@@ -110,18 +104,6 @@ def test_a_page_is_fetched_and_reported_on_with_artifacts_intact(ductile: httpx2
     reported = job(ductile, "text-report", {"artifact": artifact})["result"]
     assert reported["artifacts"][0]["name"] == "critique.md"
     assert "“Grüße”" in reported["artifacts"][0]["text"]
-
-
-def test_a_long_artifact_is_searched_and_read_in_parts(ductile: httpx2.Client) -> None:
-    text = "".join(f"Line {number} of the diary\n" for number in range(1, 1001))
-    payload: dict[str, Any] = {"artifact": {"path": "artifacts/a.md", "content_type": "text/markdown", "text": text}}
-    searched = job(ductile, "artifact", payload | {"pattern": "LINE 777 of"}, command="search")["result"]
-    assert "\n777: Line 777 of the diary\n" in searched["result"]
-    read = job(ductile, "artifact", payload | {"from_line": 777, "lines": 2}, command="read")["result"]
-    assert read["output"]["next"] == {"from_line": 779}
-    beyond = job(ductile, "artifact", payload | {"from_line": 1001}, command="read")
-    assert beyond["status"] == "failed"
-    assert (beyond["result"]["error_class"], beyond["result"]["retry"]) == ("invalid_arguments", False)
 
 
 def test_a_contradiction_is_asked_about_looked_up_and_relaxed(ductile: httpx2.Client) -> None:

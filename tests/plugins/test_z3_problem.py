@@ -58,17 +58,6 @@ def test_constraints_are_written_as_people_write_them(expr: str, value: object) 
     assert solved(variables={"x": "int"}, constraints=[expr])["output"]["model"] == {"x": value}
 
 
-def test_variables_are_whole_numbers_fractions_or_truths() -> None:
-    variables = {"i": "int", "r": "real", "p": "bool"}
-    response = solved(variables=variables, constraints=["i = 4", "r * 8 = i - 1", "implies(r < 0.5, p)", "r < 1.5"])
-    assert response["output"]["model"] == {"i": 4, "r": "3/8", "p": True}
-
-
-def test_a_constraint_without_a_name_is_called_by_its_place() -> None:
-    response = solved(variables={"a": "int"}, constraints=["a > 3", {"name": "c3", "expr": "a < 9"}, "a < 2"])
-    assert [one["name"] for one in response["output"]["core"]] == ["c1", "constraint-3"]
-
-
 @pytest.mark.parametrize(
     ("payload", "named"),
     [

@@ -74,3 +74,21 @@ def test_another_tool_command_or_argument_makes_another_request(other: Any) -> N
 def test_a_request_that_was_kept_reads_as_it_came() -> None:
     asked = asked_for()
     assert read_again(asked.route, asked.body, trace=asked.trace) == asked
+
+
+@pytest.mark.attack(49)
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [({"text": "x" * 2**20}, "a message of"), ({str(number): 0 for number in range(10**5)}, "a message of")],
+    ids=["large", "many"],
+)
+def test_arguments_beyond_what_a_message_may_have_are_never_taken(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unacceptable, match=why):
+        read_request(SUBJECT, changed(tool_payload=arguments), HEADERS)
+
+
+@pytest.mark.attack(49)
+def test_arguments_of_five_hundred_levels_are_never_taken() -> None:
+    deep = b'{"a":' * 500 + b"0" + b"}" * 500
+    with pytest.raises(Unacceptable, match="body: Invalid JSON: recursion limit"):
+        read_request(SUBJECT, BODY.replace(b'{"url":"http://example.org"}', deep), HEADERS)

@@ -8,7 +8,7 @@ from ductile_gateway.calls.call import CALL_ID, Asked, ToolOutcome, failed
 from ductile_gateway.ductile.relay_wire import of_call
 from schemas.events import ToolResult
 from tests.gateway.ingress_house import RESULT, House, an_event
-from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for
+from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for, outcomes
 
 GIVEN, NEWER = "k1.first", "k2.newer"
 BAGGAGE = {"run_id": RUN, "step": 2, "tool": "fetch"}
@@ -71,3 +71,10 @@ async def relayed(event: dict[str, Any], **house: Any) -> str | None:
 )
 async def test_an_answer_from_ductile_brings_that_of_its_context(event: dict[str, Any], capability: str | None) -> None:
     assert await relayed(event) == capability
+
+
+@pytest.mark.attack(47)
+async def test_arguments_cannot_be_called_so() -> None:
+    world = World()
+    await world.relay().take(proved(payload={"url": "http://example.org", "Capability": NEWER}))
+    assert (outcomes(world), brought(world)) == (["invalid_arguments"], [GIVEN])

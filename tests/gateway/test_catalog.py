@@ -129,3 +129,8 @@ def test_a_flaw_of_arguments_says_shortly_where_it_is_and_without_a_schema_there
     assert (found is None) is (flaw is None)
     assert (flaw or "") in (found or "")
     assert len(found or "") < 1000
+
+
+def test_our_own_routes_are_never_on_offer() -> None:
+    catalog, problems = drawn(FABRIC, a_manifest("agentic-wake"), a_manifest("agentic-loop"))
+    assert ([tool.name for tool in catalog.tools], len(problems)) == (["fabric"], 2)

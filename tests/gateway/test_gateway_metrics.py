@@ -5,20 +5,14 @@ import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
-from ductile_gateway.calls.call import ToolOutcome, failed
-from ductile_gateway.telling.calls import CallsTold
-from ductile_gateway.telling.metrics import GatewayMetrics
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.telemetry.metrics import exposition
-from schemas import subjects
 from tests.gateway.on_nats import a_bus, all_acknowledged, send
-from tests.gateway.parts import RUN, FakeRunner, World, a_request, asked_for
+from tests.gateway.parts import RUN, a_request
 from tests.gateway.served import ENVIRONMENT, Gateway
 from tests.kit.otlp import receiving
 from tests.kit.waiting import until
@@ -31,56 +25,10 @@ EVERYTHING = (
 )
 
 
-class Counted(World):
-    """A world whose calls are counted."""
-
-    def __init__(self, runner: Any = None) -> None:
-        super().__init__(runner=runner)
-        self.metrics = GatewayMetrics()
-        self.observer = CallsTold(self.metrics, None, urls={"": ""}, clock=self.clock)
-
-    async def read(self) -> dict[str, float]:
-        text = (await exposition(self.metrics.instruments, subjects.SERVICE_GATEWAY)).decode()
-        return values(text)
-
-
 def values(text: str) -> dict[str, float]:
     """The value of each series by its name with its labels, as they are written."""
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
-
-
-class Slow(FakeRunner):
-    """Takes three seconds, by the clock of its world."""
-
-    world: World
-
-    async def run(self, call: Any, begin: Any = None) -> Any:
-        found = await super().run(call, begin)
-        self.world.clock.pass_by(3)
-        return found
-
-
-@pytest.mark.parametrize(
-    ("verdict", "labels"),
-    [
-        (ToolOutcome("ok", text="done"), 'agentic_outcome="ok",error_type=""'),
-        (failed("not_found", "no", retryable=False), 'agentic_outcome="error",error_type="not_found"'),
-        (failed("timeout", "late", retryable=False), 'agentic_outcome="timeout",error_type="timeout"'),
-    ],
-)
-async def test_a_call_is_counted_by_tool_and_outcome_with_how_long_it_took_and_waited(
-    verdict: ToolOutcome, labels: str
-) -> None:
-    runner = Slow(verdict)
-    world = runner.world = Counted(runner)
-    world.clock.pass_by(2)
-    await world.relay().take(asked_for())
-    found = await world.read()
-    series = f'{{{labels.partition(",")[0]},{labels.partition(",")[2]},gen_ai_tool_name="fetch"}}'
-    assert found[f"agentic_gateway_call_duration_seconds_count{series}"] == 1
-    assert found[f"agentic_gateway_call_duration_seconds_sum{series}"] == 3
-    assert found['agentic_gateway_call_wait_seconds_sum{gen_ai_tool_name="fetch"}'] == 2
 
 
 async def test_a_gateway_at_work_exports_all_of_it_and_names_no_run(

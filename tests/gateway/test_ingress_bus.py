@@ -14,7 +14,7 @@ from schemas import subjects
 from schemas.events import ToolResult
 from tests.gateway.ingress_house import House, an_event
 from tests.gateway.on_nats import a_bus, results
-from tests.gateway.parts import RUN
+from tests.gateway.parts import NOON, RUN
 from tests.gateway.stores import opened
 from tests.kit.waiting import until
 
@@ -65,3 +65,13 @@ async def test_a_delivery_while_the_server_is_away_is_taken_when_it_is_back(
     patient = House(bus=NatsBus(link), deliveries=deliveries)
     assert (await patient.relay(an_event())).status_code == 202
     assert len(await stored(link)) == 1
+
+
+async def test_a_record_survives_its_process(tmp_path: Path) -> None:
+    async with opened(tmp_path, SqliteDeliveries) as record:
+        await record.record("github", "d-1", event_key="agentic:start:github:d-1", at=NOON)
+        await record.record("github", "d-1", event_key="another", at=NOON)
+    async with opened(tmp_path, SqliteDeliveries) as record:
+        assert await record.find("github", "d-1") == "agentic:start:github:d-1"
+        assert await record.find("github", "d-2") is None
+        assert await record.find("gitlab", "d-1") is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas import keys
-from tests.gateway.ingress_house import INGEST, NEXT_SECRET, NOW, RESULT, House, an_event, error_of, signed
+from tests.gateway.ingress_house import INGEST, NEXT_SECRET, NOW, RESULT, SECRET, House, an_event, error_of, signed
 from tests.gateway.parts import RUN
 
 
@@ -215,3 +215,14 @@ async def test_an_event_becomes_what_its_type_its_mapping_or_its_baggage_says(ev
     assert (await house.relay(event)).status_code == 202
     assert house.events()[0]["payload"] == payload
     assert ("Agentic-Run-Id" in house.bus.messages[0][3]) == ("run_id" in payload)
+
+
+@pytest.mark.attack(35)
+async def test_an_old_secret_of_a_peer_is_taken_until_its_time_is_over() -> None:
+    old = {"id": "v1", "secret": SECRET, "until": "2026-11-21T12:00:01Z"}
+    agreed = {"keys": [old, {"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
+    house = House(peers={"ductile-test": agreed})
+    assert (await house.relay(an_event())).status_code == 202
+    house.clock.pass_by(1)
+    assert (await house.relay(an_event())).status_code == 403
+    assert (await house.relay(an_event(), secret=NEXT_SECRET, key_id="v2")).status_code == 202

@@ -79,3 +79,12 @@ async def test_a_standard_webhook_of_another_time_is_refused(at: str) -> None:
 
 async def test_the_id_of_a_standard_webhook_is_signed_with_it() -> None:
     assert (await standard(a_house(), replaced={"webhook-id": "msg_2"})).status_code == 401
+
+
+async def test_a_secret_of_one_webhook_opens_no_other() -> None:
+    assert (await standard(a_house(), key=b"the secret of another one")).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "x" * 257])
+async def test_the_id_of_a_standard_webhook_is_short_and_without_a_dot(name: str) -> None:
+    assert (await standard(a_house(), name=name)).status_code == 400

@@ -215,3 +215,37 @@ async def test_what_is_no_run_id_reaches_no_run(run: Any) -> None:
     answer = await chat(house, {"type": "stop", "id": "m-1", "run": run, "who": "Ann"})
     assert answer.status_code == 422
     assert house.bus.messages == []
+
+
+async def test_a_captured_delivery_under_another_name_is_a_duplicate_too() -> None:
+    house = a_house()
+    await github(house)
+    answer = await github(house, delivery="d-2")
+    assert answer.json() | {"status": "duplicate", "receiver_event_id": "agentic:start:github:d-1"} == answer.json()
+    assert len(house.bus.messages) == 1
+
+
+@pytest.mark.attack(35)
+async def test_an_old_secret_is_taken_until_its_time_is_over() -> None:
+    keys_of_both = [{"secret": OLD, "until": "2026-11-21T12:00:01Z"}, {"secret": NEW}]
+    house = House(webhooks={"github": HOOKS["github"] | {"keys": keys_of_both}})
+    assert (await github(house)).status_code == 202
+    house.clock.pass_by(1)
+    assert (await github(house)).status_code == 401
+    assert (await github(house, secret=NEW)).status_code == 200, "it is known, and would not be without a signature"
+
+
+@pytest.mark.attack(20)
+@pytest.mark.parametrize("header", ["X-Hub-Signature-256", "X-Signature", "X-Ductile-Signature-256", "X-Other"])
+@pytest.mark.parametrize("body", [b"{}", b"x" * 5000], ids=["short", "too long"])
+async def test_names_of_webhooks_cannot_be_found_by_asking(header: str, body: bytes) -> None:
+    house = House(webhooks=HOOKS, max_body_bytes=1024)
+    signature = {header: "sha256=" + hex_of(body, "a secret of nobody")}
+    nobodys, *known = [await house.post(f"/webhooks/{name}", body, signature) for name in ("nobody", *HOOKS)]
+    assert nobodys.status_code in (401, 413)
+    assert {(answer.status_code, answer.content) for answer in known} == {(nobodys.status_code, nobodys.content)}
+
+
+@pytest.mark.parametrize("secret", [OLD, NEW])
+async def test_while_a_secret_is_changed_deliveries_with_either_are_taken(secret: str) -> None:
+    assert (await github(a_house(), secret=secret)).status_code == 202

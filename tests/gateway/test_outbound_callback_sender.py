@@ -190,3 +190,19 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
         verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(receiver.port,))
     assert isinstance(verdict, Arrived if arrives else NotYet)
     assert len(receiver.requests) == int(arrives)
+
+
+async def test_a_name_with_one_private_address_among_public_ones_is_refused(receiver: Receiver) -> None:
+    names = Names(hook_test=[["93.184.216.34", "127.0.0.1"]])
+    verdict = await sent(f"http://hook.test:{receiver.port}/", names=names, allow_http=True, ports=(receiver.port,))
+    assert verdict == Never("127.0.0.1 is not a public address; allow_private allows private ones")
+
+
+async def test_an_answer_without_end_is_not_read(receiver: Receiver) -> None:
+    receiver.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n" + b"x" * 100000
+    assert await allowed(receiver, timeout_s=2) == Arrived()
+
+
+async def test_nothing_of_an_answer_is_kept_but_its_status(receiver: Receiver) -> None:
+    receiver.answer = b"HTTP/1.1 500 <b>Look\x1b[2J\r\nX-Told: me\r\nContent-Length: 7\r\n\r\n<script"
+    assert await allowed(receiver) == NotYet("callback:here answered 500")

@@ -108,3 +108,10 @@ def test_what_a_url_itself_tells_against_it_is_said_before_anything_is_sent(
     flaw = flaw_of(url, rules)
     assert said in flaw
     assert bool(flaw) == bool(said)
+
+
+def test_named_hosts_are_the_only_ones() -> None:
+    rules = NetworkSettings(hosts=("Hooks.example.org",))
+    assert read_destination("https://hooks.example.org/", rules).host == "hooks.example.org"
+    with pytest.raises(Forbidden, match="hosts"):
+        read_destination("https://example.org/", rules)

@@ -1,14 +1,13 @@
 """A gateway that is killed or stopped goes on telling where it was: nothing is lost, and ids stay the same."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ductile_gateway.outbound.notifications import Arrived, NotYet, SendResult
-from tests.gateway.outbound_parts import ENDINGS, Town, an_event, down, read
+from tests.gateway.outbound_parts import HOOK, Town, an_event, read
 from tests.kit.waiting import until
 
 
@@ -42,19 +41,15 @@ async def test_a_kill_at_any_write_loses_nothing_and_repeats_only_what_was_not_r
     assert len({(one.key, one.body) for one in town.sender.tries}) == 1
 
 
-async def test_hundreds_of_runs_with_a_receiver_down_for_hours_all_arrive_when_it_is_back(tmp_path: Path) -> None:
-    town = Town(tmp_path, subscribers=("up", "down"), relayed=ENDINGS)
-    town.sender.answers |= {"subscription:down": down, "relay": down}
+@pytest.mark.attack(39)
+async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    town.sender.hangs.add("callback")
     async with town.telling() as outbound:
-        await asyncio.gather(*(outbound.take(read(an_event(run_id=f"run_{n}"))) for n in range(300)))
+        await outbound.take(read(an_event(callback=HOOK)))
+        await until(lambda: len(town.sender.tries) == 1)
+    town.sender.hangs.clear()
+    async with town.telling():
         await town.settled()
-        await until(lambda: town.outcomes == Counter({("subscription:up", "arrived"): 300}))
-        await town.pass_by(4 * 3600, step_s=1800)
-    assert max(Counter(town.sender.keys("subscription:down")).values()) <= 6
-    town.sender.answers.clear()
-    async with town.telling() as outbound:
-        await town.pass_by(8 * 3600, step_s=1800)
-        await until(
-            lambda: town.outcomes == Counter({("subscription:down", "arrived"): 300, ("relay", "arrived"): 300})
-        )
-    assert not town.grave.buried
+    first, second = town.sender.tries
+    assert (first.key, first.body) == (second.key, second.body)

@@ -161,3 +161,9 @@ def test_an_artifact_has_a_plain_file_name_of_its_own_a_type_and_exactly_one_con
     assert (found.error_class, found.retryable) == ("bad_output", True)
     elsewhere = outcome_of(response)
     assert (elsewhere.error_class, elsewhere.retryable) == ("bad_output", False), "a Ductile has tried again itself"
+
+
+@pytest.mark.attack(60, 64)
+def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration() -> None:
+    said = {"status": "error", "error": "401 for the key hunter2-secret at https://shed.example", "retry": False}
+    assert failure(said, secrets=("hunter2-secret",)).message == "401 for the key *** at https://shed.example"

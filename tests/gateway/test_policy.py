@@ -22,6 +22,7 @@ from ductile_gateway.calls.policy import (
 )
 from ductile_gateway.calls.results import answer_to
 from schemas.catalog import ToolOffer
+from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
 
 SECOND = timedelta(seconds=1)
@@ -132,3 +133,10 @@ def test_a_write_that_was_run_more_than_once_says_so_or_is_in_doubt_where_that_e
     assert (doubt.error_class, doubt.retryable, doubt.job.job_id) == ("in_doubt", False, "job-7")
     assert "ductile job inspect job-7" in str(doubt.message)
     assert after_reruns(rerun, run(a_request("tag")), escalates=True) == rerun
+
+
+@pytest.mark.attack(47, 48)
+@pytest.mark.parametrize("name", [*sorted(RESERVED_KEYS), "Run_ID", "TOOL", " step", "attempt ", "\uff52un_id"])
+def test_no_argument_may_have_a_reserved_name_or_look_like_one(name: str) -> None:
+    assert refusal(a_request(payload={"url": "x", name: "other"})).error_class == "invalid_arguments"
+    assert run(a_request(payload={"url": "x", "deeper": {name: "is harmless"}}))

@@ -15,6 +15,10 @@ from tests.gateway.parts import FETCH, NOON, RUN, FakeRunner, World, a_request, 
 from tests.kit.waiting import until
 
 
+def nested(levels: int) -> Any:
+    return {"level": nested(levels - 1)} if levels else "the end"
+
+
 def executed(world: World) -> int:
     return len(world.runner.executed)
 
@@ -199,3 +203,12 @@ async def test_a_write_that_another_gateway_may_have_begun_is_in_doubt_and_a_rea
     for step, command in enumerate(("save", "handle"), start=1):
         await world.relay().take(asked_for(a_request(command, step=step)))
     assert (outcomes(world), executed(world)) == (["in_doubt", "ok"], 1)
+
+
+@pytest.mark.parametrize("output", [nested(900), {"number": float("inf")}, {"number": float("nan")}])
+async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
+    world = World(runner=FakeRunner(ToolOutcome("ok", text="done", output=output)))
+    await world.relay().take(asked_for())
+    (result,) = world.bus.results
+    assert result.error is not None
+    assert (result.error.error_class, "the tool has run" in result.error.message) == ("bad_output", True)

@@ -59,3 +59,10 @@ async def test_a_call_is_resumed_with_the_very_arguments_that_it_was_made_with()
     await world.relay().recover()
     assert world.runner.resumed_with == [call.payload for call in world.runner.executed]
     assert world.runner.resumed_with[0]["document"]["text"] == "# A page"
+
+
+async def test_an_artifact_of_another_run_cannot_be_had() -> None:
+    world = World()
+    world.artifacts.kept["run_other", "secret.md"] = b"secret", "text/markdown"
+    await world.relay().take(asked_for(a_request("read", {"document": "artifacts/secret.md"})))
+    assert outcomes(world) == ["not_found"]

@@ -12,11 +12,6 @@ from ductile_gateway.authoring.making import Language, make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.reloading import follow_folders
-from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.link import NatsLink
-from tests.gateway.on_nats import a_bus, results, send
-from tests.gateway.parts import a_request
-from tests.gateway.served import Gateway
 from tests.kit.waiting import until
 
 
@@ -60,20 +55,3 @@ async def test_a_tool_that_is_new_changed_or_gone_is_so_on_offer(
         ["one"],
         ["one"],
     ]
-
-
-async def test_a_tool_that_came_while_the_gateway_ran_is_called(
-    tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats
-) -> None:
-    await a_bus(link, ack_wait=2)
-    tools = tmp_path / "tools"
-    make("one", Language.PYTHON, tools)
-    gateway = Gateway(tmp_path, nats_server.url, plugins={"folders": [str(tools)], "reload": True})
-    with gateway.serving():
-        await until(lambda: gateway.starts() == 1, within_s=30)
-        make("two", Language.PYTHON, tools)
-        await until(lambda: "other tools are on offer" in gateway.log.read_text())
-        await send(link, a_request("handle", {"text": "so it is"}, tool="two"), "two")
-        await until(lambda: results(link), within_s=30)
-    (result,) = await results(link)
-    assert "3 words, the longest is so" in result.model_dump_json()

@@ -84,3 +84,8 @@ def test_a_result_with_much_to_tell_stays_short_and_the_largest_fits_into_a_mess
     most = made_fit(ToolOutcome("ok", text="\1" * 12_288, output={"a": "\1" * 680}, artifacts=many))
     assert most.output
     assert len(answered(most, *kept_of(most)).body) < MAX_RESULT_BYTES - 4096
+
+
+def test_a_tool_that_floods_the_run_with_artifacts_has_failed() -> None:
+    small = made_fit(ToolOutcome("ok", artifacts=(PAGE,) * (MAX_ARTIFACTS + 1)))
+    assert (small.status, small.error_class, small.retryable) == ("error", "bad_output", False)

@@ -19,6 +19,10 @@ from tests.gateway.served import Gateway
 from tests.kit.waiting import until
 
 
+async def has_results(link: NatsLink, number: int) -> bool:
+    return len(await results(link)) == number
+
+
 @pytest.fixture
 async def gateway(tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats) -> Gateway:
     await a_bus(link, ack_wait=2)
@@ -128,3 +132,19 @@ def test_the_check_fails_and_names_what_is_wrong(tmp_path: Path, settings: dict[
     checked = Gateway(tmp_path, "nats://127.0.0.1:1", **settings).run("check")
     assert checked.returncode != 0
     assert told in checked.stdout + checked.stderr
+
+
+async def test_after_its_stream_was_made_anew_it_gives_its_newest_results_again_and_takes_requests(
+    gateway: Gateway, link: NatsLink, tmp_path: Path
+) -> None:
+    await send(link, a_record(tmp_path), "probe")
+    (tmp_path / "marks" / "go").touch()
+    with gateway.serving():
+        first = await the_result(link)
+        await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
+        await a_bus(link, ack_wait=2)
+        await until(lambda: has_results(link, 1), within_s=10)
+        assert await results(link) == [first]
+        await send(link, a_record(tmp_path, step=2), "probe")
+        await until(lambda: has_results(link, 2), within_s=10)
+    assert runs(tmp_path) == 2

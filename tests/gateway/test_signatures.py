@@ -1,7 +1,8 @@
 """Signatures of webhooks, against values that were made by other means, and in forms that only look right."""
 
+import base64
 import hmac
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -103,3 +104,16 @@ def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> No
 )
 def test_what_is_not_ten_digits_is_no_time(text: str) -> None:
     assert signatures.unix_instant(text) is None
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(300, True), (-300, True), (301, False), (-301, False)])
+def test_clocks_may_differ_up_to_the_tolerance_either_way(seconds: int, fits: bool) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert signatures.within(now + timedelta(seconds=seconds), now, 300) is fits
+
+
+def test_of_a_list_no_more_than_eight_signatures_are_looked_at() -> None:
+    others = " ".join(["v1," + base64.b64encode(bytes(32)).decode()] * 8)
+    good = signatures.standard_digests(STANDARD_SIGNATURE)[0]
+    assert good in signatures.standard_digests(f"v2,x {STANDARD_SIGNATURE}")
+    assert good not in signatures.standard_digests(f"{others} {STANDARD_SIGNATURE}")

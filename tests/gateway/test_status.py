@@ -34,14 +34,6 @@ async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the
     assert [(finding.name, finding.mark) for finding in told.findings] == [("slow", "warning"), ("one", "ok")]
 
 
-async def test_a_flaw_in_one_part_is_a_finding_and_the_others_are_told() -> None:
-    async def flawed() -> Sequence[Finding]:
-        return [Finding(name="flawed", mark="ok", text="\ud800")]
-
-    told = await told_by(flawed=flawed, one=fine).tell()
-    assert [(finding.name, finding.mark) for finding in told.findings] == [("flawed", "warning"), ("one", "ok")]
-
-
 async def test_many_who_ask_at_a_time_make_the_parts_look_once() -> None:
     looked = 0
 

@@ -198,3 +198,8 @@ def test_what_is_no_plain_web_address_is_refused_before_anything_is_sent(url: st
 )
 def test_no_special_address_counts_as_public(address: str) -> None:
     assert not loaded(FETCH, "web").is_public(ip_address(address))
+
+
+def test_a_private_address_is_refused_also_behind_a_redirect_target_of_another_port(site: str) -> None:
+    response = ask(FETCH, {"url": site}, config={"allow_private": False})
+    assert "not a public address" in response["error"]

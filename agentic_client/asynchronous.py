@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Self, TypeVar, Unpack, cast
+from typing import Self, TypedDict, TypeVar, Unpack, cast
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -37,39 +37,44 @@ T = TypeVar("T")
 M = TypeVar("M", Accepted, Event, File, Run, RunPage, Tool)
 
 
+class Options(TypedDict, total=False):
+    """How an agent is reached. Those of the bus: a login by a file, and the inbox that it may hear (`_INBOX`)."""
+
+    token: str | None
+    tls: ssl.SSLContext | None
+    allow_http_nonloopback: bool
+    patience_s: float
+    creds_file: str | None
+    nkey_seed_file: str | None
+    inbox_prefix: str
+
+
 class AsyncClient:
     """An agent, by its HTTP API (`http://…`) or by the bus it is on (`nats://…`); closed on leaving.
 
     `url` and `token` are those of AGENTIC_URL and AGENTIC_TOKEN where they are not given, and else the agent of this
-    machine. The other options are of the bus: a login by a file, and the inbox that it may hear. Every call is repeated
+    machine. Every call is repeated
     under the same ids while the agent is away or busy, for `patience_s` seconds: a restart of it loses nothing, and
     nothing is done twice. What goes wrong is an AgenticError.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        creds_file: str | None = None,
-        nkey_seed_file: str | None = None,
-        inbox_prefix: str = "_INBOX",
-        tls: ssl.SSLContext | None = None,
-        allow_http_nonloopback: bool = False,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        address, token = address_of(url), token_of(token)
-        self._patience_s = patience_s
+    def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
+        address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
+        self._patience_s = options.get("patience_s", PATIENCE_S)
         self._closed = False
         self._transport: Transport
         if address.startswith("http"):
-            if token and not allow_http_nonloopback:
+            if token and not options.get("allow_http_nonloopback"):
                 refuse_if_overheard(address)
             self._transport = OverHttp(address, token, tls)
             return
         from agentic_client.over_nats import OverNats  # loaded where the bus is used
 
-        login = {"user_credentials": creds_file, "nkeys_seed": nkey_seed_file, "inbox_prefix": inbox_prefix}
+        login = {
+            "user_credentials": options.get("creds_file"),
+            "nkeys_seed": options.get("nkey_seed_file"),
+            "inbox_prefix": options.get("inbox_prefix", "_INBOX"),
+        }
         self._transport = OverNats(address, login, tls)
 
     async def __aenter__(self) -> Self:

@@ -13,7 +13,6 @@ from agent_service.bus.argument_schemas import ArgumentSchemas
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState, Spent
-from agent_service.workbench.evaluation import child_rules, task_rules
 from agent_service.workbench.evaluation.observed import Moment, Observed, Request
 from schemas import agent_tool, subjects
 from schemas.catalog import ToolCommand
@@ -264,7 +263,5 @@ RULES: dict[str, Rule] = {
         _the_goal_stays,
         _budgets_hold,
         _what_is_spent_is_counted,
-        *task_rules.RULES,
-        *child_rules.RULES,
     )
 }

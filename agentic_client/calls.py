@@ -72,7 +72,6 @@ class HasRunId(Protocol):
 
 
 Which = str | HasRunId
-"""A run: its id, or whatever names it, such as an Accepted, a Run or a line of a list."""
 
 
 def run_id_of(run: Which) -> str:

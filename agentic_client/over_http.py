@@ -25,8 +25,6 @@ _PATHS = {"cancel": "cancel", "approve": "approvals", "answer": "answers", "sign
 
 
 class OverHttp:
-    """Fills Transport. `address` is that of the agent's API, `tls` how its certificate is checked."""
-
     def __init__(self, address: str, token: str | None, tls: ssl.SSLContext | None) -> None:
         self._address = address
         headers = {"Accept-Encoding": PLAIN} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -90,7 +88,6 @@ class OverHttp:
 
     @asynccontextmanager
     async def _answered(self, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
-        """The answer to `request`, which is a success. Its body is still to come, and nothing is decompressed."""
         try:
             answer = await self._http.send(request, stream=True)
             try:

@@ -21,12 +21,9 @@ CONNECT_WITHIN_S = 5.0
 NAME = "agentic-client"
 REFUSED = "authorization"
 REFUSED_FOR_S = 1.0
-"""By then the library has closed the connection, and has not begun another."""
 
 
 class OverNats:
-    """Fills Transport. `servers` are those of one cluster, separated by commas; it connects when it is first used."""
-
     def __init__(self, servers: str, options: dict[str, Any], tls: ssl.SSLContext | None) -> None:
         self._servers = servers.split(",")
         self._options = options | ({"tls": tls} if tls else {})

@@ -33,7 +33,6 @@ def validator_of(schema: Mapping[str, JsonValue]) -> Any:
 
 
 def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
-    """Why arguments cannot be checked against `schema`; None when they can."""
     try:
         json.dumps(schema, allow_nan=False)
         validator_of(schema)
@@ -43,7 +42,6 @@ def schema_flaw(schema: Mapping[str, JsonValue]) -> str | None:
 
 
 def argument_flaws(validator: Any, arguments: JsonValue, *, most: int, whole: str = "") -> tuple[str, ...]:
-    """The first flaws of `arguments`, each with its place; `whole` names the place of all of them."""
     return tuple(_told(error, whole) for error in islice(validator.iter_errors(arguments), most))
 
 
@@ -96,7 +94,6 @@ def _told(error: jsonschema_rs.ValidationError, whole: str) -> str:
 
 
 def _flaw(error: jsonschema_rs.ValidationError) -> str:
-    """Of a choice (`anyOf`, `oneOf`) what is wrong with each that can be chosen."""
     branches = getattr(error.kind, "context", None)
     if not branches:
         return str(error.message)

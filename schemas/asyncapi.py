@@ -12,7 +12,6 @@ from schemas.events import INBOUND
 Json = dict[str, Any]
 
 REFS = "#/components/schemas/{model}"
-"""Where the schemas given to document() must refer to their definitions."""
 
 DEDUPE_KEYS = {
     subjects.START: "agentic:start:{external_id}",
@@ -30,13 +29,11 @@ DEDUPE_KEYS = {
     subjects.REOPENED: "agentic:run:{run_id}:reopened:{seq}",
     subjects.REJECTED: "agentic:rejected:{stream}:{stream_seq}",
 }
-"""What schemas.keys returns for each event, written out for people."""
 
 KEYS_OF_TASKS = {
     subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:request",
     subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:result",
 }
-"""The same of a sub-request of a step, with the same suffix for a retry."""
 
 RETRY_SUFFIX = ":attempt:{attempt}"
 """What the keys of a tool request and of its result end in from attempt 2 on."""
@@ -68,7 +65,6 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     subjects.DURABLE_LIFECYCLE: subjects.LIFECYCLE,
     subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
 }
-"""What each durable consumer reads, by its name: all of it from one stream."""
 
 STREAMS: dict[str, tuple[str, ...]] = {
     subjects.STREAM: (*_TO_RUNS, *subjects.LIFECYCLE),
@@ -83,7 +79,6 @@ ANSWERED: dict[str, tuple[str, str]] = {
     subjects.CATALOG: ("askCatalog", "An empty body asks for all tools."),
     subjects.STATUS: ("askStatus", "An empty body asks how the gateway is."),
 }
-"""What is asked for by request and reply: the name of the operation, and what the request says."""
 
 
 def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:

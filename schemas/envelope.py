@@ -57,17 +57,14 @@ def with_capability(body: bytes, capability: str) -> bytes:
 
 
 def without_capability(body: bytes) -> bytes:
-    """What `with_capability` was given."""
     return _CAPABILITY.sub(b'"payload":{', body, count=1)
 
 
 def expected(subject: str) -> str:
-    """What a message on `subject` should look like, in a few words."""
     return f'expected {{"type": "{subject}", "payload": {_SHAPES[subject]}}}, that payload alone, or a CloudEvent of it'
 
 
 def object_in(body: bytes) -> Json | None:
-    """The JSON object that `body` is; None where it is anything else."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -25,7 +25,6 @@ from schemas import subjects
 
 MAX_GOAL_BYTES = 32 * 1024
 MOST_VALUES = 10_000
-"""Of the context of a start: whatever its size, each costs time and a line of the paper trail."""
 _RFC3339 = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")
 
 
@@ -66,7 +65,6 @@ def _storable_json(value: JsonValue) -> JsonValue:
 
 
 def _few_values(value: object) -> object:
-    """Whether it can be taken up at all is asked first: what follows looks at every value."""
     left, level = MOST_VALUES, [cast("Any", value)]
     while level:
         lists = [one for one in level if type(one) is list]

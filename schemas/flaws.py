@@ -11,7 +11,6 @@ _NO_OBJECT = re.compile(r"Input should be a valid dictionary( or (instance of \w
 
 
 def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
-    """The first `most` flaws, each with its place; `whole` stands for the place of the value itself."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
     return "; ".join(f"{_place(flaw['loc']) or whole}: {rule_of(flaw['msg'])}" for flaw in found)
 
@@ -24,7 +23,6 @@ def rule_of(message: str) -> str:
 
 
 def listed(flaws: Sequence[str], *, most: int = 12) -> str:
-    """The first `most` of them, and how many more there are."""
     more = f"; and {len(flaws) - most} more" if len(flaws) > most else ""
     return "; ".join(flaws[:most]) + more
 

@@ -57,7 +57,6 @@ def write(folder: Path) -> None:
 
 
 def differences(folder: Path) -> list[str]:
-    """One line per file of the folder that is missing, extra, or not what documents() says; none when fresh."""
     wanted = documents()
     found = {path.name: path.read_bytes() for path in folder.glob("*")}
     missing = [f"missing: {name}" for name in wanted.keys() - found.keys()]

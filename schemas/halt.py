@@ -39,5 +39,4 @@ class Halt(BaseModel):
         return f"everything is stopped by {self.by} since {self.since:%Y-%m-%dT%H:%M:%SZ}{why}"
 
     def stood_still(self, since: datetime) -> timedelta:
-        """How long of the time from `since` on nothing was done; nothing while it is not over."""
         return max(NOTHING, self.until - max(since, self.since)) if self.over and self.until else NOTHING

@@ -46,7 +46,6 @@ def answers(dedupe_key: str, run_id: str, step: int) -> tuple[str | None, int | 
 
 
 def call(run_id: str, step: int, tool: str, attempt: int, task: str | None = None, asked_in: int | None = None) -> str:
-    """The idempotency key towards the tool (external sibling card: `run_id:step:tool:attempt`)."""
     which = f":{task}:{asked_in}" if task else ""
     return f"{run_id}:{step}{which}:{tool}:{attempt}"
 
@@ -81,7 +80,6 @@ def accepted(run_id: str) -> str:
 
 
 def progress(run_id: str, seq: int, phase: str = "") -> str:
-    """Of the last phase of an entry; of one that the same entry committed before it, with that `phase`."""
     return f"{_RUN}{run_id}:progress:{seq}{phase and f':{phase}'}"
 
 

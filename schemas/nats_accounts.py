@@ -11,7 +11,6 @@ from schemas.permissions import Permissions, RoleName, permissions_of
 
 ACCOUNT = "AGENTIC"
 SYSTEM = "system"
-"""The login that may look after the server itself. It sees nothing of the account."""
 MOST_CONNECTIONS = 256
 MOST_SUBSCRIPTIONS = 4096
 ANSWER_WITHIN = "1m"
@@ -19,8 +18,6 @@ ANSWER_WITHIN = "1m"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """`name` is what its inbox, an executor's consumer, and its key are called."""
-
     name: str
     role: RoleName
 
@@ -35,17 +32,14 @@ SHIPPED = (
     Login("operator", "operator"),
     Login("observer", "observer"),
 )
-"""One of each role, with an executor such as those of deploy/executors/."""
 
 
 def accounts(logins: Iterable[Login], key_of: Callable[[str], str]) -> str:
-    """The file `accounts.conf`. `key_of` tells the public key of a login, by its name."""
     users = (line for login in logins for line in _user(login, key_of(login.name)))
     return "\n".join((*_head(), *users, *_tail(key_of(SYSTEM)), ""))
 
 
 def key_variable(name: str) -> str:
-    """The variable, of the environment or of the file, that stands for the key of a login that is not made yet."""
     return f"$NKEY_{name.upper().replace('-', '_')}"
 
 

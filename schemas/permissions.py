@@ -20,7 +20,6 @@ RoleName = Literal["setup", "agent", "gateway", "executor", "publisher", "approv
 
 INBOX = "_INBOX"
 ANSWERS = (f"{INBOX}.>", "_R_.>")
-"""Where whoever asks hears the answer: in the account, and from another account."""
 STREAMS = (
     subjects.STREAM,
     subjects.STREAM_STARTS,
@@ -33,7 +32,6 @@ SHARED_STREAMS = (subjects.STREAM_RUNS, subjects.STREAM_LEDGER)
 BUCKETS = (f"OBJ_{subjects.ARTIFACT_BUCKET}", f"KV_{subjects.LEASE_BUCKET}")
 AGENTS = subjects.member(subjects.LEASE_AGENT, "*")
 GATEWAYS = subjects.member(subjects.LEASE_GATEWAY, "*")
-"""The leases of several, of which each hears how the others renew theirs."""
 IN_FLIGHT = f"{subjects.IN_FLIGHT}.*"
 AGENT_CONSUMERS = (
     (subjects.STREAM_STARTS, subjects.DURABLE_STARTS),
@@ -61,7 +59,6 @@ class Permissions:
 
 
 def inbox_of(login: str) -> str:
-    """What `nats.inbox_prefix` of that login is."""
     return f"{INBOX}.{login}"
 
 
@@ -158,7 +155,6 @@ def _gateway(login: str) -> Permissions:
 
 
 def _executor(login: str) -> Permissions:
-    """It takes what comes on `<name>.requests`, and asks JetStream for nothing."""
     return Permissions(
         publish=(subjects.TOOL_RESULT, *_acknowledging(((subjects.STREAM_REQUESTS, login),))),
         subscribe=(_inbox(login), subjects.requests_of(login), subjects.CATALOG),
@@ -177,8 +173,6 @@ def _approver(login: str) -> Permissions:
 
 
 def _operator(login: str) -> Permissions:
-    """What `agentic dlq`, `nats micro`, looking into streams and backups of them take, and to send anything again that
-    was refused."""
     reads = (*STREAMS, *SHARED_STREAMS, *BUCKETS)
     return Permissions(
         publish=(
@@ -202,7 +196,6 @@ def _operator(login: str) -> Permissions:
 
 
 def _observer(login: str) -> Permissions:
-    """No work: goals, results and what tools are asked are not everybody's to read."""
     return Permissions(publish=(subjects.RUN_STATUS,), subscribe=(_inbox(login), "agent.>", f"{subjects.LOG}.agent.>"))
 
 
@@ -253,7 +246,6 @@ def _leases(*keys: str) -> tuple[str, ...]:
 
 
 def _storing(facts: str, stream: str) -> tuple[str, ...]:
-    """To keep a store that others share: to commit facts, to follow those of others, and to let old ones go."""
     looks = _api(("STREAM.INFO", "STREAM.MSG.GET", "STREAM.PURGE"), (stream,))
     return (f"{facts}.>", *looks, *_reading((stream,)))
 

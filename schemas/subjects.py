@@ -27,9 +27,7 @@ LIFECYCLE = (*ENDINGS, WAITING, REOPENED)
 TOLD = (WAKE_ACCEPTED, PROGRESS, *LIFECYCLE)
 
 EVENTS = "agent."
-"""What every subject begins with on which the agent tells of runs."""
 LOG = "log"
-"""The first token of what a stream says once more when it has stored it: `log.agentic.start`."""
 
 ALL_TOOL_REQUESTS = "agentic.tool_request.*"
 DEAD_LETTERS_LOOP = "agentic.dlq.loop"
@@ -37,12 +35,10 @@ DEAD_LETTERS_CONTROL = "agentic.dlq.control"
 DEAD_LETTERS_TOOLS = "agentic.dlq.tools"
 DEAD_LETTERS_OUTBOUND = "agentic.dlq.outbound"
 SETTLED = "agentic.dlq.settled"
-"""With the number of a dead letter behind it: what a person did about that one."""
 ALL_DEAD_LETTERS = "agentic.dlq.>"
 
 STREAM = "AGENTIC"
 STREAM_STARTS = "AGENTIC_STARTS"
-"""Starts that the agent has not taken yet: what it has taken leaves the stream."""
 STREAM_RESULTS = "AGENTIC_RESULTS"
 STREAM_REQUESTS = "AGENTIC_REQUESTS"
 """Tool requests. Whoever asks can ask again from the journal, so that they pay for no fsync."""
@@ -54,14 +50,12 @@ STREAM_DEAD_LETTERS = "AGENTIC_DLQ"
 STREAM_RUNS = "AGENTIC_RUNS"
 """What agents commit, where several share a store: the journals of all runs, in the one order that counts."""
 STREAM_LEDGER = "AGENTIC_LEDGER"
-"""The same of gateways: what is known of their calls, and what they owe others."""
 STORE = "agentic-store"
 LEDGER = "agentic-ledger"
 STORED_TOLD = f"{STORE}.told"
 STORED_HALT = f"{STORE}.halt"
 STORED_GONE = f"{STORE}.gone"
 STORED_MOVED = f"{STORE}.moved"
-"""Whether the runs are here, are on their way here, or were moved to a store of another kind."""
 
 DURABLE_STARTS = "starts"
 """The agent's consumer of starts: apart, so that whoever may only start runs delays nothing of those under way."""
@@ -73,11 +67,9 @@ DURABLE_TOOLS = "tools"
 DURABLE_LIFECYCLE = "lifecycle"
 """The gateway's consumer of endings, which it passes on to Ductile, to callbacks and to subscribers."""
 DURABLE_PROGRESS = "progress"
-"""The gateway's consumer of progress, read only while somebody has subscribed to it."""
 
 ARTIFACT_BUCKET = "agentic-artifacts"
 LEASE_BUCKET = "agentic-leases"
-"""Keys and values: who is the agent of this bus, who its gateway, and whether both stand still."""
 LEASE_AGENT = "agent"
 """With the id of a store behind it (`agent.store_…`): one of several agents, each of which has a lease of its own."""
 LEASE_GATEWAY = "gateway"
@@ -87,7 +79,6 @@ HALT_KEY = "halt"
 
 SERVICE_AGENT = "agentic-loop"
 RUN_STATUS = f"{SERVICE_AGENT}.status"
-"""Request and reply: `{run_id}`, and where that run stands, as the HTTP API says it."""
 STOP_ALL = f"{SERVICE_AGENT}.stop-all"
 GO_ON = f"{SERVICE_AGENT}.go-on"
 """Request and reply, for operators alone: everything stands still from now on; everything goes on."""
@@ -97,7 +88,6 @@ AGENT_KEYS = f"{SERVICE_AGENT}.keys"
 """Request and reply: the public keys by which events of the agent are known to be its own (`schemas.signing`)."""
 SERVICE_GATEWAY = "ductile-gateway"
 CATALOG = "ductile-gateway.catalog"
-"""Request and reply: what an executor offers. Every executor answers, the gateway is one of them."""
 STATUS = "ductile-gateway.status"
 """Request and reply: what the gateway finds when it looks at itself, and at the Ductile behind it."""
 CALLBACK = "ductile-gateway.callback"
@@ -120,7 +110,6 @@ def tool_request(route: str) -> str:
 
 
 def requests_of(executor: str) -> str:
-    """Where the requests of that executor are pushed to. Nobody but JetStream publishes there."""
     return f"{executor}.requests"
 
 

@@ -107,7 +107,6 @@ async def whose(request: Request) -> str:
 
 Payer = Annotated[str, Depends(whose)]
 Caller = Annotated[str, Depends(who)]
-"""The parameter of a call that changes something: who made it, for the journal."""
 
 
 def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:

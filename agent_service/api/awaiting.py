@@ -58,7 +58,6 @@ class Awaiting:
 
 
 def rests(run: RunState) -> bool:
-    """Whether only people can do something about it now."""
     return run.final or run.status is Status.PAUSED
 
 

@@ -37,7 +37,6 @@ def body_of(model: type[M]) -> Callable[[Request], Coroutine[Any, Any, M]]:
 
 
 def documented(model: type[BaseModel]) -> dict[str, Any]:
-    """The body as OpenAPI describes it, for a route that takes it by `body_of`."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": not _may_be_empty(model), "content": {JSON: {"schema": schema}}}}
 

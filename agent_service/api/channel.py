@@ -28,8 +28,6 @@ PAUSE_PER_FOLLOWER_S = 80e-6
 
 @dataclass(slots=True)
 class Told:
-    """An event. Its `moment` is let go of once it is encoded."""
-
     number: int
     moment: Moment | None
     final: bool
@@ -48,8 +46,6 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What was read of a journal, up to `number`."""
-
     number: int
     moments: Sequence[tuple[int, Moment]]
 
@@ -67,8 +63,6 @@ class Source:
 
 
 class Channel:
-    """Of events after `base` it keeps all, up to `newest`."""
-
     def __init__(self, source: Source, gather: Callable[[], None]) -> None:
         """`gather` is called before followers are woken: it may tell more. Raises TryAgain."""
         self.base = self.newest = self._woken_of = source.newest()
@@ -81,7 +75,6 @@ class Channel:
         self._told: deque[Told] = deque()
         self._size = 0
         self._given = (-1, -1, Chunk(0, b"", final=False))
-        """The newest chunk, after which number it was asked for, and what was newest then."""
         self._pages: OrderedDict[int, tuple[int, list[Told]]] = OrderedDict()
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
@@ -98,14 +91,12 @@ class Channel:
             self.base = oldest.number
 
     def skip(self, number: int) -> None:
-        """What was stored up to `number` is only to be read from the journal."""
         self._told.clear()
         self._size = 0
         self.base = self.newest = number
         self.reached = None
 
     def wake_soon(self) -> None:
-        """Wake the followers: at once where they are few, and not more often than their number allows."""
         if self._waking is None:
             loop = asyncio.get_running_loop()
             pause = PAUSE_PER_FOLLOWER_S * self.followers
@@ -134,7 +125,6 @@ class Channel:
             self.followers -= 1
 
     async def news(self) -> None:
-        """Return when there is more than there was, it is time for a sign of life, or this has ended."""
         if not self.ended:
             await self._news.wait()
 
@@ -163,7 +153,6 @@ class Channel:
         return chunk if chunk.frames else Chunk(last, b"", final=False)
 
     async def _page(self, number: int) -> tuple[int, list[Told]]:
-        """The page on which what follows on `number` begins, and the number of the last entry of it."""
         first = number // PAGE * PAGE
         kept = self._pages.get(first)
         if kept and kept[0] > number:

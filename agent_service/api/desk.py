@@ -87,8 +87,6 @@ class Executors:
 
 
 class Desk:
-    """Answers callers. All methods raise Refusal, and what `refusal_of` makes one of."""
-
     def __init__(
         self,
         store: RunStore,
@@ -127,7 +125,6 @@ class Desk:
                 raise await self._conflict(error, payer) from error
 
     async def _conflict(self, error: WakeConflict, payer: str) -> Exception:
-        """What somebody is told whose wake names another request: of a run that is not its own, nothing."""
         run = await self._store.load(error.run_id)
         if run and run.state.brief.caller == payer:
             return error
@@ -155,7 +152,6 @@ class Desk:
         return WakeAnswer(run_id=run_id, wake_id=wake_id, status_url=f"/v1/runs/{run_id}")
 
     async def status(self, run_id: str) -> RunView:
-        """Where the run stands, by the journal who thought for it, and whether somebody is there whom it waits for."""
         state = await self._state(run_id)
         present = await self._present() if state.pending else None
         trouble = await self._trouble(state, present or frozenset())
@@ -167,7 +163,6 @@ class Desk:
         return shown if state.final else shown.model_copy(update={"stopped": self._admission.brake.why})
 
     async def brief(self, run_id: str) -> StandingAnswer:
-        """The status of the run, from memory while it goes on: every write is asked about before it begins."""
         state = await self._intake.standing(run_id)
         if state is None:
             raise await absent(self._store, run_id)
@@ -182,7 +177,6 @@ class Desk:
     async def page(
         self, wanted: Wanted, *, limit: int, cursor: str | None = None, before: str | None = None
     ) -> RunPage:
-        """At most `limit` runs, from after the run that `cursor` names: `before` is any id, below which they are."""
         if cursor and not (self._archive.version(cursor) or await self.is_gone(cursor)):
             raise Refusal(422, "invalid", "cursor: is no `next_cursor` of this list: begin it again", field="cursor")
         below = min((bound for bound in (cursor, before) if bound), default=None)
@@ -191,7 +185,6 @@ class Desk:
         return RunPage(runs=shown, next_cursor=shown[-1].run_id if len(lines) > limit else None)
 
     async def counts(self) -> RunCounts:
-        """How many runs there are, and since when the one waits that waits longest to begin."""
         by_status = await self._archive.counts()
         oldest: list[RunState] = []
         with suppress(Damaged):  # it is left alone from now on, and another is the oldest
@@ -204,7 +197,6 @@ class Desk:
         )
 
     async def entries(self, run_id: str, *, after: int, limit: int) -> EntryPage:
-        """At most `limit` entries after number `after`."""
         newest = self._archive.version(run_id)
         if not newest:
             raise await absent(self._store, run_id)
@@ -277,7 +269,6 @@ class Desk:
         return self._executors.skills.present()
 
     async def _trouble(self, state: RunState, present: frozenset[str]) -> str:
-        """Why the run waits for somebody who is there, where it does so for longer than most tools take."""
         executor = executor_of(state, state.pending) if state.pending else None
         if state.pending is None or executor not in present:
             return ""

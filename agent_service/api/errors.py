@@ -42,7 +42,6 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problems() -> dict[str, Any]:
-    """What `documented` refers to, each with an example."""
     return {_name(status): _problem(meaning, Refusal(*refused)) for status, (meaning, refused) in _MEANINGS.items()}
 
 
@@ -66,7 +65,6 @@ def answer(refusal: Refusal, scope: Scope, headers: dict[str, str] | None = None
 
 
 def install(app: FastAPI) -> None:
-    """Let `app` answer every error in this form."""
     handlers: dict[type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
         **dict.fromkeys(REFUSED, _refused),
         SeenToTheEnd: _nothing_more,
@@ -139,4 +137,3 @@ _MEANINGS: dict[int | str, tuple[str, tuple[int, Code, str]]] = {
     ),
     "default": ("Refused, or failed", (500, "broken", "the agent failed at this request; its log says how")),
 }
-"""What a status means, and an example of it: its code and its detail."""

@@ -34,7 +34,6 @@ from agent_service.telling.views import RunLineView, line_view
 from groundwork.service.errors import TryAgain
 
 MOST_STREAMS = 700
-"""Fewer than the connections that the server takes (see `BoundedProtocol`)."""
 MOST_STREAMS_OF_A_CALLER = 600
 RETRY_AFTER_S = 5.0
 SIGN_OF_LIFE = b": still here\n\n"

@@ -24,7 +24,6 @@ LOOK_EVERY_S = 1.0
 LOOKS_PER_SIGN_OF_LIFE = 15
 PLACES_AT_ONCE = 500
 MOST_UNTOLD = 5000
-"""Moments that wait for their position to be looked up; beyond it, the journal has them."""
 
 
 class Places(Protocol):
@@ -64,12 +63,10 @@ class Feed:
             self._push(one.entry, self._reached.moment(one))
 
     def reached(self, state: RunState) -> None:
-        """The journal of a run was read for its followers, up to where it stood like this."""
         if self._follows(state.run_id):
             self._reached.note(state)
 
     def end(self) -> None:
-        """Let all go who follow, now and later: they come back to the agent that follows this one."""
         self._ended = True
         for channel in self._channels():
             channel.end()
@@ -118,7 +115,6 @@ class Feed:
         return self._all is not None or run_id in self._runs
 
     def _push(self, entry: Entry, moment: Moment | None) -> None:
-        """To all who follow its run, or all runs; without a `moment` they read it from the journal."""
         channel = self._runs.get(entry.run_id)
         if channel and entry.seq > channel.newest:
             if moment is None or entry.seq > channel.newest + 1:

@@ -22,7 +22,6 @@ async def at_once() -> None:
 
 class Freshness:
     def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
-        """`caught_up` returns once all is here that was stored when it was called. May raise TryAgain."""
         self._caught_up = caught_up
         self._within_s = within_s
         self._begun = 0

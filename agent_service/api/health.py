@@ -49,8 +49,6 @@ class HealthView(View):
 
 
 class HealthCalls:
-    """`readiness` says what is wrong with each thing that the agent needs; `looks` say more, by part."""
-
     def __init__(
         self,
         readiness: Callable[[], Awaitable[Mapping[str, str]]],

@@ -69,6 +69,5 @@ def named_by(key: str | None) -> Iterator[None]:
 
 
 def named(request: M, **given: str | None) -> M:
-    """The request, under a name that was `given` for a field that it leaves open."""
     names = {field: name for field, name in given.items() if name and getattr(request, field) is None}
     return request.model_copy(update=names) if names else request

@@ -99,7 +99,6 @@ def _more_schemas() -> Json:
 
 
 def _tell(call: Json, schemas: Json) -> None:
-    """In words: what it does, what its path names, and what its answers are."""
     first, more = _parted(call.pop("description"))
     call["summary"] = first.removesuffix(".")
     if more:
@@ -120,7 +119,6 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _show(call: Json, examples: Json) -> None:
-    """By example: what may be sent, each under its name, and what is answered."""
     if sent := examples.get("sent"):
         (body,) = call["requestBody"]["content"].values()
         body["examples"] = {name: {"value": value} for name, value in sent.items()}

@@ -43,8 +43,6 @@ class _File:
 
 
 class Page:
-    """The files, by their paths in `folder`; they are read when the first is asked for."""
-
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
 
@@ -65,7 +63,6 @@ class Page:
 
     @cached_property
     def _files(self) -> Mapping[str, _File]:
-        """Only what is there by name can be asked for: no path leads out of the folder."""
         paths = (path for path in self._folder.rglob("*") if path.suffix in TYPES)
         return {path.relative_to(self._folder).as_posix(): _file(path) for path in paths}
 

@@ -17,7 +17,6 @@ from schemas.fields import Instant
 
 WITHIN_S = 5.0
 REST = 1.0
-"""An operator waits: a pass that was asked for rests for as long as it works."""
 
 
 class GoneView(View):

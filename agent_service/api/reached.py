@@ -26,7 +26,6 @@ class Reached:
             self._states.popitem(last=False)
 
     def moment(self, one: Elsewhere) -> Moment | None:
-        """The entry as a moment; None where that is only to be read from the journal."""
         before = self._states.get(one.run_id)
         if (before.version if before else 0) != one.entry.seq - 1:
             return None

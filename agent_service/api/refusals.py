@@ -73,7 +73,6 @@ class SeenToTheEnd(Exception):
 
 
 REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)
-"""The errors that `refusal_of` knows; any other is a fault of ours."""
 
 
 def broken() -> Refusal:

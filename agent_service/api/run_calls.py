@@ -242,7 +242,6 @@ async def listed(files: RunFiles, run_id: str) -> FileList:
 
 
 async def download(files: RunFiles, desk: Desk, run_id: str, path: str) -> Response:
-    """One file, as `file_of` finds it."""
     content = await file_of(files, desk, run_id, path)
     name = PurePosixPath(path)
     headers = {"Content-Disposition": f'attachment; filename="{name.name}"', "Accept-Ranges": "none"}

@@ -16,7 +16,6 @@ READY_WITHIN_S = 3.0
 OK = "ok"
 
 Readiness = Callable[[], Awaitable[Mapping[str, str]]]
-"""What is wrong with each thing the agent needs, by its name; empty texts when all is well."""
 MetricsText = Callable[[], Awaitable[bytes]]
 
 

@@ -6,7 +6,5 @@ from agent_service.usable import flaws_of_arguments
 
 
 class ArgumentSchemas:
-    """Fills ArgumentCheck."""
-
     def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]:
         return tuple(flaw for action in plan.actions for flaw in flaws_of_arguments(brief, action))

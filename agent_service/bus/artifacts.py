@@ -17,8 +17,6 @@ def key_of(run_id: str, path: str) -> str:
 
 
 class NatsArtifacts:
-    """Fills the port KeptArtifacts."""
-
     def __init__(self, link: NatsLink) -> None:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
 

@@ -38,7 +38,6 @@ from schemas.headers import RETRIED_BY
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 MOST_LETTERS = 10_000
-"""So many messages of the stream a service looks through, the newest: strangers can fill it."""
 _STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """How a stream may be called that a letter says it came from: anybody can write one who may publish there."""
 
@@ -62,7 +61,6 @@ class NatsDeadLetters:
         self._reading = asyncio.Lock()
 
     async def all(self) -> list[DeadLetter]:
-        """Every letter, oldest first, without bodies; dropped ones as their records tell them."""
         async with self._reading:
             now = await self._extent()
             if now.last - self._read_to.last != now.messages - self._read_to.messages:  # some were taken away
@@ -76,7 +74,6 @@ class NatsDeadLetters:
             return fold(self._read)
 
     async def find(self, number: int) -> DeadLetter | None:
-        """One letter; None for a number that names none, or one that was deleted and is not on record."""
         if number > MAX_COUNT:
             return None
         message = await self._message(STREAM, seq=number)
@@ -162,7 +159,6 @@ class NatsDeadLetters:
         return Extent(last=state.last_seq, messages=state.messages)
 
     async def _message(self, stream: str, *, seq: int | None = None, subject: str | None = None) -> Stored | None:
-        """The message at `seq`, or the newest of `subject`."""
         try:
             raw = await of_stream(self._link, stream, self._link.jetstream.get_msg(stream, seq, subject))
         except NotFoundError:

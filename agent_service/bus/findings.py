@@ -34,7 +34,6 @@ async def jetstream(link: NatsLink) -> Finding:
 
 
 async def dead_letters(letters: NatsDeadLetters) -> Finding:
-    """Those of both services. They are somebody else's work that was not done, so they are a warning."""
     try:
         waiting = [letter for letter in await letters.all() if not letter.settled]
     except Failure as error:

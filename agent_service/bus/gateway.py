@@ -21,12 +21,9 @@ from schemas.gateway_status import GatewayStatus
 FLAW_WITHIN_S = 3.0
 FRESH_S = 10.0
 STATUS_WITHIN_S = 3.5
-"""A little longer than the gateway gives each thing that it looks at."""
 
 
 class NatsCallbacks:
-    """Asks anew each time: only a wake that names a callback does. Fills Callbacks."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 

@@ -14,8 +14,6 @@ SHOWN_WITHIN_S = 2.0
 
 
 class NatsBoard:
-    """Fills the port Board."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
@@ -27,7 +25,6 @@ class NatsBoard:
             raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
 
     async def shown(self) -> Halt | None:
-        """None also for what cannot be read: it is put right."""
         found = await value(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)
         try:
             return Halt.model_validate_json(found) if found else None

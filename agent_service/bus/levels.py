@@ -15,8 +15,6 @@ STREAM, CONSUMER = ("agentic.stream",), ("agentic.consumer",)
 
 
 class BusLevels:
-    """Of the streams, buckets and consumers of both services; with `shared`, of the streams that are stores too."""
-
     def __init__(self, instruments: Instruments, link: NatsLink, *, shared: bool = False) -> None:
         self._link = link
         self._dead_letters = NatsDeadLetters(link, most=MOST_LETTERS)

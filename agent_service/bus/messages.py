@@ -39,9 +39,7 @@ from schemas.rejection import rejection
 IN_PROGRESS_S = 10.0
 CONTROL_SLOTS = 16
 STARTS_SLOTS = 16
-"""A start is accepted, not carried out: what it leads to begins by itself."""
 HEARD_WITHIN_S = 30.0
-"""How long timers wait at a start for what people have said: all slots may be held by slow turns."""
 LOOK_EVERY_S = 0.05
 ANNOUNCED_WITHIN_S = 2.0
 """The announcement of a run is for others to see: where starts that wait fill their stream, it is left out."""
@@ -68,8 +66,6 @@ CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTER
 
 
 class NatsBus:
-    """Publishes through one link. Fills the port Bus."""
-
     def __init__(self, link: NatsLink, signing: Signing | None = None, *, shared: bool = False) -> None:
         """`signing`: knows the agent's signatures, also those of earlier keys. `shared`: several agents speak to a
         cluster, whose streams are without a leader now and then: what is told meanwhile is lost."""
@@ -91,7 +87,6 @@ class NatsBus:
             raise TryAgain(str(error)) from error
 
     def _is_said(self, ours: Stored, stored: Stored) -> bool:
-        """Whether the stream has it, whichever of the agent's keys proved it then: nobody is asked or told twice."""
         if (stored.subject, without_capability(stored.body)) != (ours.subject, without_capability(ours.body)):
             return False
         if self._signing is None or SIGNATURE not in ours.headers:
@@ -145,7 +140,6 @@ class NatsIntake:
                 group.create_task(loop.run())
 
     async def leave(self, within_s: float) -> None:
-        """Consume no more. What is in hand has `within_s` to end, the rest is given back for others."""
         if self._running:
             for loop in self._loops.values():
                 loop.grace_s = within_s

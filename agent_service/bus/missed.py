@@ -24,7 +24,6 @@ from groundwork.service.errors import TryAgain
 from schemas import subjects
 
 MARK = "missed"
-"""The file: made when another agent is found to have had the bus, removed when all is heard."""
 ABOUT_RUNS = {subjects.STREAM_RESULTS: [subjects.TOOL_RESULT], subjects.STREAM: [subjects.CANCEL, subjects.SIGNAL]}
 AT_ONCE = 256
 QUIET_S = 5.0
@@ -34,8 +33,6 @@ log = logging.getLogger(__name__)
 
 
 class Missed:
-    """For the store in `folder`; `slots` messages are taken at the same time."""
-
     def __init__(self, link: NatsLink, intake: Intake, folder: Path, *, slots: int) -> None:
         self._link = link
         self._intake = intake
@@ -47,7 +44,6 @@ class Missed:
         return self._mark.exists()
 
     async def hear(self, since: datetime) -> None:
-        """Take all that came at or after `since`, however often the bus has to be asked. Returns when it is taken."""
         while True:
             if await self._is_heard(since):
                 return

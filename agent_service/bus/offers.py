@@ -38,8 +38,6 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The offers by name, each of its executor; `conflicts` says which were left out for another of the same name."""
-
     offers: Mapping[str, ToolOffer]
     conflicts: tuple[str, ...] = ()
 

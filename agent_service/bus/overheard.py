@@ -39,8 +39,6 @@ class _Stored:
 
 
 class Overheard:
-    """`dropped` is told the body of each result that the stream did not take, and its id."""
-
     def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
         self._dropped = dropped
         self._stored: OrderedDict[str, _Stored] = OrderedDict()
@@ -77,7 +75,6 @@ class Overheard:
         self._wait(msg_id, message.data)
 
     def _wait(self, msg_id: str, body: bytes) -> None:
-        """Under each id the newest is kept with the first: an executor repeats its own, and no more is needed."""
         bodies = self._waiting.setdefault(msg_id, [])
         if body in bodies:
             return
@@ -97,7 +94,6 @@ class Overheard:
 
 
 def _names_attempt(body: bytes) -> bool:
-    """Whether the result says which attempt it answers: then to hear it twice says nothing new."""
     said = object_in(body) or {}
     payload = said.get("payload", said)
     return isinstance(payload, dict) and payload.get("attempt") is not None

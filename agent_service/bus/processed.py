@@ -14,7 +14,6 @@ from schemas.headers import TRACEPARENT
 
 
 def processed(delivery: Delivery, run_id: str, *, stream: str, consumer: str, began: datetime, ended: datetime) -> Span:
-    """The span of a message about `run_id` that `consumer` of `stream` brought."""
     sender = context_of(delivery.headers.get(TRACEPARENT))
     attributes: dict[str, Value] = {
         names.RUN_ID: run_id,

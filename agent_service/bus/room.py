@@ -24,7 +24,6 @@ LOOK_S, LOOK_AGAIN_S = 5.0, 1.0
 ANSWER_WITHIN_S = 2.0
 NEARLY_FULL = 0.8
 LEAST_FREE_BYTES, LEAST_FREE = 256 * 1024 * 1024, 0.05
-"""Of the disk of the store: the smaller of both is left for what is under way."""
 
 _UNAVAILABLE = 503
 
@@ -53,7 +52,6 @@ async def keep_room(room: Room, link: NatsLink, folder: Path, *, shared: bool = 
 
 
 async def look(link: NatsLink, folder: Path, *, shared: bool = False) -> tuple[list[str], list[str]]:
-    """What is nearly full, with what to do now, and the streams that no server leads."""
     names = [*(name for name in CONSUMED if name != subjects.STREAM_STARTS), *(OF_STORES if shared else ())]
     infos = dict(zip(names, await asyncio.gather(*(_info(link, name) for name in names)), strict=True))
     full = [*of_disk(folder), *_unable(link, infos.values()), *(f for info in infos.values() for f in of_stream(info))]
@@ -66,15 +64,12 @@ def _untaken(leaderless: list[str]) -> Iterator[str]:
 
 
 def _unable(link: NatsLink, infos: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Whether the server reads and does not write: as once its disk was full, until it is started anew."""
     alone = any(info.get("config", {}).get("num_replicas") == 1 for info in infos)
     if alone and link.unanswered_s > UNANSWERED_S:
         yield f"{CANNOT_WRITE}: {RESTART}"
 
 
 async def _info(link: NatsLink, name: str) -> dict[str, Any]:
-    """As JetStream tells it; empty where this login may not ask, or is not connected: that is for others to tell. A
-    leader that is gone answers nothing."""
     try:
         asking = link.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout_s=ANSWER_WITHIN_S)
         answer: dict[str, Any] = json.loads(await asking)
@@ -85,7 +80,6 @@ async def _info(link: NatsLink, name: str) -> dict[str, Any]:
 
 
 def is_leaderless(info: dict[str, Any]) -> bool:
-    """By what JetStream says of a stream. A server that is none of a cluster names no leader."""
     if "error" in info:
         return bool(info["error"].get("code", 0) >= _UNAVAILABLE)
     return "cluster" in info and not info["cluster"].get("leader")

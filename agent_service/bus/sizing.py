@@ -69,8 +69,6 @@ async def set_up_within(
 
 
 async def _fits_in_one(link: NatsLink, gib: float, wanted: Callable[[float], Topology]) -> float:
-    """`gib`, or in a cluster the next smaller size of which a single stream could have all the room: one that the login
-    of the setup may take away again."""
     while gib * STEP >= LEAST_GIB:
         streams = wanted(gib).all_streams()
         tried = next(stream for stream in streams if stream.name == subjects.STREAM_PROGRESS)
@@ -88,8 +86,6 @@ async def _fits_in_one(link: NatsLink, gib: float, wanted: Callable[[float], Top
 
 
 async def _made_smaller(link: NatsLink, wanted: Topology, ours: Collection[str]) -> None:
-    """Those that were not there before. A cluster without room does not make a stream smaller either: there they are
-    taken away, if nothing is in them."""
     for stream in wanted.all_streams():
         found = await found_stream(link, stream) if stream.what in ours else None
         if found is None:

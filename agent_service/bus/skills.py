@@ -25,9 +25,7 @@ from schemas.catalog import UNNAMED, Catalog, ToolOffer
 FRESH_S = 5.0
 ANSWER_WITHIN_S = 2.0
 NEW_WITHIN_S = 0.1
-"""How long the first answer waits for those of executors that nobody knows of yet."""
 KNOWN_WITHIN_S = 0.25
-"""How long it waits while one that is known has not answered, or none is known yet."""
 BEGUN_WITHIN_S, LOOK_S = 10.0, 0.5
 """How long after the start an executor is waited for that is started with the agent, and how often it is looked for."""
 NOBODY = (
@@ -38,15 +36,12 @@ UNPROVEN = (
     "is left out: its results would not bring back what each request is proved with (agent.tools.require_capability)"
 )
 ALIKE = 0.75
-"""How much of two names has to be the same for one to be meant by the other, as difflib has it."""
 UNRULED = Oversight()
 
 log = logging.getLogger(__name__)
 
 
 class NatsSkills:
-    """Remembers what every executor told last: one that is away keeps its offers. `conflicts` and `flaws` are told."""
-
     def __init__(
         self,
         link: NatsLink,
@@ -100,7 +95,6 @@ class NatsSkills:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What is left out of the offers, and why; and which settings name what nobody offers."""
         return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(self._unknown)))
 
     async def refuse_misspelt(self, *, within_s: float = BEGUN_WITHIN_S) -> None:
@@ -178,7 +172,6 @@ class NatsSkills:
         return Told(told.executor, tuple(o for o in allowed if o not in open_to_all), flaws)
 
     def _remember(self, told: Told, named: frozenset[str]) -> None:
-        """`named`: also what is not allowed."""
         name = told.executor
         has_answered = self._answered_in.get(name) == self._round
         self._named[name] = self._named[name] | named if has_answered else named
@@ -200,8 +193,6 @@ class NatsSkills:
         self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """A name in the settings that nobody offers is most likely misspelt; told once for as long as it is so. Before
-        any executor has told its tools nothing is known."""
         if not self._told:
             return
         unknown = frozenset(unknown_names(self._catalog.tools, self._allow, self._oversight, self._offered()))
@@ -231,7 +222,6 @@ def unknown_names(
 
 
 def misspelt(allow: Collection[str] | None, offered: Collection[str]) -> dict[str, str]:
-    """By each allowed name that nobody offers, the one like it that is offered and not allowed: which is meant."""
     allowed = set(allow or ())
     left = sorted(set(offered) - allowed)
     near = {name: get_close_matches(name, left, n=1, cutoff=ALIKE) for name in sorted(allowed - set(offered))}

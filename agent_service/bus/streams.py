@@ -71,7 +71,6 @@ def _store(stream: str, facts: str, held: str, replicas: int, gib: float) -> Str
 
 
 def _durable(replicas: int, gib: float) -> dict[str, Any]:
-    """What the streams of work have in common: every message is synced, if the server is so configured."""
     return {
         **UNCOMPRESSED,
         "republish": TO_THE_LOG,
@@ -121,7 +120,6 @@ def _results(replicas: int, gib: float) -> StreamSpec:
 
 
 def _requests(replicas: int, max_gib: float) -> StreamSpec:
-    """The oldest give way: a request is of use until its tool has answered."""
     return StreamSpec(
         subjects.STREAM_REQUESTS,
         {

@@ -19,15 +19,12 @@ from groundwork.nats.patterns import matches
 from groundwork.service.errors import TryAgain
 
 BEFORE = timedelta(seconds=10)
-"""How much earlier than it was sent the search begins, for clocks differ."""
 MOST_LOOKED_AT = 10_000
 MSG_ID = "Nats-Msg-Id"
 ANSWER_WITHIN_S = 2.0
 
 
 class NatsWhereabouts:
-    """Fills the port Finder."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 

@@ -106,7 +106,6 @@ class Message(Wire):
         return f"{why.type} ({why.cache_missed_input_tokens} tokens)" if why.cache_missed_input_tokens else why.type
 
     def reply(self) -> Reply:
-        """One that has reached the model's window was cut, and is paid for, as one that has reached `max_tokens`."""
         return Reply(
             id=self.id,
             model=self.model,
@@ -170,10 +169,6 @@ class AnthropicApi:
         return body
 
     def _kept(self, question: Question) -> dict[str, str]:
-        """What marks a block up to which the prompt is to be cached; nothing when it is not.
-
-        Who verifies is shown a claim that nobody is shown again, and another model has a cache of its own.
-        """
         compacts_apart = self._settings.of(Phase.COMPACT).model != self._settings.of(Phase.REFLECT).model
         unread = {Phase.VERIFY, Phase.COMPACT} if compacts_apart else {Phase.VERIFY}
         if self._settings.cache == "off" or question.phase in unread:
@@ -200,7 +195,6 @@ def _newest(question: Question, prompt: Prompt) -> int:
 
 
 def _content(prompt: Prompt, kept: dict[str, str], *, newest: int) -> list[dict[str, Any]]:
-    """The user's blocks. Breakpoints: after the case and the newest note, and one between them in a long run."""
     marked = {newest, newest - NOTES_PER_BREAKPOINT}
     notes = [_block(note, kept if at in marked else None) for at, note in enumerate(prompt.notes)]
     return [_block(prompt.case, kept), *notes, _block(prompt.tail)]
@@ -231,14 +225,12 @@ async def _said(answer: Body, heard: Heard) -> Event:
 
 
 def _with(usage: object, newer: object) -> object:
-    """Usage as it is now: what an event says of it are sums so far, and only some of them."""
     if not isinstance(usage, dict) or not isinstance(newer, dict):
         return usage or newer
     return usage | {name: value for name, value in newer.items() if value is not None}
 
 
 def _count(message: Event, heard: Heard) -> None:
-    """What was said of the cost so far."""
     with suppress(ValidationError):
         heard.counts = _Usage.model_validate(message.get("usage")).counts()
         heard.model = str(message.get("model") or "")

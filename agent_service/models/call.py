@@ -107,14 +107,11 @@ class Api(Protocol):
 
 
 class LanguageModel:
-    """The models of one provider, for all runs of the process. Fills the port Provider."""
-
     def __init__(self, api: Api, settings: ModelSettings, prices: Prices) -> None:
         self._api = api
         self._settings = settings
         self._prices = prices
         self._without_grammar: set[tuple[str, str]] = set()
-        """Models and schemas of which the provider has said that they make too large a grammar."""
 
     def prepare(self, question: Question) -> ModelCall:
         prompt = compose(question)
@@ -170,7 +167,6 @@ class LanguageModel:
             raise self._charged(self._fault(error), heard, request, made=was_made(error)) from error
 
     async def _send(self, request: Request, heard: Heard) -> Reply:
-        """Without a grammar where the provider cannot make one of the schema: reading and repairs do without."""
         schema = request.estimate.model, request.prompt.schema_hash
         if schema in self._without_grammar:
             return await self._api.send(replace(request, grammar=False), heard)

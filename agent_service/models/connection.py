@@ -19,12 +19,10 @@ _KEEP_ALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
 ]
-"""For calls that take minutes: what lies on the way forgets connections on which nothing is said."""
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 
 def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
-    """A client that sends `key`, if there is one, as both SDKs do."""
     more: dict[str, Any] = {"event_hooks": {"request": [_sent_with(key)]}} if key else {}
     tls = ssl.create_default_context()
     if settings.proxy == OF_ENVIRONMENT:

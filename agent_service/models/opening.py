@@ -22,7 +22,6 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of
 
 NO_KEY = "no-key-is-set"
-"""What a server of one's own is sent that asks for no key: the SDK insists on one."""
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,15 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """Of one call. `input` is the whole prompt; what was read from or written to a cache is part of it."""
-
     input: int
     output: int
     cache_read: int = 0
     cache_write: int = 0
     cache_write_1h: int = 0
-    """The part of `cache_write` that is kept for an hour."""
 
 
 class Prices:
     def __init__(self, provider: str | None, own: PriceSettings | None) -> None:
-        """`provider` as the price list names it; None for a server that it does not know."""
         self._provider = provider
         self._own = own
 
@@ -43,7 +39,6 @@ class Prices:
         )
 
     def most_usd(self, model: str, *, prompt: int, reply: int, kept_1h: bool) -> float | None:
-        """The most that a call can cost: all of its prompt written to the cache, and the longest reply."""
         counts = TokenCounts(input=prompt, output=reply, cache_write=prompt, cache_write_1h=prompt if kept_1h else 0)
         return self.cost_usd(model, counts)
 

@@ -22,7 +22,6 @@ _SERVE = {
 """The answers that a question of that phase can have, besides `unusable` and `fault`. Before there is a next action a
 reflection can only escalate."""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
-"""A script may name an instant that has passed: it was written for another day."""
 
 
 def unusable(script: Script) -> Iterator[str]:
@@ -58,6 +57,5 @@ def _flaws(name: str, answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _names_a_place(evidence: str) -> bool:
-    """Whether it may; an artifact may be named without its folder, and `$name` stands for anything."""
     places = places_in(evidence, ())
     return "$" in evidence or any(one == PERSON or one.startswith((STEP, FOLDER)) or "." in one for one in places)

@@ -39,7 +39,6 @@ from schemas.flaws import rule_of
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")
-"""What texts may hold as `$name`, beside the groups of the goal's pattern."""
 DECISIONS: dict[str, TypeAdapter[Any]] = {
     "frame": TypeAdapter(Framing),
     "plan": TypeAdapter(Plan),
@@ -201,8 +200,6 @@ def _unusable(error: ValidationError) -> Iterator[str]:
 
 
 class ScriptedModel:
-    """Answers by a script. Fills the port Model."""
-
     def __init__(self, script: Script) -> None:
         self._script = script
         self._name = f"script:{script.name}"
@@ -212,7 +209,6 @@ class ScriptedModel:
 
     @property
     def verifies(self) -> bool:
-        """Whether the script has an answer to a verification: without one there is nobody to ask."""
         return any(rule.phase is Phase.VERIFY for rule in self._script.rules)
 
     async def check(self) -> tuple[str, ...]:
@@ -298,7 +294,6 @@ def _said(output: dict[str, JsonValue]) -> str:
 
 
 def _filled(node: Any, names: dict[str, str]) -> Any:
-    """`node` with the names put into its texts."""
     if isinstance(node, str):
         return Template(node).safe_substitute(names) if "$" in node else node
     if isinstance(node, dict):

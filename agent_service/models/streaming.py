@@ -27,8 +27,6 @@ class Body(Protocol):
 
 
 class SaidError(Exception):
-    """The provider broke off, and said why: an error in the middle of a stream, by its type and in its words."""
-
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind

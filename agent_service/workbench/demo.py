@@ -25,8 +25,6 @@ LOOK_S = 0.05
 
 
 async def run_demo(folder: Path, *, chaos: bool, as_json: bool) -> Exit:
-    """OK when the run is done and what it wrote is whole. With `as_json` the story is told on standard error."""
-
     async def play(made: DevStack, told: Story) -> _Outcome:
         outcome = await _Demo(made, told, chaos=chaos).play()
         _tell(made, outcome, told)
@@ -38,8 +36,6 @@ async def run_demo(folder: Path, *, chaos: bool, as_json: bool) -> Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Crash:
-    """A kill of the agent, and the entries around it: `after` is the first that it wrote when it was back."""
-
     at: datetime
     pid: int | None
     before: Json
@@ -90,7 +86,6 @@ class _Demo:
         return _Outcome(view=view, verified=verified, visits=self.visits, crash=self._crash())
 
     def _visited(self) -> None:
-        """In a thread of the page's server. The tool waits for the page now: its result cannot be in."""
         self.visits += 1
         if self.chaos and self.visits == 1:
             self.killed = datetime.now(UTC), self.made.agent.pid
@@ -107,7 +102,6 @@ class _Demo:
 
 @contextmanager
 def _page(visited: Callable[[], None]) -> Iterator[str]:
-    """The address of the page to criticise, on a free port of this machine. Before anybody gets it, `visited` runs."""
     page = (resources.files("agent_service") / "scripts" / "page.html").read_bytes()
 
     class Handler(BaseHTTPRequestHandler):

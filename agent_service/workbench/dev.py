@@ -35,7 +35,6 @@ from groundwork.service.shipped import shipped
 from groundwork.service.tied_child import tied_to_us
 
 READY_WITHIN_S = 120.0
-"""A small or busy machine takes a minute; what cannot start at all is told earlier."""
 REFUSALS = 3
 """Starts in a row that ended with 78, after which a service is known to need a mend. One may be over a lock that an
 earlier one still holds."""
@@ -57,9 +56,7 @@ class DevOptions:
     plugin_config: Mapping[str, Any] = field(default_factory=dict)
     sync_interval: str = "always"
     agent: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of the section `agent:`."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of the section `gateway:`."""
     taken: Taken = NOTHING_TAKEN
 
 
@@ -75,7 +72,6 @@ class Service:
         """By the wall clock, in seconds: when the newest process was asked for."""
         self.log_file = log_file
         self.log_begins = log_file.stat().st_size if log_file.exists() else 0
-        """Where in it what follows begins: earlier ones have left theirs there."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
 
@@ -137,7 +133,6 @@ class DevStack:
     options: DevOptions
     config: Path
     login: Path
-    """The file that holds the address of the bus with its login, for other programs of this user."""
     url: str
     nats: EmbeddedNats
     agent: Service
@@ -303,7 +298,6 @@ def _service(name: str, package: str, folder: Path, config: Path) -> Service:
 
 
 def free_port() -> int:
-    """Below those that systems give to outgoing connections, of which one could take it before it is used."""
     while True:
         port = 20_000 + secrets.randbelow(12_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -28,7 +28,6 @@ from groundwork.service.signals import cancelled_by_signals
 
 
 async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
-    """Run until it is told to stop. With `as_json` one line says where everything is, once it is ready."""
     json_log.set_up("WARNING", "json" if as_json else "text", redact=tuple)
     _check_free(options.http_port)
     if options.script:

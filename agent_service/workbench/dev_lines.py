@@ -14,7 +14,6 @@ from agent_service.telling.plain import one_line
 
 LOOK_AT_LOGS_S = 0.2
 MOST_RUNS = 1000
-"""Whose beginning is remembered, to tell at the end how long they took."""
 LONGEST_REASON = 300
 OTHER_TOOLS = "other tools are on offer"
 ENDED = ("done", "escalated", "failed", "cancelled")
@@ -28,7 +27,6 @@ class Lines:
         self._accepted: dict[str, datetime] = {}
 
     def line(self, written: str) -> Text | None:
-        """None for what nobody has to see go by."""
         try:
             fields: Fields = json.loads(written)
             at = datetime.fromisoformat(fields["ts"])

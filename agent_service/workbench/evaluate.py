@@ -29,8 +29,6 @@ FURTHER = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What was asked for. `names` are names or patterns; none means all."""
-
     names: tuple[str, ...]
     folders: tuple[Path, ...]
     config: Path | None
@@ -53,7 +51,6 @@ async def run(order: Order, *, as_json: bool) -> Exit:
 
 
 async def _play(order: Order, results: list[Result]) -> None:
-    """Fill `results` as they come; at the end they are in the order of the scenarios."""
     async with _trials(order) as trials:
         options = Options(jobs=order.jobs, trail=order.trail)
         with output.console(stderr=True).status(f"{len(trials)} to be played") as status:
@@ -111,7 +108,6 @@ def _heading(results: Sequence[Result]) -> Text:
 
 
 def _table(results: Sequence[Result], width: int) -> Table:
-    """For so many columns: where they are few, tasks are not told, and broken rules only beneath."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True, collapse_padding=True)
     summed, shown = totals(results), NUMBERS if width >= WIDE else NUMBERS[:-FURTHER]
     table.add_column("scenario", footer=f"{summed['passed']} of {summed['scenarios']} passed", overflow="fold")
@@ -137,7 +133,6 @@ def _ended(result: Result) -> Text:
 
 
 def _numbers(row: dict[str, Any]) -> tuple[str, ...]:
-    """What was spent, in the order of the columns: `?` for what is not known, `-` for what there was not."""
     cost, share = row["cost_usd"], row["cache_share"]
     return (
         str(row["steps"]),
@@ -151,7 +146,6 @@ def _numbers(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _flaws(order: Order, results: Sequence[Result]) -> list[Text]:
-    """A block for each scenario that did not pass: what was expected, what happened, where to look."""
     blocks = []
     for result in (result for result in results if not result.passed):
         lines = [*(f"rule broken: {line}" for line in result.violations), *result.unmet]

@@ -51,7 +51,6 @@ class Story:
 async def show(
     title: str, options: DevOptions, play: Callable[[DevStack, Story], Awaitable[Outcome]], *, as_json: bool
 ) -> Exit:
-    """Play it on a stack of its own. With `as_json` the story is told on standard error."""
     json_log.set_up("ERROR", "text", redact=tuple)
     told = Story(stderr=as_json)
     told.chapter(title)
@@ -70,7 +69,6 @@ async def show(
 
 
 async def follow(made: DevStack, goal: str, told: Story, entries: list[Json]) -> Json:
-    """Start a run and show it live: its view once it has ended. Its entries are added to `entries`."""
     over = threading.Event()
     with AgentClient(made.url, None) as client:
         try:
@@ -110,8 +108,6 @@ def _followed(client: AgentClient, goal: str, told: Story, entries: list[Json], 
 
 @dataclass(frozen=True, slots=True)
 class _Noting:
-    """Keeps the entries, and ends the watching when nobody waits for it any more. Fills Watcher."""
-
     watcher: Watcher
     entries: list[Json]
     over: threading.Event

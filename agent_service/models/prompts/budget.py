@@ -14,7 +14,6 @@ from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 
 SHORT = 0.8
-"""The share of a budget from which on the model is told to come to an end."""
 TO_THE_END = "say `done` if every item is met, else `ask` or `escalate`, with what was found and what is open"
 
 
@@ -60,7 +59,6 @@ def calls_after(state: RunState, prompt_bytes: int) -> int | None:
 
 
 def _fits(left: float, takes: float, needs: float) -> int:
-    """How many calls can be begun with what this one leaves, if each takes so much, and so much has to be there."""
     after = left - takes
     return 0 if after < needs else 1 + int((after - needs) / takes)
 

@@ -49,7 +49,6 @@ def read_cut(question: Question, text: str, bound: str) -> Unusable:
 
 
 def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> Unusable:
-    """A reply that said `text`, as it can be stored and told."""
     told = tuple(_storable(flaw)[:LONGEST_FLAW] for flaw in flaws)
     more = (f"and {len(told) - MOST_FLAWS} more",) if len(told) > MOST_FLAWS else ()
     said = (*told[:MOST_FLAWS], *more)
@@ -57,7 +56,6 @@ def unusable(flaws: Iterable[str], text: str, *, cut: bool = False) -> Unusable:
 
 
 def _storable(text: str) -> str:
-    """Without what no journal holds: NUL, and surrogates without their other half."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 

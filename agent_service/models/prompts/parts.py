@@ -127,7 +127,6 @@ def _shaped(
     *,
     whole: bool,
 ) -> Part[T]:
-    """The decision in `raw`; with `flaws`, or some of its shape, only these."""
     try:
         said = shape.validate_python(raw)
     except ValidationError as error:
@@ -219,7 +218,6 @@ def _told(error: ValueError | RecursionError) -> str:
 
 
 def _deeper(value: JsonValue, levels: int) -> bool:
-    """Whether `value` is nested deeper than `levels`."""
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value

@@ -49,8 +49,6 @@ SHOWN_OF_ARGUMENTS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What a model is sent. `template_hash` is of all templates, `schema_hash` of the schema of its reply."""
-
     system: tuple[str, ...]
     case: str
     notes: tuple[str, ...]
@@ -70,7 +68,6 @@ class Prompt:
 
 
 def compose(question: Question) -> Prompt:
-    """The prompt that asks `question`."""
     state = question.state
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
@@ -91,7 +88,6 @@ def compose(question: Question) -> Prompt:
 
 
 def as_text(question: Question) -> PromptText:
-    """The prompt that asks `question`, for people who want to read it."""
     prompt = compose(question)
     return PromptText(system=prompt.system, user=prompt.message, version=prompt.template_hash)
 
@@ -119,7 +115,6 @@ def _notes(question: Question) -> tuple[str, ...]:
 
 
 def _tail(question: Question, size: int) -> tuple[str, str, str]:
-    """Where the run stands, what was wrong with the newest reply, and what is asked, in a prompt of `size` bytes."""
     asking = question.state.asking
     told = asking or Asking(call=question.call, phase=question.phase)
     repair = rendered("repair", feedback=_feedback(told), flaws=told.flaws, rejected=told.rejected)
@@ -188,7 +183,6 @@ def _verification(question: Question) -> str:
 
 
 def _claim(state: RunState) -> str:
-    """What is to be verified: the goal, and the items with their evidence, or the framing that is proposed."""
     return rendered(
         "claim",
         goal=state.brief.goal,
@@ -241,7 +235,6 @@ def canonical(value: Any) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """What others wrote, for a place in a list: it cannot begin a line that looks like one of ours."""
     return " ".join(text.split())
 
 

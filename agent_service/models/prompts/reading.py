@@ -34,7 +34,6 @@ class Found:
 
 
 def found_in(text: str) -> Found:
-    """The value that `text` says as JSON."""
     said = _unwrapped(text)
     if not said:
         return Found(value=None, flaw="the reply holds no text")
@@ -58,7 +57,6 @@ def strictly(text: str) -> JsonValue:
 
 
 def flaw_of(error: ValueError | RecursionError) -> str:
-    """What `strictly` found wrong, and near what."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if not isinstance(error, json.JSONDecodeError):
@@ -68,12 +66,6 @@ def flaw_of(error: ValueError | RecursionError) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """The reply without what weak models put round it where the server does not enforce the schema.
-
-    A leading `<think>` block is what servers leave in that do not know the model's way of thinking; a fence round all
-    of the rest is how models were taught to show JSON. Neither leaves a doubt about which object is the reply. Whatever
-    else there is, such as an explanation or a second object, is for a repair.
-    """
     said = (_THOUGHT.sub("", text, count=1) if _THOUGHT.match(text) else text).strip()
     fenced = _FENCED.fullmatch(said)
     return fenced[1] if fenced else said
@@ -126,7 +118,6 @@ def _leniently(said: str) -> Any:
 
 
 def _as_yaml(said: str) -> Any:
-    """What was probably meant: YAML takes what writers of JSON get wrong, such as single quotes and last commas."""
     text = _LITERAL.sub(_json_literal, said)
     try:
         return yaml.load(text, Loader=_Loader) if _is_plain(text) else None  # noqa: S506 # it is a safe one
@@ -162,7 +153,6 @@ def _shown(text: str) -> str:
 
 
 def _number(text: str) -> float:
-    """Finite: JSON has no other, though its grammar lets 1e999 pass."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text[:LONGEST_SAID]} is no number")

@@ -131,7 +131,6 @@ class PlanReply(_Reply):
     risk: Text | None = None
 
     def decision(self, actions: tuple[Action, ...]) -> Plan:
-        """The plan of `actions`, which are what its own say."""
         return Plan(
             action=actions[0],
             also=actions[1:],

@@ -63,8 +63,6 @@ def _call(given: Any) -> Any:
 
 
 class Children(Bounds):
-    """How many runs it starts, and how they end: each in one of `status`."""
-
     status: tuple[Status, ...] = ()
 
 

@@ -65,7 +65,6 @@ class Request:
 
     @property
     def name(self) -> tuple[int, str, int]:
-        """What is asked for, however often: the step, and of a sub-request its task and round."""
         return self.asked.step, self.asked.task or "", self.asked.round or 0
 
     @property

@@ -16,8 +16,6 @@ BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
 
 class PlayedClock:
-    """Fills the port Clock. `name` gives the run its id, the same each time."""
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._now = BEGIN
@@ -46,7 +44,6 @@ class PlayedClock:
 
 
 WORK = (subjects.START, subjects.TOOL_RESULT, f"{subjects.TOOL_REQUEST}.")
-"""What the agent says that somebody takes up: itself, or the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +61,6 @@ class Said:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Due:
-    """A message on its way. `place` counts messages, and orders those of one instant."""
-
     at: datetime
     place: int
     subject: str = field(compare=False)
@@ -73,8 +68,6 @@ class Due:
 
 
 class PlayedBus:
-    """Fills the port Bus."""
-
     def __init__(self, clock: PlayedClock) -> None:
         self.said: list[Said] = []
         self._clock = clock

@@ -21,7 +21,6 @@ from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
 PLUGIN_TAKES_S = 1.0
-"""Of the played time, whatever it takes in fact: so the same run has the same journal."""
 MOST_SHOWN = 10_500
 """Characters of one answer, as of the shipped plugin `artifact`."""
 EXCERPT = 8192
@@ -71,8 +70,6 @@ OFFER = ToolOffer(
 
 
 class KeptArtifacts:
-    """Fills the port KeptArtifacts."""
-
     def __init__(self) -> None:
         self._contents: dict[tuple[str, str], bytes] = {}
 
@@ -97,7 +94,6 @@ class KeptArtifacts:
         }
 
     def answer(self, run_id: str, command: str, arguments: dict[str, JsonValue]) -> ToolOutput | ToolError:
-        """What the tool `artifact` answers."""
         content = self._contents.get((run_id, str(arguments.get("artifact"))))
         if content is None:
             kept = ", ".join(sorted(self.paths(run_id))) or "none"
@@ -159,10 +155,7 @@ Outcome = tuple[Status, ToolOutput | ToolError]
 
 
 class PlayedGateway:
-    """Answers tool requests, and serves the catalog (fills the port Skills)."""
-
     def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock, folder: Path) -> None:
-        """`folder` is for plugins that take part as they are."""
         self.artifacts = KeptArtifacts()
         self._plugins = {one.plugin: PluginFolder(one, folder / one.plugin) for one in scenario.plugins}
         self._scenario = scenario
@@ -180,7 +173,6 @@ class PlayedGateway:
         return frozenset((UNNAMED,))
 
     async def take(self, body: bytes) -> ToolRequest:
-        """Carry out a request, and send its result when it is due. What the agent carries out itself is left to it."""
         request = Envelope[ToolRequest].model_validate_json(body).payload
         if request.executor == subjects.SERVICE_AGENT:
             return request
@@ -252,6 +244,5 @@ def _status(told: ToolOutput | ToolError) -> Status:
 
 
 def _needing(continuation: dict[str, JsonValue] | str) -> ToolOutput:
-    """What a result brings that says what its tool needs first: as JSON, or as a text in the markdown form."""
     field = "summary" if isinstance(continuation, str) else "continuation"
     return ToolOutput.model_validate({field: continuation})

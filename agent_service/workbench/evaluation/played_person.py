@@ -25,7 +25,6 @@ class PlayedPerson:
         self._done = 0
 
     def sees_step(self, state: RunState, step: int, place: int) -> None:
-        """Step `step` was asked for, for the first time."""
         for signal in self._signals:
             if signal.during_step == step and (signal.child or 0) == place:
                 self._bus.send(*self._said(state, signal), after_s=signal.after_s)
@@ -38,7 +37,6 @@ class PlayedPerson:
             self._bus.send(*self._said(state, signal), after_s=signal.after_s)
 
     def during_call(self, state: RunState, call: int, place: int) -> Iterator[tuple[str, bytes]]:
-        """What is said while model call `call` is being made: subjects and bodies."""
         for signal in self._signals:
             if signal.during_call == call and (signal.child or 0) == place:
                 yield self._said(state, signal)

@@ -41,7 +41,6 @@ class Result:
     ending: str
     steps: int
     tasks: int
-    """Sub-requests of its steps, and of those of the runs that it started."""
     children: int
     calls: int
     tokens: int
@@ -124,7 +123,6 @@ class Options:
 async def evaluate(
     trials: Sequence[Trial], options: Options, on_result: Callable[[Result], None] = lambda _: None
 ) -> list[Result]:
-    """Play all trials. The results are in the order of the trials; each is told as soon as it is there."""
     slots = asyncio.Semaphore(options.jobs)
 
     async def one(trial: Trial) -> Result:

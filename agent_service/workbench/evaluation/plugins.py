@@ -42,7 +42,6 @@ class Plugin(Strict):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "Plugin":
-        """One of a folder is the author's own: that it cannot be run is a flaw, and not a scenario to leave out."""
         if self.folder:
             try:
                 entrypoint = self.place / self.manifest()["entrypoint"]
@@ -72,8 +71,6 @@ class Plugin(Strict):
 
 @dataclass(frozen=True, slots=True)
 class PluginFolder:
-    """A plugin that can be called. `scratch` is a folder of its own."""
-
     plugin: Plugin
     scratch: Path
 
@@ -90,7 +87,6 @@ class PluginFolder:
         )
 
     async def answer(self, request: ToolRequest) -> ToolOutput | ToolError:
-        """What it answers; of one that needs more first as it says it. It takes the time that it takes."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         for name, content in self.plugin.files.items():
             (self.scratch / name).write_text(content, encoding="utf-8")

@@ -39,7 +39,6 @@ class Allowance(Strict):
     deadline_s: Annotated[float, Field(gt=0)] | None = None
 
     def constraints(self, at: datetime) -> Constraints:
-        """As they are asked for at `at`."""
         asked = self.model_dump(exclude={"deadline_s"}, exclude_none=True)
         if self.deadline_s is not None:
             asked["deadline_at"] = at + timedelta(seconds=self.deadline_s)
@@ -108,7 +107,6 @@ class Script(Strict):
 
 
 def follower_of(name: str, script: Script) -> ScriptedModel:
-    """The decision maker that follows `script`; it does not think, and says so in its name."""
     return ScriptedModel(scripted_model.Script(name=name, rules=script.rules))
 
 

@@ -72,8 +72,6 @@ class Mind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A scenario with one decision maker. `mind` makes it, and may raise Misconfigured."""
-
     scenario: Scenario
     name: str
     expected: tuple[Expected, ...]

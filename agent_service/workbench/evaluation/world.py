@@ -51,12 +51,10 @@ PLAYED_MODEL = "played"
 
 
 def _kept(_: str) -> bool:
-    """Every trace is recorded."""
     return True
 
 
 def _no_head(_: str) -> str:
-    """The ends of played runs are checked by nobody."""
     return ""
 
 
@@ -67,7 +65,6 @@ class FaultyModel:
     """
 
     def __init__(self, model: Model, scenario: Scenario, clock: PlayedClock, meanwhile: Meanwhile) -> None:
-        """`meanwhile` lets happen what happens while a question is thought about."""
         self._model = model
         self._meanwhile = meanwhile
         self._clock = clock
@@ -142,7 +139,6 @@ class World:
         fused: bool,
         verifies: bool = False,
     ) -> None:
-        """`folder` is for plugins that take part as they are."""
         self._scenario = scenario
         self._store = store
         self.name = name
@@ -252,7 +248,6 @@ class World:
 
 
 def _is_of(said: Said, run_id: str) -> bool:
-    """Whether a run said it: results are said to it, by runs that it started."""
     return said.payload.get("run_id") == run_id and said.subject != subjects.TOOL_RESULT
 
 

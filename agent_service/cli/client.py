@@ -98,10 +98,8 @@ class AgentClient:
                 return view
 
     def follow(self, run_id: str, after: int = 0, *, away: Away = patiently) -> Generator[Json, None, None]:
-        """The run's entries as they come, each once, from after entry `after` to the end of the run.
-
-        Lives through restarts of the agent: it asks again for what it has not seen yet.
-        """
+        """The run's entries as they come, each once, from after entry `after` to its end, through restarts of the
+        agent."""
         absence, status = _Absence(away), None
         while status not in FINAL:
             try:

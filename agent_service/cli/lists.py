@@ -19,10 +19,7 @@ WORDS = {"model_retry": "model retry", "time": "right time"}
 
 
 def runs(page: Json, *, width: int) -> RenderableType:
-    """A list of runs, for so many columns.
-
-    In few, each has its goal on a line of its own, and what it does or came to is left out.
-    """
+    """A list of runs, for so many columns. In few, each has its goal on a line of its own."""
     if not page["runs"]:
         return "no runs"
     drawn = _in_columns if width >= WIDEST else _in_two_lines

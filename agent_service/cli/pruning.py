@@ -11,6 +11,7 @@ from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.complaints import NotDone
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url
+from agent_service.cli.prune_store import prune as on_the_store
 from agent_service.cli.working import awaited, log_only_what_is_not_said
 from groundwork.service.commands import examples
 
@@ -44,8 +45,6 @@ def prune(
 
 
 def _on_the_store(config: Path | None, *, dry_run: bool) -> Json:
-    from agent_service.cli.prune_store import prune as on_the_store
-
     pruned: Json = awaited(on_the_store(config, dry_run=dry_run)).model_dump(mode="json")
     return pruned
 

@@ -8,6 +8,7 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.exits import Exit
 from agent_service.cli.options import AsJson
+from agent_service.models.script_review import review
 from groundwork.service.commands import examples
 
 commands = typer.Typer()
@@ -26,8 +27,6 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with scripts, and what they leave open. Exit code 78 where something is wrong."""
-    from agent_service.models.script_review import review
-
     found = [review(file) for file in files]
     told = [{"file": str(one.file), "flaws": one.flaws, "advice": one.advice} for one in found]
     output.tell(told, "\n".join(one.told() for one in found), as_json=as_json)

@@ -203,10 +203,8 @@ Look = Callable[[], Json]
 
 
 class Story:
-    """What is new of a run, each time that it has a new entry; after entry `after`, where that was seen before.
-
-    An item is told when it begins and again when it is over; one that is over already, once.
-    """
+    """What is new of a run, each time that it has a new entry after `after`. An item is told when it begins and when it
+    is over."""
 
     def __init__(self, look: Look, after: int = 0) -> None:
         self._look = look

@@ -26,10 +26,8 @@ ANSWER_WITHIN_S = 0.1
 
 
 def os_user(scope: Scope) -> str:
-    """The name of the user, its number for one without a name; empty where the kernel does not tell.
-
-    `scope` is of an ASGI request.
-    """
+    """The name of the user of an ASGI request, its number for one without a name; empty where the kernel does not
+    tell."""
     caller, service = _end(scope.get("client")), _end(scope.get("server"))
     if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
         return ""  # no other kernel than Linux has it

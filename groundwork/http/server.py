@@ -24,10 +24,7 @@ class _Server(uvicorn.Server):
 
 
 def http_server(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> uvicorn.Server:
-    """To be run by `serve(sockets=[…])`.
-
-    Without `limit_concurrency`, which would turn the probes away, too: `protocol` bounds what there is at a time.
-    """
+    """To be run by `serve(sockets=[…])`. Without `limit_concurrency`, which would turn the probes away, too."""
     config = uvicorn.Config(
         app,
         loop="none",

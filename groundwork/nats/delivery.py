@@ -20,10 +20,8 @@ _DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _NANOSECONDS = 4, 5, 6, 7
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A stored message, delivered for the `delivered`-th time. `at` is when the stream stored it.
-
-    `consumer_seq` counts the deliveries of its consumer.
-    """
+    """A stored message, delivered for the `delivered`-th time, as number `consumer_seq` of its consumer. `at`: when it
+    was stored."""
 
     subject: str
     headers: Mapping[str, str]

@@ -94,10 +94,8 @@ class EmbeddedNats:
         await self.stop()
 
     async def start(self) -> None:
-        """Returns when JetStream answers. Raises Misconfigured: no binary, folder or port taken, or the server died.
-
-        Call it in a thread that lives as long as the server shall: for the kernel, the parent is that thread.
-        """
+        """Returns when JetStream answers. Raises Misconfigured. The server ends with the thread that calls this: for
+        the kernel, that is its parent."""
         if self._process is not None:
             return
         binary = _find_binary()

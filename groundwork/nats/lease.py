@@ -78,10 +78,8 @@ class Lease:
         return holder == self._owner.holder
 
     async def acquire(self, *, take_over: bool = False) -> Record | None:
-        """Have the lease; returns who had it before. Raises Held where another renews it, unless told to `take_over`.
-
-        Waits until that one has renewed it, or it has expired.
-        """
+        """Have the lease, once its owner has renewed it or it has expired; returns who had it before. Raises Held where
+        another renews it, unless told to `take_over`."""
         waits_for: Record | None = None
         while True:
             seen = await look(self._link, self._role)
@@ -99,10 +97,8 @@ class Lease:
                 await asyncio.sleep(LOOK_S)
 
     async def held(self) -> None:
-        """Returns at once while the lease is ours for sure; else it is renewed first. To be asked before every act.
-
-        Raises Taken, or TryAgain while it has lapsed and the bus cannot be asked.
-        """
+        """To be asked before every act: returns while the lease is ours for sure, after a renewal where it has lapsed.
+        Raises Taken, or TryAgain while the bus cannot be asked."""
         if self._taken:
             raise Taken(self._taken)
         if self._clock() >= self._until:
@@ -207,10 +203,8 @@ class Lease:
 
 @contextlib.asynccontextmanager
 async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[Record | None]:
-    """Have the lease, and let nothing leave by `link` without it; released at the end. Yields who had it before.
-
-    Raises Held; and Taken, in an ExceptionGroup, when it is taken over meanwhile.
-    """
+    """Have the lease, and let nothing leave by `link` without it; released at the end. Yields who had it before. Raises
+    Held; and Taken, in an ExceptionGroup, when it is taken over meanwhile."""
     before = await lease.acquire(take_over=take_over)
     link.guard_by(lease.held)
     link.succeeds = before is not None and not before.owner.released and not lease.is_of(before.owner.holder)

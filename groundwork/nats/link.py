@@ -52,11 +52,9 @@ log = logging.getLogger(__name__)
 
 
 async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
-    """A link to the first server that answers. From then on it reconnects by itself, for ever.
-
-    `name` is how the connection appears on the server. Raises Unreachable when none answers in time, Misconfigured when
-    the login is refused or a file cannot be used.
-    """
+    """A link to the first server that answers, which reconnects by itself for ever. `name` is how it appears on the
+    server. Raises Unreachable when none answers in time, Misconfigured when the login is refused or a file cannot be
+    used."""
     answers, client = PendingAnswers(), BusClient(encrypted=settings.encrypted)
     watch = ConnectionWatch(answers)
     options = client_options(settings, name)
@@ -163,14 +161,11 @@ class NatsLink:
         within_s: float = BUDGET_SECONDS,
         is_same: Callable[[Stored], bool] | None = None,
     ) -> Published:
-        """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts.
-
-        Where another message has the id it goes out under `msg_id#2`, `msg_id#3` and so on: an id is anybody's to take.
-        `is_same`: whether that one says what this one does; without it, whether it is this one, word for word.
-        Raises Refused (not stored, nor ever will be), Misconfigured (no stream, no permission), NoRoom or TryAgain
-        (not known to be stored: repeat it with the same id), Unreachable (the connection is closed for good). With a
-        Nats-Expected header, Refused with code 10071 may also mean that an earlier try of this very call was stored.
-        """
+        """Store one message, trying again under the same `msg_id` while that can help and `within_s` lasts; where
+        another message has that id, under `msg_id#2` and so on. `is_same`: whether that one says what this one does;
+        without it, word for word. Raises Refused (not stored, nor ever will be; with code 10071 an earlier try of this
+        call may have been), Misconfigured (no stream, no permission), NoRoom or TryAgain (not known to be stored:
+        repeat it with the same id), Unreachable (closed for good)."""
         for name in ids(msg_id):
             published = await self._publish(subject, body, {**headers, "Nats-Msg-Id": name}, within_s)
             if not published.duplicate:
@@ -193,18 +188,13 @@ class NatsLink:
         return await self._read(stream, {"last_by_subj": subject})
 
     async def keep(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
-        """Store one message just as it is, trying again while that can help. Raises as `publish` does.
-
-        With a Nats-Expected header, Refused with code 10071 may mean that an earlier try of this very call was stored.
-        """
+        """Store one message just as it is, trying again while that can help. Raises as `publish` does."""
         return await self._publish(subject, body, dict(headers), BUDGET_SECONDS)
 
     async def swap(self, subject: str, body: bytes, *, after: int) -> int:
-        """Store one message if the newest of its subject has the sequence `after`, 0 for none; returns its own.
-
-        Tried once, and whatever the guard says. Raises Refused with code 10071 if it is another, also where an earlier
-        try of the same was stored; TryAgain if it is not known to be stored.
-        """
+        """Store one message if the newest of its subject has the sequence `after`, 0 for none; returns its own. Tried
+        once, and whatever the guard says. Raises Refused with code 10071 if it is another, or an earlier try of the
+        same; TryAgain."""
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         check_message(subject, body, headers, limit=self.max_payload)
         return (await self._store(subject, body, headers, ONLY_TRY_SECONDS)).seq
@@ -228,11 +218,8 @@ class NatsLink:
         return True
 
     async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
-        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes.
-
-        Not by the client's own request, whose timed wait may lose a cancel that comes with the answer (Python 3.11):
-        whoever asks in a loop would then never end.
-        """
+        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes. Not by the client's own
+        request, whose timed wait may lose a cancel that comes with the answer (Python 3.11)."""
         try:
             answer = await self._ask(subject, body, {}, timeout_s)
         except Failure as error:
@@ -242,10 +229,8 @@ class NatsLink:
         return answer.data
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it.
-
-        When it returns the server knows of it, or will on the next connection.
-        """
+        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it. The
+        server knows of it on return, or will on the next connection."""
         made = await self._client.subscribe(subject, cb=callback)
         await self._flush(ONLY_TRY_SECONDS)
         return made
@@ -272,11 +257,8 @@ class NatsLink:
         await _close(self._client, within_s=within_s)
 
     async def _flush(self, within_s: float) -> None:
-        """Return when the server has all that was sent before, or `within_s` later.
-
-        In a task of its own: the client's timed wait may lose a cancel that comes with the pong (Python 3.11), and who
-        subscribes could then never be stopped.
-        """
+        """Return when the server has all that was sent before, or `within_s` later. In a task of its own: the client's
+        timed wait may lose a cancel that comes with the pong (Python 3.11)."""
         flushing = asyncio.ensure_future(self._client.flush())
         flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:

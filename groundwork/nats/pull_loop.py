@@ -69,12 +69,9 @@ class _Hand:
 
 
 class PullLoop:
-    """Runs once, from `run` until that is cancelled.
-
-    `in_progress_s`: at most a third of the consumer's ack_wait. `on_stop`: what is done before the grace begins.
-    `sole`: nobody else consumes here, so that what is not in hand here is in nobody's; else the ack_wait is read from
-    the consumer.
-    """
+    """Runs once, from `run` until that is cancelled. `in_progress_s`: at most a third of the consumer's ack_wait.
+    `on_stop`: what is done before the grace begins. `sole`: nobody else consumes here; else the ack_wait is read from
+    the consumer."""
 
     def __init__(
         self,
@@ -121,9 +118,7 @@ class PullLoop:
 
     async def run(self) -> None:
         """When cancelled it asks for no more, gives its handlers `grace_s` to end, and cancels those that did not.
-
-        Raises Fatal, in an ExceptionGroup and after the same grace, when a handler did.
-        """
+        Raises Fatal, in an ExceptionGroup, when a handler did."""
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
         self._room.set()
         try:

@@ -45,11 +45,8 @@ class TakingBack:
         return self._questions > 0
 
     async def take_back(self, in_hand: Container[int]) -> None:
-        """Have delivered again what is not `in_hand` here, by its sequence.
-
-        Where the server does not say what it takes for in hand, it is due again. That it never will is told, and costs
-        time only.
-        """
+        """Have delivered again what is not `in_hand` here, by its sequence. Due again where the server does not
+        answer."""
         self._questions -= 1
         try:
             info = await self._info()

@@ -121,12 +121,9 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One thing that is not as specified (`missing`, `unset`, `harmful`, `lacks`, `differs`), or was made so now
-    (`created`, `changed`, `remade`).
-
-    `unset`: one of ADDED, of something that was made without it. `harmful`: one of CORRECTED. `lacks`: one of LISTS, of
-    which `expected` is what is not there. `actual` is empty for what was not set.
-    """
+    """What is not as specified, or was made so now (`created`, `changed`, `remade`). `unset`: one of ADDED. `harmful`:
+    one of CORRECTED. `lacks`: one of LISTS, of which `expected` is what is not there. `actual` is empty for what was
+    not set."""
 
     kind: Literal["missing", "unset", "harmful", "lacks", "differs", "created", "changed", "remade"]
     what: str

@@ -43,11 +43,9 @@ def load(
     environ: Mapping[str, str],
     other_sections: Collection[str] = (),
 ) -> M:
-    """The settings as a `model`; raises WrongSettings with all problems.
-
-    `path`: None for no file. `section`: None if the whole file is this model's. `other_sections`: top-level sections
-    that belong to other programs; any further one is an unknown key, as is a variable with the prefix and no field.
-    """
+    """The settings as a `model`; raises WrongSettings with all problems. `path`: None for no file. `section`: None if
+    the whole file is this model's. `other_sections` belong to other programs; any further one is an unknown key, as is
+    a variable with the prefix and no field."""
     root = (section,) if section else ()
     problems = Problems(str(path or "environment"))
     reading = _Reading(problems, root, env_prefix, environ)

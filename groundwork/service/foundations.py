@@ -53,12 +53,9 @@ class SharedGround(Ground):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a service wants to have: the `role` on the bus, and `store`, a folder that is made if absent.
-
-    `name` is how the connection appears on the server; `check` raises Misconfigured for a bus that the service cannot
-    work on. `lease_s`: how long the bus is another's that does not renew its lease. `take_over`: make that one end, and
-    wait `hand_over_s` for what it leaves.
-    """
+    """What a service wants to have: the `role` on the bus, and `store`, a folder that is made if absent. `check` raises
+    Misconfigured for a bus that the service cannot work on. `lease_s`: how long the bus is another's that does not
+    renew its lease. `take_over`: make that one end, and wait `hand_over_s` for what it leaves."""
 
     name: str
     role: Role

@@ -8,9 +8,7 @@ NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS = 50_000, 50, 100
 
 
 def collect_seldom() -> None:
-    """For this process, from now on. What was made before (modules, models) is left out of every look.
-
-    It is not looked through once more, which takes as long as to load a tenth of it and finds nothing."""
+    """For this process, from now on. What was made before (modules, models) is left out of every look."""
     gc.freeze()
     gc.set_threshold(NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS)
 

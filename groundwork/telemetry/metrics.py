@@ -78,10 +78,8 @@ class Gauge:
 
 @dataclass(slots=True)
 class Buckets:
-    """One series of a histogram: how many values were at most each bound, not counting those at most the one before.
-
-    `counts` has one more than there are bounds, for the values above the last.
-    """
+    """One series of a histogram: how many values were between each bound and the one before; the last of `counts` is
+    for those above."""
 
     counts: list[int]
     total: float = 0.0

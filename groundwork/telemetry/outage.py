@@ -7,10 +7,8 @@ log = logging.getLogger(__name__)
 
 
 class Outage(logging.Handler):
-    """Of the receiver of one `signal`; `address` is shown.
-
-    What the SDK logs of each batch (`loggers`) goes no further: the first of it is the reason that is told.
-    """
+    """Of the receiver of one `signal`; `address` is shown. The first thing that the SDK logs of a batch (`loggers`) is
+    the reason."""
 
     def __init__(self, signal: str, address: str, loggers: Collection[str]) -> None:
         super().__init__(logging.WARNING)

@@ -24,7 +24,6 @@ def join_in(agent: Agent, background: Background) -> None:
             listener(told)
 
     def take_over(member: str) -> None:
-        """Our share of what one has left that is gone."""
         recovery.left.set()
         turns.accepted.set()
         background.start(agent.paper.take_over(store, member, agent.clock.now(), partial(members.mine, member)))

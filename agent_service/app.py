@@ -105,7 +105,6 @@ def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
 
 
 async def _run(built: Callable[[Background], Agent], listener: socket.socket) -> None:
-    """Until cancelled."""
     agent: Agent | None = None
     try:
         async with asyncio.TaskGroup() as group:
@@ -121,7 +120,6 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket) ->
 
 
 def _observe(agent: Agent) -> Instruments:
-    """What is asked for whenever somebody reads metrics."""
     instruments, undone = agent.metrics.instruments, agent.turns.undone
     observe_runs(instruments, agent.store, agent.clock, lambda: len(undone.left))
     observe_inbox(instruments, agent.store.inbox)
@@ -171,7 +169,6 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
 
 
 def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
-    """What has runs go whose time is over, where there is a rule for that; each of several removes what it has."""
     if agent.settings.shared or agent.settings.retention():
         yield agent.pruning.keep()
     if agent.settings.keep_runs.letters():
@@ -179,7 +176,6 @@ def _keeping(agent: Agent) -> Iterable[Coroutine[Any, Any, NoReturn]]:
 
 
 async def _push(agent: Agent) -> None:
-    """Metrics, where somebody is to have them."""
     if receiver := agent.settings.telemetry.receiver("metrics"):
         await push(agent.metrics.instruments, receiver, subjects.SERVICE_AGENT)
 
@@ -197,7 +193,6 @@ async def _keep_time(agent: Agent) -> None:
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
-    """Say again what the bus may have forgotten, and ask again what it may have dropped. Raises TryAgain."""
     said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
     log.info("the bus is informed", extra={"runs": said})
     await agent.intake.recall(agent.recovery.nameless)

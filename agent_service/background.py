@@ -32,7 +32,6 @@ class Background:
 
 
 async def to_its_end(work: Coroutine[Any, Any, Any], name: str) -> None:
-    """Errors end here, and the log says so."""
     try:
         await work
     except TryAgain as error:

@@ -89,7 +89,6 @@ class Agent:
 
     @property
     def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
-        """What is wrong with each thing it needs."""
         lease, brake = self.ground.lease, self.brake
         asked = self.intake, lease, self.ground.link, self.store, self.skills, self.thinker, brake, self.room
         return partial(readiness, *asked)
@@ -104,7 +103,6 @@ def build(
     metrics: AgentMetrics,
     background: Background,
 ) -> Agent:
-    """Put the agent together. Nothing runs yet."""
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     folder, members = ground.folder, ground.members
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
@@ -223,7 +221,6 @@ def _paper(
 
 
 def _committed(paper: PaperTrail, feed: Feed, metrics: AgentMetrics, limits: SharedLimits) -> OnCommit:
-    """All who are told of every entry."""
 
     def committed(moment: Moment) -> None:
         paper.committed(moment)

@@ -33,7 +33,6 @@ class QuotaSettings(_Section):
     """What its runs may spend on models; those that need more wait for the next day."""
 
     def quota(self) -> Quota:
-        """As the intake takes it."""
         return Quota(**self.model_dump())
 
 

@@ -63,7 +63,6 @@ def _asked(run_id: str, pending: Pending) -> tuple[str, ...]:
 
 
 def _completed(result: ToolResult, pending: Pending) -> ToolResult | None:
-    """`result` with all that names the pending request; None where it names another."""
     said = {"attempt": result.attempt, "task": result.task, "round": result.round}
     its = {"attempt": pending.attempt, "task": pending.task or None, "round": pending.round or None}
     if (result.step, result.tool) != (pending.step, pending.action.tool):

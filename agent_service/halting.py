@@ -149,13 +149,11 @@ class Halting:
         log.warning("stopped", extra={"why": self._brake.why})
 
     def _next(self, *, since: datetime, by: str, reason: str) -> Halt:
-        """The stop after the newest; where that is not over, it lasts from its beginning."""
         known = self._brake.halt
         since = known.since if known and not known.over else since
         return Halt(number=known.number + 1 if known else 1, since=since, by=by, reason=reason)
 
     async def _settle(self) -> None:
-        """Where somebody has let everything go on: tell every run, and let the brake go."""
         halt = self._brake.halt
         if halt is None or halt.until is None or halt.over:
             return
@@ -185,5 +183,4 @@ class Halting:
 
 
 def _come(halt: Halt) -> tuple[int, bool, bool]:
-    """How far it has come: later ones compare greater."""
     return halt.number, halt.until is not None, halt.over

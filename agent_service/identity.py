@@ -55,10 +55,8 @@ def root_span_id(run_id: str) -> str:
 
 
 def trace_url(template: str | None, run_id: str) -> str | None:
-    """Where the trace of a run is shown, by the setting of that name; None where there is none."""
     return template.replace("{trace_id}", trace_id(run_id)) if template else None
 
 
 def trace_url_of_child(of_parent: str | None, parent_run_id: str, run_id: str) -> str | None:
-    """Where the trace of a child is shown: in the same place as that of its parent."""
     return of_parent.replace(trace_id(parent_run_id), trace_id(run_id)) if of_parent else None

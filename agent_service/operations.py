@@ -86,7 +86,6 @@ def _of_the_agent(settings: AgentSettings, counts: Mapping[Status, int]) -> Find
 
 
 def _of_company(members: Members | None) -> Sequence[Finding]:
-    """Where several agents share the runs: which one answers, and who the others are."""
     if members is None:
         return ()
     others = "; ".join(f"{name} ({who})" for name, who in sorted(members.who.items()))
@@ -94,7 +93,6 @@ def _of_company(members: Members | None) -> Sequence[Finding]:
 
 
 def _of_money(spending: Spending) -> Sequence[Finding]:
-    """Of the day's, where it is bounded."""
     if spending.usd_per_day is None:
         return ()
     if why := spending.reached:

@@ -57,8 +57,6 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """What another process set aside for a call."""
-
     tokens: int
     by: str
 
@@ -116,12 +114,10 @@ class Pace:
         self._heard(run_id)
 
     def committed(self, moment: Moment) -> None:
-        """What was set aside for a call here is known to all from this entry on."""
         self._heard(moment.entry.run_id)
         self._others.pop(moment.entry.run_id, None)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        """What another process sets aside for a call, and uses of it."""
         self._heard(one.run_id)
         if one.entry.kind in OF_CALLS:
             self._count(one.entry, one.by)
@@ -145,7 +141,6 @@ class Pace:
         return requests, tokens
 
     async def _until_there(self, tokens: int) -> None:
-        """Until there is enough of both rates, and it is for this process to take it."""
         while True:
             if (wait := self._wait_s(tokens)) > 0:
                 self._check(wait)
@@ -180,7 +175,6 @@ class Pace:
             self._hold_back(event)
 
     def _hold_back(self, event: Event) -> None:
-        """Where the provider asked another process for it."""
         if isinstance(event, ModelUnavailable) and event.error_class in HELD_BACK and event.retry_after_s is not None:
             self.hold(event.retry_after_s, event.message)
 

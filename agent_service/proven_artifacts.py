@@ -23,7 +23,6 @@ class ProvenArtifacts:
         self._archive = archive
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        """As the port says. Raises Replaced for a content that is not the recorded one, and Damaged."""
         content = await self._artifacts.get(run_id, path)
         if content is None:
             return None

@@ -67,7 +67,6 @@ class Quotas:
             self._entered(caller, wake)
 
     def committed(self, moment: Moment) -> None:
-        """What an entry opens, or ends."""
         more, caller = opened(moment.before, moment.after), moment.after.brief.caller
         if more:
             self._open[caller] += more
@@ -76,7 +75,6 @@ class Quotas:
             self._arrived[caller] += 1
 
     def elsewhere(self, one: Elsewhere) -> None:
-        """What an entry of another process opens, or ends."""
         if not one.opened:
             return
         self._open[one.caller] += one.opened
@@ -92,14 +90,12 @@ class Quotas:
         self._minute(caller, most).take(1, self._seconds())
 
     def _of_minute(self, caller: str, most: int) -> bool:
-        """Whether this process may take one of the wakes that are left. Raises OverQuota where there is none."""
         minute, now = self._minute(caller, most), self._seconds()
         if (wait_s := minute.wait_s(1, now, behind=0)) > 0:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
         return self._shares[caller].allows(1, left=minute.left(now))
 
     def _check(self, caller: str, quota: Quota) -> bool:
-        """Whether this process may accept one more run of the caller. Raises OverQuota where nobody may."""
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
         taken = self._of_today()[caller]
         if quota.open_runs is not None and runs >= quota.open_runs:

@@ -100,7 +100,6 @@ class LimitSettings(_Section):
     """How large the context of a start may be, as compact JSON."""
 
     def policy(self) -> LimitPolicy:
-        """As the core takes them."""
         defaults = Limits(
             deadline_at=datetime.max.replace(tzinfo=UTC),
             max_steps=self.max_steps,
@@ -150,7 +149,6 @@ class ContinuationSettings(_Section):
     parallel_per_tool: Annotated[int, Field(ge=1, le=64)] = 4
 
     def limits(self) -> Continuations:
-        """As the core takes them."""
         return Continuations(**self.model_dump())
 
 
@@ -240,18 +238,15 @@ class AgentSettings(_Section):
 
     @property
     def shared(self) -> bool:
-        """Whether the runs are on the bus, where other agents share them."""
         return self.store == JETSTREAM
 
     def keys_path(self) -> Path:
         return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
 
     def retention(self) -> Rules:
-        """How long what is kept of runs."""
         return self.keep_runs.retention(reopen_days=self.limits.reopen_days)
 
     def policy(self) -> LimitPolicy:
-        """What a run is granted, as the core takes it."""
         granted = self.limits.policy()
         return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
 
@@ -263,11 +258,9 @@ class AgentSettings(_Section):
         return next((quota.quota() for quota in named), UNBOUNDED)
 
     def oversight(self) -> Oversight:
-        """What the operator says of the tools."""
         return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted), trusted=frozenset(self.trusted))
 
     def own_tools(self) -> tuple[ToolOffer, ...]:
-        """What the agent itself offers to its runs: another run, where they may start such."""
         return (agent_tool.offer(),) if self.limits.max_depth else ()
 
     def secrets(self) -> tuple[str, ...]:

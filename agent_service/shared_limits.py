@@ -53,13 +53,11 @@ class SharedLimits:
         return cls(pace, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
 
     def committed(self, moment: Moment) -> None:
-        """An entry of this process."""
         self.pace.committed(moment)
         self.spending.committed(moment)
         self.quotas.committed(moment)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        """An entry of another process."""
         self.pace.elsewhere(one)
         if one.position > self._recalled:
             self.spending.elsewhere(one)

@@ -21,12 +21,10 @@ TURN_S = 0.2
 
 
 def alone() -> int:
-    """How many share where no other process does."""
     return 1
 
 
 def first() -> int:
-    """The only one."""
     return 0
 
 
@@ -73,7 +71,6 @@ class Share:
         return mine + amount <= (left + mine) / members or (not mine and self._company.has_its_turn)
 
     def take(self, run_id: str, amount: float) -> None:
-        """It is taken, and in no entry yet."""
         if self._company.members() > 1:
             self._forget()
             self._taken[run_id] = amount, self._company.now() + FORGOTTEN_AFTER_S
@@ -89,7 +86,6 @@ class Share:
         return sum(amount for amount, until in self._taken.values() if until > now)
 
     def _forget(self) -> None:
-        """The oldest that count no longer."""
         now = self._company.now()
         while self._taken and self._taken[oldest := next(iter(self._taken))][1] <= now:
             del self._taken[oldest]

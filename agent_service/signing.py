@@ -33,7 +33,6 @@ class Signing:
         return tells or effect.changes
 
     def sign(self, subject: str, body: bytes) -> str:
-        """The header's value."""
         key = self._ring.keys[0]
         return header(key.id, signature(key.derived(PURPOSE), signed(subject, body)))
 
@@ -44,7 +43,6 @@ class Signing:
         return key is not None and verifies(public_of(key.derived(PURPOSE)), found, signed(subject, body))
 
     def want_progress(self) -> None:
-        """From now on progress is signed, too."""
         if not self.signs_progress:
             self._wanted.touch(mode=0o600)
             self.signs_progress = True

@@ -67,7 +67,6 @@ class Spending:
 
     @property
     def spent_usd(self) -> float:
-        """Today, by all runs."""
         return sum(self._of_today().values())
 
     def recall(self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, Aside] | None = None) -> None:
@@ -104,7 +103,6 @@ class Spending:
             self._shares[of].take(state.run_id, usd)
 
     def committed(self, moment: Moment) -> None:
-        """What an entry paid, and what it sets aside."""
         after = moment.after
         if moment.paid_usd:
             self._of_today()[after.brief.caller] += moment.paid_usd
@@ -114,7 +112,6 @@ class Spending:
             self._heard(after.run_id, after.brief.caller)
 
     def elsewhere(self, one: Elsewhere) -> None:
-        """What an entry of another process paid, and what it sets aside."""
         if one.paid_usd:
             self._of_today()[one.caller] += one.paid_usd
         if one.entry.kind == CallReserved.__name__:
@@ -139,7 +136,6 @@ class Spending:
         return self._spent
 
     def _check_all(self, caller: str, run_id: str, wanted: float) -> bool:
-        """Whether this process may take it of all that bounds it. Raises ModelError (hold) where it is not there."""
         bounds = (
             (self._of_caller(caller), caller, f"by {caller} (usd_per_day of its quota)"),
             (self._limit, None, f"({SETTING})"),
@@ -168,6 +164,5 @@ def _tomorrow(now: datetime) -> datetime:
 
 
 def _will_be_made(moment: Moment) -> bool:
-    """Whether the call is between its two halves: set aside, and not in the journal yet."""
     before = moment.before.asking if moment.before else None
     return isinstance(moment.after.waiting, ForModel) and moment.after.waiting.asking == before

@@ -25,17 +25,13 @@ Look = Annotated[bool, typer.Option("--look", help="Nobody knows: the run may lo
 )
 @of_run
 def approve(asking: Asking, step: Step = None, arguments_hash: ArgumentsHash = None, reason: Reason = None) -> None:
-    """Allow what a run asks for. Without --hash it is shown, and just that is allowed."""
     _decide(asking, "approve", arguments_hash, given(step=step, reason=reason))
 
 
 @commands.command(epilog=examples("agentic reject --reason 'not to customers' RUN"))
 @of_run
 def reject(asking: Asking, step: Step = None, arguments_hash: ArgumentsHash = None, reason: Reason = None) -> None:
-    """Refuse what a run asks for: it goes on without, and is told why.
-
-    Without --hash it is shown first.
-    """
+    """Without --hash it is shown first."""
     _decide(asking, "reject", arguments_hash, given(step=step, reason=reason))
 
 
@@ -55,10 +51,7 @@ def answer(
     look: Look = False,
     limits: Limits = None,
 ) -> None:
-    """Answer the question of a run, or its escalation, which sets it going again.
-
-    Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look.
-    """
+    """Budgets may be raised with it. Of a write in doubt say what came of it: --ran, --did-not-run, or --look."""
     outcomes = [name for name, is_said in {"ran": ran, "did_not_run": did_not_run, "look": look}.items() if is_said]
     if len(outcomes) > 1:
         raise NotDone("say one of --ran, --did-not-run and --look", Exit.USAGE)

@@ -28,11 +28,8 @@ def backup(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Back up runs, ledger and artifacts into one file, while agent and gateway go on.
-
-    A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
-    where something was left out.
-    """
+    """A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
+    where something was left out."""
     order = backing_up.Order(place=place, with_keys=with_keys, most=keep)
     tell_of(backing_up.backup(config, order), as_json=as_json)
 
@@ -71,11 +68,8 @@ def restore(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring back runs, ledger and artifacts, on a machine and a bus that have none.
-
-    Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted, it
-    is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost.
-    """
+    """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted,
+    it is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost."""
     if artifacts == (place is not None):
         raise typer.BadParameter("name a backup, or give --artifacts by itself")
     if place is None:

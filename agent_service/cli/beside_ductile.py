@@ -18,6 +18,5 @@ commands = typer.Typer()
     context_settings=HANDED_ON,
 )
 def ductile(context: typer.Context) -> None:
-    """Add agents to a Ductile that is there, and take them out again."""
     command = [sys.executable, "-c", _GATEWAY, "ductile", *context.args]
     raise typer.Exit(subprocess.call(command))  # noqa: S603 - our own program

@@ -41,10 +41,7 @@ Numbers = Annotated[list[int], typer.Argument(min=1, help="As `agentic dlq ls` s
 
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Messages that could not be handled: look at them, send them again, drop them.
-
-    Those of both services, straight from the bus: no service has to run.
-    """
+    """Those of both services, straight from the bus: no service has to run."""
     log_only_what_is_not_said()
     if context.invoked_subcommand is None:
         output.draw(context.get_help())

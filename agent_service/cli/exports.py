@@ -23,9 +23,6 @@ def export(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run, and those that it started, into one file that proves itself.
-
-    While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
-    something was left out.
-    """
+    """While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
+    something was left out."""
     tell_of(write(run, file, config), as_json=as_json)

@@ -61,11 +61,8 @@ def init(
     config: Annotated[Path, typer.Option(help="The file to write; it is never overwritten.", metavar="FILE")] = OWN,
     as_json: AsJson = False,
 ) -> None:
-    """Write a settings file: which NATS server, which model, which tools.
-
-    It asks, and contacts nobody. It asks for no secret, but for where one is: a variable of the environment, or a
-    file.
-    """
+    """It asks, and contacts nobody. It asks for no secret, but for where one is: a variable of the environment, or a
+    file."""
     given = {
         "--nats": nats,
         "--login": login,

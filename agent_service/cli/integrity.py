@@ -56,11 +56,8 @@ def verify(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
-
-    It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked anywhere:
-    it needs neither store nor bus.
-    """
+    """It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked
+    anywhere: it needs neither store nor bus."""
     every = every or against_bus
     if every == (run is not None):
         raise typer.BadParameter("name one run, or give --all")
@@ -91,11 +88,8 @@ def migrate(
     config: ConfigNearby = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move all runs from the store of one agent into the stream of several, or back.
-
-    No agent may run. Every entry is held against what it was. The old store is left as it is, and barred.
-    Interrupted, it is finished by the same command.
-    """
+    """No agent may run. Every entry is held against what it was. The old store is left as it is, and barred.
+    Interrupted, it is finished by the same command."""
     if source is target:
         raise typer.BadParameter(f"the runs are in {source} already: name another kind of store with --to")
     move = into_stream if target is Kind.JETSTREAM else into_sqlite
@@ -104,8 +98,5 @@ def migrate(
 
 @commands.command(epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
 def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
-    """Write a run's folder anew from its journal, byte for byte, and tell what that changed.
-
-    While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were.
-    """
+    """While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were."""
     tell_of(rebuilt(run, config), as_json=as_json)

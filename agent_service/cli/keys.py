@@ -16,10 +16,7 @@ KeyId = Annotated[str, typer.Argument(help="As `agentic keys list` shows it.", m
 
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """The keys by which the agent knows its own words again: list, rotate, retire.
-
-    They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it.
-    """
+    """They are in one file beside the store (`agent.keys_file`): back it up with the store, and apart from it."""
     if context.invoked_subcommand is None:
         output.draw(context.get_help())
 

@@ -51,7 +51,6 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
     cursor: Cursor = None,
 ) -> None:
-    """List runs, newest first."""
     asked = {"status": status, "text": text, "tool": tool, "since": since, "until": until, "wake_id": wake_id}
     page = asking.agent.get("/v1/runs", **asked, caller=caller, limit=limit, cursor=cursor)
     asking.show(page, lambda p: lists.runs(p, width=output.console().width))
@@ -69,10 +68,7 @@ def show_run(
     watch: Watch = False,
     step: Annotated[int | None, typer.Option(min=1, help="Show this step in full instead.", metavar="N")] = None,
 ) -> None:
-    """Show where one run stands.
-
-    With --watch the exit code says how it ended, as of `agentic run`.
-    """
+    """With --watch the exit code says how it ended, as of `agentic run`."""
     if step is not None:
         detail = asking.agent.get(asking.path("steps", str(step)))
         asking.tell(detail, in_full.step(detail))
@@ -91,7 +87,6 @@ def prompt(
         int | None, typer.Option(min=1, help="Which model call; without it the newest.", metavar="N")
     ] = None,
 ) -> None:
-    """Print one model call of a run in full: prompt, reply, and what came of it."""
     view = asking.agent.get(asking.path("calls", str(call or _newest_call(asking.agent, asking.run_id))))
     asking.tell(view, in_full.call(view))
 
@@ -109,17 +104,13 @@ def inbox(
     asking: Asking,
     limit: Annotated[int, typer.Option(min=1, max=200, help="How many, the newest.")] = 20,
 ) -> None:
-    """List what waits for a person: paused and escalated runs, and dead letters."""
     asking.show(asking.agent.get("/v1/inbox", limit=limit), help_wanted.inbox)
 
 
 @commands.command(epilog=examples("agentic why RUN", "agentic why last"))
 @of_run
 def why(asking: Asking) -> None:
-    """Say what a run waits for, since and until when, and what to do.
-
-    Also what is on the bus for it, and who holds it.
-    """
+    """Also what is on the bus for it, and who holds it."""
     asking.show(asking.agent.get(asking.path("why")), help_wanted.why)
 
 
@@ -132,11 +123,8 @@ def tail(
     run: RunOrAll = None,
     after: Annotated[int, typer.Option(min=0, help="Begin after this entry of the run.")] = 0,
 ) -> None:
-    """Tell what a run does as it goes by, until it ends, and what to do then.
-
-    With --json the entries of its journal as they come. Without RUN what all runs do, from now on. An agent that goes
-    away is waited for, up to five minutes; then it goes on where it was.
-    """
+    """With --json the entries of its journal as they come. Without RUN what all runs do, from now on. An agent that
+    goes away is waited for, up to five minutes; then it goes on where it was."""
     if run is None and after:
         raise typer.BadParameter("--after is the number of an entry of one run: name the run")
     if run is None:
@@ -166,7 +154,6 @@ def entries(
     asking: Asking,
     after: Annotated[int, typer.Option(min=0, help="Begin after this entry.")] = 0,
 ) -> None:
-    """Print the journal of a run as it is now, one entry a line."""
     next_after: int | None = after
     while next_after is not None:
         page = asking.agent.get(asking.path("entries"), after=next_after, limit=PAGE)
@@ -183,7 +170,6 @@ def cat(
     asking: Asking,
     path: Annotated[str | None, typer.Argument(help="Which file; without it they are listed.", metavar="PATH")] = None,
 ) -> None:
-    """Print a file of a run in full: a page of its paper trail, or an artifact."""
     if path is None:
         asking.show(asking.agent.get(asking.path("workspace")), lists.files)
     else:

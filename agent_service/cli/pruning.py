@@ -29,11 +29,9 @@ def prune(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.
-
-    An agent that runs is asked; where none answers it is done on the store of the configuration. Nothing of an open
-    run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays taken.
-    """
+    """An agent that runs is asked; where none answers it is done on the store of the configuration. Nothing of an open
+    run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays
+    taken."""
     log_only_what_is_not_said()
     try:
         pruned = _by_the_agent(url, token, config, dry_run=dry_run)

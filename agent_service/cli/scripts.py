@@ -16,7 +16,6 @@ commands = typer.Typer()
 
 @commands.callback(invoke_without_command=True)
 def about(context: typer.Context) -> None:
-    """Scripts, which stand in the place of a model: check them."""
     if context.invoked_subcommand is None:
         output.draw(context.get_help())
 

@@ -20,11 +20,8 @@ commands = typer.Typer()
 
 @commands.command(epilog=examples("agentic serve --config agentic.yaml"))
 def serve(config: Config = None, take_over: TakeOver = False) -> None:
-    """Run the agent, until SIGTERM or Ctrl-C. Its log is on standard error.
-
-    Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
-    bus or has taken it over; 1 for any other failure.
-    """
+    """Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
+    bus or has taken it over; 1 for any other failure."""
     raise typer.Exit(served(config, take_over=take_over))
 
 
@@ -64,11 +61,8 @@ def setup(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create the streams, consumers and buckets on the NATS server.
-
-    What exists is checked, and changed with --change. The server sets room for all of it aside at once: with 10 GiB
-    some 22, with 0.5 some 1.3. How much is said.
-    """
+    """What exists is checked, and changed with --change. The server sets room for all of it aside at once: with 10 GiB
+    some 22, with 0.5 some 1.3. How much is said."""
     try:
         executors = [Executor.read(text) for text in executor or ()]
     except ValueError as error:

@@ -39,10 +39,7 @@ def run(
     wake_id: WakeId = None,
     untrusted: Untrusted = False,
 ) -> None:
-    """Ask for a run and wait for its end. The exit code says how it ended.
-
-    0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on.
-    """
+    """0 done, 1 failed, 3 escalated or paused for a person, 4 cancelled. Ctrl-C leaves; the run goes on."""
     accepted = _wake(asking.agent, goal, limits, context, wake_id, untrusted=untrusted)
     if not asking.as_json:
         output.complain(f"accepted: {fit(accepted['run_id'])}")
@@ -64,10 +61,7 @@ def wake(
     wake_id: WakeId = None,
     untrusted: Untrusted = False,
 ) -> None:
-    """Ask for a run and print its id. Accepted is not completed.
-
-    `agentic tail` and `agentic show` tell more.
-    """
+    """`agentic tail` and `agentic show` tell more."""
     answer = _wake(asking.agent, goal, limits, context, wake_id, untrusted=untrusted)
     asking.tell(answer, answer["run_id"])
 
@@ -78,7 +72,6 @@ def cancel(
     asking: Asking,
     reason: Annotated[str | None, typer.Option(help="Why; it is kept with the run.", metavar="TEXT")] = None,
 ) -> None:
-    """Cancel a run. What is under way is recorded when it comes, and changes nothing."""
     answer = asking.agent.post(asking.path("cancel"), given(reason=reason))
     asking.tell(answer, f"{asking.run_id} is cancelled")
 
@@ -99,10 +92,7 @@ def signal(
     arguments_hash: ArgumentsHash = None,
     limits: Limits = None,
 ) -> None:
-    """Tell a run something, resume it, raise its budget.
-
-    `agentic approve`, `reject` and `answer` are shorter ways.
-    """
+    """`agentic approve`, `reject` and `answer` are shorter ways."""
     body = given(kind=kind, message=message, constraints=limits, step=step, arguments_hash=arguments_hash)
     answer = asking.agent.post(asking.path("signals"), body)
     asking.tell(answer, f"{asking.run_id} has heard it; it is {answer['status']}")
@@ -111,10 +101,7 @@ def signal(
 @commands.command(epilog=examples("agentic dismiss RUN"))
 @of_run
 def dismiss(asking: Asking) -> None:
-    """Take an escalated run out of the inbox. It stays as it ended.
-
-    What comes for it later brings it back.
-    """
+    """What comes for it later brings it back."""
     answer = asking.agent.post(asking.path("dismiss"), {})
     asking.tell(answer, f"{asking.run_id} is dismissed by {answer['by']}")
 

@@ -19,10 +19,7 @@ def stop_all(
     asking: Asking,
     reason: Annotated[str | None, typer.Option(help="Why; everybody who asks is told.", metavar="TEXT")] = None,
 ) -> None:
-    """Stop everything: no run begins, and no model call or tool, also after restarts.
-
-    What is under way ends by itself, and its result is kept. `agentic go-on` lets everything go on.
-    """
+    """What is under way ends by itself, and its result is kept. `agentic go-on` lets everything go on."""
     answer = asking.agent.post("/v1/stop-all", given(reason=reason))
     since = f"{answer['since'][:19]}Z, by {fit(answer['by'])}"
     asking.tell(answer, f"everything is stopped since {since}; `agentic go-on` lets it go on")
@@ -31,7 +28,6 @@ def stop_all(
 @commands.command("go-on", epilog=examples("agentic go-on"))
 @of_agent
 def go_on(asking: Asking) -> None:
-    """Let everything go on after `agentic stop-all`, from where it was."""
     asking.tell(asking.agent.post("/v1/go-on", {}), "everything goes on")
 
 
@@ -41,11 +37,8 @@ def drain(
     asking: Asking,
     within: Annotated[float, typer.Option(min=0, max=3600, help="How long what is in hand may take.")] = 60.0,
 ) -> None:
-    """Have one agent take nothing new, end what it has in hand, and then itself.
-
-    It returns when it has ended. Name that very process, and no address that several share. Model calls under way are
-    waited for; what follows from them is left to another agent of the same store, or to the next start.
-    """
+    """It returns when it has ended. Name that very process, and no address that several share. Model calls under way
+    are waited for; what follows from them is left to another agent of the same store, or to the next start."""
     answer = asking.agent.post("/v1/drain", {"within_s": within})
     with unless_away():  # it has ended, unless another process answers in its place
         while asking.agent.get("/v1/drain")["draining"]:

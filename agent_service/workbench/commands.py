@@ -48,11 +48,9 @@ def dev(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run NATS, both services and the demo tools here, until Ctrl-C.
-
-    Of the configuration file everything counts but where things are kept and where services listen. Without a model
-    in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no key.
-    """
+    """Of the configuration file everything counts but where things are kept and where services listen. Without a model
+    in it, Claude decides if ANTHROPIC_API_KEY is set and no script is given, else a scripted model, which needs no
+    key."""
     taken = taken_nearby(config)
     options = DevOptions(
         folder=folder,
@@ -74,7 +72,6 @@ def example(
     ] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """List the examples, or copy one to where you are."""
     if name is None:
         found = tuple(examples())
         lines = "\n".join(f"{one.name:18}  {one.title}" for one in found)
@@ -95,7 +92,6 @@ def demo(
     folder: Folder = Path(".demo"),
     as_json: AsJson = False,
 ) -> None:
-    """Show one run from goal to end on a real NATS server, then stop everything."""
     if chaos and z3:
         raise typer.BadParameter("choose one of --chaos and --z3")
     if z3:
@@ -125,10 +121,7 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play scenarios against the configured model. Exit code 1 when one did not pass.
-
-    With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played.
-    """
+    """With a real model this costs money. Nothing is needed but the model: bus, tools, persons and time are played."""
     order = Order(names=tuple(scenario or ()), folders=tuple(folder or ()), config=config, jobs=jobs, trail=trail)
     log_only_what_is_not_said()
     raise typer.Exit(awaited(run(order, as_json=as_json)))

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 @dataclass(frozen=True, slots=True)
 class At:
     """`module` has the command in its `commands`, a Typer: one of them, or the whole group. `about`: its line in the
-    help of the program."""
+    help of the program, with which its own help begins."""
 
     module: str
     about: str
@@ -65,9 +65,12 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.table:
             return self.registered[name]
-        group = typer.main.get_group(import_module(self.table[name].module).commands)
+        at = self.table[name]
+        group = typer.main.get_group(import_module(at.module).commands)
         group.name = name
-        return group.commands.get(name, group)
+        command = group.commands.get(name, group)
+        command.help = "\n\n".join(filter(None, (at.about, command.help)))
+        return command
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self.table, *self.registered))

@@ -55,11 +55,8 @@ def doctor(
     url: Url = URL,
     token: Token = None,
 ) -> None:
-    """Check everything that the agent needs, one line each, with the remedy.
-
-    Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message. With --run it looks at
-    one run instead, as `agentic why` does.
-    """
+    """Exit code 1 when something is wrong. It changes nothing: no file, no stream, no message. With --run it looks at
+    one run instead, as `agentic why` does."""
     if run is not None:
         with AgentClient(url, token, config) as agent:
             output.show(agent.get(run_path(agent.named(run), "why")), help_wanted.why, as_json=as_json)

@@ -28,7 +28,7 @@ def _nobody_writes(_: Collection[str]) -> AbstractAsyncContextManager[None]:
 
 
 class RunBelongings:
-    """Fills the port Belongings. `at_rest`: inside nobody writes folders, and none of these runs later."""
+    """Files and artifacts of runs. `at_rest`: inside nobody writes folders, and none of these runs later."""
 
     def __init__(self, workspaces: Path, artifacts: Artifacts, at_rest: AtRest = _nobody_writes) -> None:
         self._workspace = Workspace(workspaces)
@@ -36,7 +36,7 @@ class RunBelongings:
         self._at_rest = at_rest
 
     async def remove(self, gone: Sequence[Behind]) -> None:
-        """As the port says. Folders first: they are here."""
+        """Durably, folders first: they are here. Raises TryAgain."""
         whole = [one.run_id for one in gone if one.folder]
         async with self._at_rest(whole):
             try:

@@ -19,8 +19,6 @@ Place = tuple[datetime, str] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A run that may go: how it ended, with which entry, and when."""
-
     run_id: str
     status: Status
     version: int
@@ -138,8 +136,6 @@ class Belongings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Going:
-    """Runs that go, or whose artifacts go, by one rule."""
-
     rule: str
     runs: tuple[Ended, ...]
     artifacts: bool = False

@@ -51,8 +51,6 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackedUp(Outcome):
-    """`written` bytes are new in the file. `left_out`: what should be in it and is not, and why."""
-
     file: str
     backup: str
     written: int
@@ -148,7 +146,6 @@ def _back_up_runs(
 
 
 def _counted(copy: Path) -> dict[str, int]:
-    """By statements that each version of the schema answers."""
     with closing(sqlite3.connect(copy)) as connection:
         ((runs, under_way),) = connection.execute(_COUNTED).fetchall()
     return {"runs": runs, "of them under way": under_way}
@@ -160,7 +157,6 @@ async def _of_gateway(config: Path | None, file: Path, name: str, *, with_keys: 
 
 
 async def run_gateway(*arguments: str, config: Path | None) -> dict[str, Any]:
-    """What a command of the gateway answers as JSON. Raises Misconfigured with what it complains of."""
     named = ("--config", str(config)) if config else ()
     called = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ductile_gateway", *arguments, *named),
@@ -191,7 +187,6 @@ async def _back_up_artifacts(file: Path, name: str, loaded: AgentSettings, ring:
 
 
 async def _artifact(archive: Archive, bucket: ArtifactBucket, key: str, known: KeptFile | None) -> KeptFile | None:
-    """As it was backed up before, where that is the same; None where it went meanwhile."""
     if known:
         return known.model_copy(update={"name": key})
     try:

@@ -43,8 +43,6 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated(Outcome):
-    """`entries`: so many were written now, of so many `runs` that are there."""
-
     source: str
     target: str
     runs: int
@@ -155,7 +153,6 @@ def _refuse_another(folder: Path) -> None:
 
 
 async def _leaving(move: Move, mark: Mark) -> Mark:
-    """Said first, so that no agent begins any more, and taken back where one has begun."""
     log = log_of_runs(move.link)
     leaving = await put_mark(log, Mark(state="leaving", store=move.store), mark)
     try:
@@ -167,7 +164,6 @@ async def _leaving(move: Move, mark: Mark) -> Mark:
 
 
 async def _fetch(move: Move) -> int:
-    """A copy in place of what is in the folder, which is kept beside it. How many entries it has."""
     beside = move.folder / "coming"
     shutil.rmtree(beside, ignore_errors=True)
     marks.mark_moved_away(move.folder)

@@ -58,7 +58,6 @@ class Records:
     shared: Copied | None = None
 
     async def named(self, name: str) -> str:
-        """The id of the run that `name` means. Raises NotDone for none, and for several."""
         if naming.is_whole(name):
             return name
         newest = await self.store.runs(limit=naming.LOOKED_AT, before=naming.bound(name))
@@ -74,7 +73,6 @@ class Records:
         return entries
 
     async def unknown(self, run_id: str) -> NotDone:
-        """What there is to say of a run that is not there: whether it ever was."""
         if tombstone := await self.store.tombstone(run_id):
             return NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
         where = f"{self.settings.store} (configuration: {configuration.told(self.config)})"
@@ -83,7 +81,6 @@ class Records:
 
 @asynccontextmanager
 async def records(named: Path | None) -> AsyncIterator[Records]:
-    """The records of the agent whose configuration is `named`, or found nearby. Raises Misconfigured."""
     config = configuration.nearby(named)
     loaded = settings.load(config)
     async with AsyncExitStack() as opened:
@@ -111,7 +108,6 @@ async def _copy(loaded: AgentSettings) -> AsyncIterator[Copied]:
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
-    """The artifacts that a journal names and that may lie in a folder, by path."""
     return {named.path: named for named in named_artifacts(retell(entries)) if is_artifact_path(named.path)}
 
 
@@ -139,7 +135,6 @@ class Sources:
 
 @asynccontextmanager
 async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
-    """The bus. Raises Failure where it does not answer."""
     link = await nats_link.connect(of.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
     try:
         yield link

@@ -183,7 +183,6 @@ async def _restore_ledger(config: Path | None, order: Order) -> int:
 
 
 def _left_out(whole: Whole, artifacts_of: str | None) -> dict[str, str]:
-    """What was left out when the backup was made, and why then. `artifacts_of`: the backup whose are taken."""
     told = {part: f"when the backup was made: {why}" for part, why in whole.left_out.items()}
     if ARTIFACTS in told and artifacts_of:
         told[ARTIFACTS] += f". Those of {artifacts_of} were taken, which has none that were made after it"
@@ -204,8 +203,6 @@ async def _restore_artifacts(
 async def _restore_runs(
     archive: Archive, part: Part, loaded: AgentSettings, order: Order, link: NatsLink, *, unknown: bool
 ) -> dict[str, Any]:
-    """What is found of them, once they are in their place. `unknown`: what they have written since; then they stand
-    still."""
     ring = KeyRing.open(loaded.keys_path())
     with staging(loaded.cache if loaded.shared else loaded.store) as beside:
         for name in (FILE, *BESIDE):
@@ -243,7 +240,6 @@ def _said_of(line: RunLine) -> str:
 
 
 async def _heard_since(store: SqliteStore, ring: KeyRing, link: NatsLink) -> dict[str, dict[str, str]]:
-    """Runs whose end the bus was told, and the backup does not know; those that were gone by then it does."""
     ended, begun = dict[str, str](), dict[str, str]()
     for end in await told_ends(link, ring):
         version, told = store.version(end.run_id), f"{end.subject} was told with entry {end.seq}"

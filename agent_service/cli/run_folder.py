@@ -47,8 +47,6 @@ PASSING = frozenset({"behind", "missing"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified(Outcome):
-    """`unchecked` names artifacts whose content nothing here can prove."""
-
     run_id: str
     config: str
     entries: int
@@ -83,7 +81,6 @@ async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verif
 
 
 async def verified(kept: Records, run_id: str, bus: LateArtifacts, looks: int = LOOKS) -> Verified:
-    """What is to be said of one run, looked at again while its agent may be about to write."""
     for look in range(looks):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
         verdict = await _look(kept, run_id, bus)
@@ -177,7 +174,6 @@ async def _flaws(kept: Records, run_id: str, entries: list[Entry], stored: dict[
 async def _without_folder(
     kept: Records, verdict: Verified, named: dict[str, NamedArtifact], bus: LateArtifacts
 ) -> Verified:
-    """It is written when somebody asks for it, with what the bus has."""
     if kept.store.graves.artifacts_of(verdict.run_id):
         named = {}
     there = await bus.hashes() if named else {}
@@ -206,8 +202,6 @@ async def _stored(run_id: str, paths: list[str], bus: Artifacts) -> dict[str, by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt(Outcome):
-    """What is different now: files by path. `missing` are artifacts that the store of artifacts has no more."""
-
     run_id: str
     config: str
     files: int
@@ -262,7 +256,6 @@ def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 async def _files(kept: Records, run_id: str) -> dict[str, str | None]:
-    """What lies in the run's folder, by path, with its hash; what is no file of ours has none."""
     listing = await asyncio.to_thread(kept.workspace.files, run_id)
     if listing is None:
         return {}

@@ -80,7 +80,6 @@ async def _every_run(kept: Records) -> AsyncIterator[str]:
 
 
 async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
-    """A deleted run has no entries to compare."""
     if await kept.store.tombstone(end.run_id):
         return None
     entries = await kept.store.entries(end.run_id, after=end.seq - 1, limit=1)

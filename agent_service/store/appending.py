@@ -13,8 +13,6 @@ from groundwork.service.errors import TryAgain
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """To store an entry: what ends the wait for an answer, whether the copy has the entry, and whether it is over."""
-
     waiting: asyncio.Timeout
     arrived: bool = False
     over: bool = False
@@ -45,7 +43,6 @@ class Appending:
             attempt.over = True
 
     def expected(self, entry: EntryFact) -> bool:
-        """Whether it is one that was stored from here, or is waited for, and the copy has now."""
         attempts = self._awaited.pop(_name(entry), [])
         for attempt in attempts:
             attempt.arrived = True

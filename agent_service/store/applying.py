@@ -44,8 +44,6 @@ Outcome = AnyFact | Skipped | None
 
 
 class Applying:
-    """Writes facts, and remembers until it is asked what became of each."""
-
     def __init__(self) -> None:
         self._sql = load_queries()
         self._writing = Writing(self._sql)
@@ -72,7 +70,6 @@ class Applying:
             connection.execute("DELETE FROM replica")
 
     def outcome(self, fact: Fact) -> Outcome:
-        """What became of a fact that was applied; to be asked once."""
         return self._outcomes.pop(fact.seq, None)
 
     def _taken_in(self, connection: sqlite3.Connection, fact: Fact) -> Outcome:

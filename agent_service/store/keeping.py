@@ -23,7 +23,7 @@ KEEPER = "keeper of ended runs"
 
 
 class SharedForgetting(SqliteForgetting):
-    """Fills the port Forgetting for one member; `database` is its copy."""
+    """For one member; `database` is its copy. One member at a time deletes for all."""
 
     def __init__(self, database: SqliteFile, intact: Intact, standing_on: tuple[Log, Copy, Members]) -> None:
         super().__init__(database, intact)

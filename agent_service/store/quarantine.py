@@ -30,7 +30,6 @@ class Quarantine:
             raise type(found)(found.run_id, found.what)
 
     def why(self, run_id: str) -> str:
-        """What of the run cannot be read; empty where nothing is known of it."""
         found = self._why.get(run_id)
         return found.what if found else ""
 

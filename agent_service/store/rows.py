@@ -73,7 +73,6 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
 
 
 def _spent(commit: Commit) -> tuple[str, str, float, int] | None:
-    """The day, the caller, and what the entry adds to their sums: money, and the bytes of a wake."""
     brief, entry = commit.state.brief, commit.entry
     size = len(entry.event) if entry.seq == 1 and brief.caller and not brief.as_step else 0
     if not commit.paid_usd and not size:

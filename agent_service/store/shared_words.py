@@ -15,8 +15,6 @@ FASTER = "another agent has just stopped everything, or let it go on: look again
 
 
 class SharedHalts(SqliteHalts):
-    """Fills the port Halts. The newest is the one that this process's copy has."""
-
     def __init__(self, database: SqliteFile, log: Log, copy: Copy, me: str) -> None:
         super().__init__(database)
         self._log, self._copy, self._me = log, copy, me

@@ -120,7 +120,6 @@ class SqliteStore(Alone):
             raise Damaged(run_id, "its state or brief") from error
 
     async def stored(self, run_id: str) -> Loaded | None:
-        """The run as its rows are, whatever they say."""
         rows = await self._database.read(self._sql["load"], (run_id,))
         return Loaded.of(run_id, rows) if rows else None
 
@@ -175,7 +174,6 @@ class SqliteStore(Alone):
         return sum(version for (version,) in self._database.look_up(self._sql["version"], (run_id,)))
 
     def head(self, run_id: str) -> tuple[int, str]:
-        """The newest entry of a run and its hash in hex, as its row says right now."""
         ((version, head),) = self._database.look_up(self._sql["head"], (run_id,))
         return version, head.hex()
 

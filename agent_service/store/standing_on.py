@@ -15,11 +15,9 @@ class Log(Protocol):
         fact was stored: it may still be.
         """
 
-    async def newest(self, subject: str) -> Fact | None:
-        """The newest fact of a subject. Raises TryAgain."""
+    async def newest(self, subject: str) -> Fact | None: ...
 
-    async def end(self) -> int:
-        """The position of the newest fact of all; 0 for none. Raises TryAgain."""
+    async def end(self) -> int: ...
 
     async def purge(self, subject: str, before: int | None = None) -> None:
         """Forget the facts of a subject; or those of it below a position. Raises TryAgain."""
@@ -29,8 +27,7 @@ class Copy(Protocol):
     """The facts that this process has written into its database, in the order of the log."""
 
     @property
-    def reached(self) -> int:
-        """The position of the newest."""
+    def reached(self) -> int: ...
 
     async def wait(self, seq: int) -> None:
         """Until the fact at that position is there. Raises TryAgain after a while."""
@@ -40,12 +37,10 @@ class Members(Protocol):
     """Those who share the store, of whom this process is one."""
 
     @property
-    def me(self) -> str:
-        """This process's name, which stays the same through restarts."""
+    def me(self) -> str: ...
 
     @property
-    def live(self) -> frozenset[str]:
-        """With `me`."""
+    def live(self) -> frozenset[str]: ...
 
     def mine(self, owner: str, key: str) -> bool:
         """Whether what is `owner`'s is to be seen to here: ours, or that of one who is gone (empty: of nobody), where

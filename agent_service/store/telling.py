@@ -32,7 +32,6 @@ class Telling:
                 self.is_due.set()
 
     async def tell(self) -> None:
-        """All that there is, now. Raises TryAgain, and it is to be told still."""
         while told := self._own.all_to_tell(RUNS_AT_ONCE):
             fact = ToldFact(v=VERSION, by=self._me, runs=told)
             try:

@@ -128,20 +128,16 @@ class Archive:
         return next(one for one in chain((name,), others) if one not in taken)
 
     def tell(self, backup: str, part: Part, ring: KeyRing) -> None:
-        """Store what there is of a part, in place of what was told of it before."""
         self._tell(backup, part.part, part.model_dump_json(), ring)
 
     def complete(self, whole: Whole, ring: KeyRing) -> None:
-        """Say that the backup is whole: from now on it counts."""
         self._tell(whole.backup, WHOLE, whole.model_dump_json(), ring)
 
     def backups(self) -> list[str]:
-        """Those that are whole, newest first."""
         rows = self._connection.execute("SELECT backup FROM told WHERE part = ? ORDER BY backup DESC", (WHOLE,))
         return [backup for (backup,) in rows]
 
     def having(self, part: str) -> list[str]:
-        """Those of them that have such a part, newest first."""
         having = {name for (name,) in self._connection.execute("SELECT backup FROM told WHERE part = ?", (part,))}
         return [backup for backup in self.backups() if backup in having]
 

@@ -35,7 +35,6 @@ def snapshot(database: Path, beside: Path) -> Iterator[Path]:
 
 
 def pieces(file: Path) -> Iterator[bytes]:
-    """What is in a file, as a backup takes it."""
     with file.open("rb") as opened:
         while piece := opened.read(BLOCK):
             yield piece
@@ -68,7 +67,6 @@ def put_in_place(file: Path, place: Path) -> None:
 
 
 def _remove(copy: Path) -> None:
-    """Also what a killed process has left."""
     for suffix in ("-wal", "-shm", "-journal", ""):
         copy.with_name(f"{copy.name}{suffix}").unlink(missing_ok=True)
 
@@ -89,7 +87,6 @@ def _copy(database: Path, copy: Path) -> None:
 
 
 def set_aside(folder: Path, file: str) -> None:
-    """What is in the place of a database that comes back, in a folder beside it."""
     there = sorted(folder.glob(f"{file}*"))
     if there:
         kept = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S}"

@@ -6,8 +6,7 @@ from pathlib import Path
 from groundwork.service.errors import Broken, TryAgain
 
 
-class Full(TryAgain):
-    """There is no room on the disk, for anything of anybody."""
+class Full(TryAgain): ...
 
 
 _Meaning = tuple[type[TryAgain] | type[Broken], str]
@@ -38,7 +37,6 @@ def storage_error(cause: BaseException, path: Path) -> TryAgain | Broken:
 
 
 def no_room(path: Path, cause: str) -> Full:
-    """Where nothing was tried."""
     return Full(_FULL[1].format(path=path, cause=cause))
 
 

@@ -112,10 +112,7 @@ class SqliteFile:
 
     async def shrink(self) -> bool:
         """Cut some of the free pages off the file, but for a few where the disk has room; whether there are more.
-        Others write in between.
-
-        A file that an earlier version made keeps them for what comes next.
-        """
+        Others write in between."""
         spare = SPARE_PAGES if has_room(self.path) else 0
         return await self.write(partial(cut_off, spare=spare), makes_room=True)
 
@@ -191,13 +188,6 @@ def compact(path: Path) -> None:
             connection.execute("VACUUM")
     except sqlite3.Error as error:
         raise storage_error(error, path) from error
-
-
-def can_shrink(path: Path) -> bool:
-    """Whether room that is free in the file can be given back while it is used: not in one of an earlier version."""
-    with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
-        (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    return bool(mode == INCREMENTAL)
 
 
 def make_private(path: Path) -> None:

@@ -8,12 +8,10 @@ INCREMENTAL = 2
 
 
 def cut_off(connection: sqlite3.Connection, spare: int) -> bool:
-    """Cut off some of those that are too many, in a transaction of the caller's; whether there are more. Not of a file
-    that an earlier version made."""
-    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    """Cut off some of those that are too many, in a transaction of the caller's; whether there are more."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     too_many = free - spare
-    if mode != INCREMENTAL or too_many <= 0:
+    if too_many <= 0:
         return False
     for _ in range(min(too_many, CUT_OFF_AT_ONCE)):  # a step of the statement is a page, and the module takes only one
         connection.execute("PRAGMA incremental_vacuum(1)")

@@ -54,8 +54,7 @@ class Group:
 OnCommit = Callable[[Group], None]
 
 
-def nobody(_: Group) -> None:
-    """Where no one wants to know."""
+def nobody(_: Group) -> None: ...
 
 
 class GroupCommit:
@@ -287,7 +286,6 @@ class GroupCommit:
                 self._connection.execute("ROLLBACK")
 
     def _answer(self, group: list[_Work[Any]]) -> None:
-        """Wake all waiters with one call into their loop."""
         waiters = [item.answered for item in group if item.answered is not None]
         if waiters:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -5,8 +5,6 @@ from groundwork.telemetry.metrics import Instruments
 
 
 class StoreMetrics:
-    """Of one file. `committed` is called by the thread that writes."""
-
     def __init__(self, instruments: Instruments) -> None:
         self._groups = instruments.histogram(
             "agentic.store.commit.duration", "A transaction: all writes that waited, written and synced"

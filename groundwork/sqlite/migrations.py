@@ -65,7 +65,6 @@ def ahead(path: Path, scripts: Traversable) -> str:
 
 
 def _refuse(path: Path, found: int, *, known: int) -> None:
-    """Raises Misconfigured for a file of a newer program."""
     if found > known:
         raise Misconfigured(
             f"{path} has schema version {found}, and this program knows versions up to {known}: "
@@ -74,7 +73,6 @@ def _refuse(path: Path, found: int, *, known: int) -> None:
 
 
 def newest(scripts: Traversable) -> int:
-    """The version of the newest of `scripts`. Raises Misconfigured."""
     return len(_ordered(scripts))
 
 

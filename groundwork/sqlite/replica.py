@@ -30,8 +30,7 @@ Forget = Callable[[sqlite3.Connection], None]
 Applied = Callable[[Sequence[Fact]], object]
 
 
-def _nobody(_: Sequence[Fact]) -> None:
-    """Where no one wants to know."""
+def _nobody(_: Sequence[Fact]) -> None: ...
 
 
 class Replica:

@@ -88,7 +88,6 @@ def has_room(database: Path) -> bool:
 
 
 def reserved(database: Path) -> int:
-    """Bytes that are kept beside it."""
     return size_of(_beside(database, "reserve"))
 
 

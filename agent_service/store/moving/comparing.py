@@ -15,7 +15,6 @@ COMPARED = "compared_"
 
 
 async def differences(one: SqliteFile, other: SqliteFile) -> list[str]:
-    """The first of each table, for people; nothing where they are the same."""
     return await asyncio.to_thread(_differences, one.path, other.path)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from agent_service.store.facts import EntryFact
 from agent_service.store.moving.comparing import differences
 from agent_service.store.moving.history import History
-from agent_service.store.moving.marks import Log
+from agent_service.store.standing_on import Log
 from groundwork.nats.shared_log import Moved
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile

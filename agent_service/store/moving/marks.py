@@ -8,12 +8,12 @@ interrupted is finished by the same command, and nobody goes on with runs meanwh
 """
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agent_service.store.standing_on import Log
 from groundwork.backup.told import backup_in
-from groundwork.nats.shared_log import Fact
 from groundwork.service import private_file
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
@@ -22,12 +22,6 @@ FILE = "moved.json"
 """In the folder of a store whose runs are in the log now."""
 TO_LOG = "agentic migrate --from sqlite --to jetstream"
 TO_FILE = "agentic migrate --from jetstream --to sqlite"
-
-
-class Log(Protocol):
-    async def append(self, subject: str, body: bytes, *, after: int | None) -> int: ...
-
-    async def newest(self, subject: str) -> Fact | None: ...
 
 
 class Mark(BaseModel):

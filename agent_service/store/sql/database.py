@@ -55,8 +55,6 @@ async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
 
 
 def ahead(folder: Path) -> str:
-    """What the next start will do to a database of an older version; empty where nothing. Raises Misconfigured
-    for one of a newer version."""
     return migrations.ahead(folder / FILE, MIGRATIONS)
 
 

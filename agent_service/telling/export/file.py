@@ -166,8 +166,6 @@ class ExportFile:
 
 
 class FolderInFile:
-    """The pages and artifacts of one run of it, seen as a run's folder is."""
-
     def __init__(self, file: ExportFile, run_id: str) -> None:
         self._file = file
         self._below = f"{checked(run_id)}/"

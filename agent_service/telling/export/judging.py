@@ -40,7 +40,6 @@ def judge(file: ExportFile, *, key: str | None = None) -> Judged:
 
 
 def folded(entries: Sequence[Entry]) -> RunState:
-    """The state that a journal leads to. Raises ValueError for one that begins no run."""
     *_, (_, transition) = rehearse(entries)
     if transition.state is None:
         raise ValueError(f"nothing begins: {transition.ignored}")

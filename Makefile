@@ -16,7 +16,7 @@ LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-ductile bench-prompts bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -108,11 +108,6 @@ bench: $(READY)
 # Agents on one NATS server and on a cluster of three: how much they carry, and what a step costs. A quarter of an hour.
 bench-cluster: $(READY)
 	@$(RUN) -m tests.e2e.cluster_figures $(FLEETS)
-
-# What gateway and bus add to a call of a tool in a real Ductile.
-bench-ductile: $(READY)
-	@$(A_DUCTILE)
-	@DUCTILE_BIN="$(DUCTILE)" $(RUN) -m tests.ductile.latency
 
 # Against the model of ./agentic.yaml; without one against the scripts of the scenarios, which cost nothing: `make test`
 # has played these already.

@@ -1,7 +1,6 @@
 """A gateway before a Ductile tells how both are, from its first moment on; and what comes of calls that it gave up."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,10 @@ from agent_service.cli.doctor.gateway import gateway as doctor
 from agent_service.settings import AgentSettings
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
-from schemas import keys, subjects
+from schemas import subjects
 from schemas.gateway_status import Finding
-from tests.ductile.fake import FakeDuctile
-from tests.ductile.gateway_house import House, house, kill
+from tests.ductile.gateway_house import House, house
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.on_nats import send
-from tests.gateway.parts import RUN, a_request
 from tests.kit.waiting import until
 
 
@@ -75,29 +71,6 @@ async def test_a_gateway_that_starts_before_its_ductile_says_what_it_waits_for_a
 
 async def is_mark(link: NatsLink, name: str, mark: str) -> bool:
     return await mark_of(link, name) == mark
-
-
-async def test_what_comes_of_a_write_that_was_given_up_is_told_by_the_gateway_that_lives_then(
-    fake: FakeDuctile, tmp_path: Path
-) -> None:
-    gate = tmp_path / "go"
-    payload = {"do": "hold", "until": str(gate)}
-    async with house(tmp_path, fake) as home:
-        async with home.living() as process:
-            soon = datetime.now(UTC) + timedelta(seconds=3)
-            await send(home.link, a_request("note", payload, tool="probe", deadline_at=soon), "probe")
-            await until(lambda: home.has_results(1), within_s=20)
-            kill(process)
-        gate.touch()
-        async with home.living():
-            await until(lambda: home.has_results(2), within_s=20)
-        first, late = await home.results()
-        message = await home.link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
-    assert first.error is not None
-    assert (first.error.error_class, late.status, late.step, late.attempt) == ("in_doubt", "ok", 1, 1)
-    assert message.headers is not None
-    assert message.headers["Nats-Msg-Id"] == keys.late_result(RUN, 1, 1)
-    assert len(fake.executions) == 1
 
 
 async def test_a_ductile_that_goes_away_is_told_and_that_it_is_back(home: House) -> None:

@@ -7,15 +7,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic import ValidationError
 
 from ductile_gateway.calls.call import Unacceptable, read_request
 from ductile_gateway.ductile.answers import DuctileRefused
 from ductile_gateway.ductile.api import open_api
-from ductile_gateway.ductile.catalog import wanted
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.tools.catalog import ToolChoice
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.ductile.fake import FakeDuctile
@@ -90,14 +86,6 @@ async def test_the_way_to_ductile_itself_builds_no_url_of_such_a_name(name: str)
         for way in ways:
             with pytest.raises(DuctileRefused, match="not a legal name"):
                 await way
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_such_a_name_is_no_setting(name: str) -> None:
-    for tools in ({name: None}, {"probe": {"plugin": name}}, {"probe": {"commands": [name]}}, [name]):
-        with pytest.raises(ValidationError):
-            GatewaySettings.model_validate({"tools": tools})
-    assert wanted({name: ToolChoice()}) == frozenset()
 
 
 HOSTILE = [

@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.late import FOR, LateJobs, Tell
 from ductile_gateway.ductile.watch import Job
 from ductile_gateway.store.receipts import SqliteOverdue
-from groundwork.service.errors import TryAgain
 from tests.ductile.runner_house import Recorded, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.stores import opened
@@ -104,18 +103,3 @@ async def test_a_job_that_never_ends_is_given_up_after_a_day(tmp_path: Path) -> 
     async with one_late(tmp_path, Ended(Going()), told.take) as late:
         await until(lambda: not late.waiting())
     assert isinstance(told["k"], Unknown)
-
-
-async def test_a_bus_that_does_not_take_it_now_is_tried_again(tmp_path: Path) -> None:
-    watch, tries = Ended(ToolOutcome("ok")), []
-
-    async def take(key: str, verdict: Verdict) -> bool:
-        tries.append((key, verdict))
-        if len(tries) < 3:
-            raise TryAgain("not connected")
-        return True
-
-    async with one_late(tmp_path, watch, take) as late:
-        await until(lambda: not late.waiting())
-    assert tries == 3 * [("k", ToolOutcome("ok"))]
-    assert watch.looked_at == 3 * [Job("j", pipeline=True)]

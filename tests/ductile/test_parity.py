@@ -5,10 +5,9 @@ What only the newer version does is not here: there was none to compare with.
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,15 +79,6 @@ def test_each_request_has_the_same_answer(both: Both[Any], token: str, method: s
     both(ask)
 
 
-def test_the_catalog_tells_the_same_of_the_probe_and_of_its_pipelines(both: Both[Any]) -> None:
-    def catalog(ductile: DuctileUnderTest) -> Any:
-        with client(ductile) as http:
-            skills = {one["name"]: one for one in http.get("/skills").json()["skills"] if "probe" in one["name"]}
-            return skills, http.get("/plugin/probe").json()
-
-    both(catalog)
-
-
 REASONS = (
     *("as you wish", "not valid JSON", "plugin produced no output on stdout", "timed out"),
     *("plugin spawn failed: plugin stdout exceeded max size 10485760 bytes", "max attempts (4) reached"),
@@ -118,32 +108,6 @@ def test_each_deed_of_a_plugin_ends_alike_in_job_log_and_tree(both: Both[Any], d
     # Only `handle` has a time limit that a test can wait for.
     seen = both(lambda ductile: ending(ductile, called(ductile, "handle" if deed == "hang" else "note", do=deed)))
     assert [attempt for *_, attempt in seen["ran"]] == ([1] if deed in ("answer", "refuse", "quit") else [1, 2, 3, 4])
-
-
-def test_the_log_is_searched_in_results_and_errors_but_not_in_payloads(both: Both[Any]) -> None:
-    def search(ductile: DuctileUnderTest) -> Any:
-        jobs = [called(ductile, call_id="CALL-ONE"), called(ductile, do="refuse", call_id="CALL-TWO")]
-        for job_id in jobs:
-            finished(ductile, job_id)
-        texts = ("call-one", "call_one", "CALL-TWO")
-        return [[jobs.index(line["job_id"]) for line in logged(ductile, query=text)] for text in texts]
-
-    assert both(search) == [[0], [0], []], "an underscore is a wildcard"
-
-
-def test_what_a_job_emits_and_a_pipeline_by_name_run_the_steps_that_follow(both: Both[Any]) -> None:
-    def run(ductile: DuctileUnderTest) -> Any:
-        job_id = called(ductile, do="emit", emitted={"word": "hello"})
-        finished(ductile, job_id)
-        with client(ductile) as http:
-            _, child = http.get(f"/job/{job_id}/tree").json()
-            named = http.post("/pipeline/probe-asked", json={"payload": {"word": "hello"}})
-        assert child["parent_job_id"] == job_id
-        by_name = ending(ductile, named.json()["job_id"])
-        by_route = ending(ductile, child["job_id"])["ran"][0][1]["word"]
-        return answered(named), by_name, by_route
-
-    assert both(run)[-1] == "hello"
 
 
 CHANGED: list[dict[str, str | None]] = [
@@ -220,52 +184,6 @@ def test_an_event_that_comes_again_is_run_again_unless_its_job_succeeded(both: B
         "runs": False,
         "in turn": ["succeeded", "succeeded"],
     }
-
-
-TOLD = ("job.enqueued", "job.retry_scheduled", "job.completed", "job.failed")
-
-
-@pytest.mark.parametrize(("deed", "last"), [("answer", "job.completed"), ("stumble", "job.failed")])
-def test_the_stream_tells_how_a_job_goes_and_replays_it_from_an_id_on(both: Both[Any], deed: str, last: str) -> None:
-    def listen(ductile: DuctileUnderTest) -> Any:
-        with stream(ductile) as events:
-            first = told_of(events, job_id := called(ductile, do=deed, word="secret-word"), last)
-        assert "secret-word" not in json.dumps(first)
-        with stream(ductile, after=first[0]["id"]) as events:
-            again = told_of(events, job_id, last)
-        assert again == first[1:]
-        kinds = Counter(event["event"] for event in first if event["event"] in TOLD)
-        return first[0]["event"], kinds, first[-1]["data"].get("status")
-
-    assert both(listen)[1]["job.retry_scheduled"] == (3 if deed == "stumble" else 0)
-
-
-@contextmanager
-def stream(ductile: DuctileUnderTest, *, after: int | None = None) -> Iterator[Iterator[dict[str, Any]]]:
-    """The events as they come: {id, event, data}."""
-    headers = {} if after is None else {"Last-Event-ID": str(after)}
-    with client(ductile) as http, http.stream("GET", "/events", headers=headers) as answer:
-        yield _frames(answer)
-
-
-def _frames(answer: httpx2.Response) -> Iterator[dict[str, Any]]:
-    frame: dict[str, Any] = {}
-    for line in answer.iter_lines():
-        name, _, value = line.partition(": ")
-        if line:
-            frame[name] = json.loads(value) if name in ("id", "data") else value
-        elif "event" in frame:
-            yield frame
-            frame = {}
-
-
-def told_of(events: Iterator[dict[str, Any]], job_id: str, last: str) -> list[dict[str, Any]]:
-    """The events of a job in their order, up to the last."""
-    found: list[dict[str, Any]] = []
-    while last not in [event["event"] for event in found]:
-        event = next(events)
-        found += [event] if event["data"].get("job_id") == job_id else []
-    return found
 
 
 def test_killed_it_runs_the_same_job_again_and_gives_it_up_after_the_fourth_time(

@@ -114,20 +114,6 @@ async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Pat
             assert outcome(await running).status == "ok"
 
 
-@pytest.mark.parametrize("cut", ["cut", "restart"])
-async def test_events_are_heard_again_after_the_stream_ended(fake: FakeDuctile, tmp_path: Path, cut: str) -> None:
-    release = threading.Event()
-    async with gateway(fake, tmp_path, pace=ONLY_EVENTS) as runner:
-        await runner.run(a_call("look", within_s=10))
-        await asyncio.to_thread(fake.cut_streams if cut == "cut" else fake.restart)
-        fake.on("probe", "look", held(release))
-        running = asyncio.create_task(runner.run(a_call("look")))
-        await until(lambda: len(fake.executions) == 2)
-        release.set()
-        async with asyncio.timeout(5):
-            assert outcome(await running).status == "ok"
-
-
 async def test_a_token_that_may_not_hear_events_is_no_hindrance(
     fake: FakeDuctile, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,7 @@ from ductile_gateway.settings import GatewaySettings
 from schemas import subjects
 from schemas.catalog import Catalog
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.gateway_house import House, ending, house, kill
+from tests.ductile.gateway_house import House, house
 from tests.ductile.test_gateway_status import checks, is_mark
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
@@ -46,22 +46,6 @@ async def test_each_call_is_made_in_the_ductile_that_its_tool_names(both: House,
     assert {answers[key].status for key in (here, there)} == {"ok"}
     assert [execution.payload["where"] for execution in both.ductile.executions] == ["here"]
     assert [execution.payload["where"] for execution in work.executions] == ["there"]
-
-
-async def test_what_was_under_way_in_each_when_the_gateway_was_killed_is_found_again_there(
-    both: House, work: DuctileUnderTest, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    held = {"do": "hold", "until": str(gate)}
-    for step, tool in enumerate(("probe", "work_probe"), start=1):
-        await both.ask("note", held, step=step, tool=tool)
-    async with both.living() as process:
-        await until(lambda: len(both.disk.accepted()) == 2)
-        kill(process)
-    gate.touch()
-    async with both.living():
-        assert {ending(answer) for answer in (await both.answers()).values()} == {"ok"}
-    assert (len(both.ductile.executions), len(work.executions)) == (1, 1)
 
 
 async def test_one_that_is_away_holds_up_no_call_of_the_others_and_its_own_wait_for_it(

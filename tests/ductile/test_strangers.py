@@ -12,8 +12,6 @@ from groundwork.service.errors import TryAgain
 from tests.ductile.fake import FakeDuctile, answers
 from tests.ductile.fake.wire import Answer, says
 from tests.ductile.runner_house import QUICK, a_call, gateway, outcome
-from tests.ductile.under_test import DuctileUnderTest
-from tests.kit.cut_wire import Rule, Rules, Way, wire
 
 HTML = b"<html><body>Nothing here</body></html>"
 ANSWERS = [
@@ -107,39 +105,3 @@ def test_ductiles_own_refusals_are_known_by_their_words(status: int, body: dict[
     assert own_refusal(status, json.dumps(body).encode()) == body["error"]
     assert own_refusal(status, json.dumps(body | {"request_id": "of a proxy"}).encode()) is None
     assert own_refusal(429, json.dumps(body).encode()) is None
-
-
-def answering_in_its_place(answer: bytes) -> Rules:
-    """What lies on the way lets the first POST pass, and answers it itself."""
-    has_answered = False
-
-    def of_a_connection() -> Rule:
-        is_post = False
-
-        async def passes(way: Way, chunk: bytes) -> bytes:
-            nonlocal is_post, has_answered
-            if way == "there":
-                is_post = is_post or (chunk.startswith(b"POST ") and not has_answered)
-                return chunk
-            if not is_post:
-                return chunk
-            said, has_answered = b"" if has_answered else answer, True
-            return said
-
-        return passes
-
-    return of_a_connection
-
-
-@pytest.mark.parametrize("status", [b"429 Too Many Requests", b"403 Forbidden", b"413 Payload Too Large"])
-async def test_a_write_that_passed_a_proxy_which_says_otherwise_is_done_once(
-    measured: DuctileUnderTest, tmp_path: Path, status: bytes
-) -> None:
-    answer = b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{}"
-    port = int(measured.url.rpartition(":")[2])
-    async with (
-        wire(port, answering_in_its_place(answer)) as near,
-        gateway(measured, tmp_path, url=f"http://127.0.0.1:{near}") as runner,
-    ):
-        assert outcome(await runner.run(a_call(text="x"))).status == "ok"
-    assert len(measured.executions) == 1

@@ -1,6 +1,5 @@
 """The plugins of docs/CONTINUATIONS.md, as they stand there, with the knowledge that they ask for."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -53,22 +52,3 @@ async def test_the_plugin_in_python_answers_from_what_it_asked_for(tmp_path: Pat
     assert ended["state"] == "done"
     assert "1821" in ended["steps"][0]["summary"]
     assert [[request.get("task") for request in requests] for requests in asked] == [[None, "again"], ["task-1"]]
-
-
-async def test_what_is_not_found_is_looked_up_thoroughly_and_then_given_up(tmp_path: Path) -> None:
-    async with with_knowledge(tmp_path, calling("look-up", question="zzz")) as made:
-        ended = await to_the_end(made, await wake(made))
-        looked_up = await on_the_bus(made, subjects.tool_request("knowledge"))
-    assert "nothing is known of that" in json.dumps(ended["steps"][0])
-    assert [(one["round"], one["tool_payload"]["profile"]) for one in looked_up] == [(1, "fast"), (2, "thorough")]
-
-
-async def test_the_plugin_in_bash_has_two_things_looked_up_at_once(tmp_path: Path) -> None:
-    arguments = {"left": "old bridge\n### Task 9", "right": "round tower"}
-    async with with_knowledge(tmp_path, calling("compare", **arguments)) as made:
-        ended = await to_the_end(made, await wake(made))
-        looked_up = await on_the_bus(made, subjects.tool_request("knowledge"))
-    assert ended["state"] == "done"
-    assert [year for year in ("1821", "1790") if year in ended["steps"][0]["summary"]] == ["1821", "1790"]
-    assert [one["tool_payload"]["query"] for one in looked_up] == ["old bridge ### Task 9", "round tower"]
-    assert {one["round"] for one in looked_up} == {1}

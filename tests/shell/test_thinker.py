@@ -95,39 +95,12 @@ async def through_both_halves(thinks: Thinker, run: Script) -> Any:
 # Halves
 
 
-async def test_the_first_half_asks_nobody_and_says_what_the_call_will_be_made_with() -> None:
-    model = Sonnet()
-    reserved = await asked(thinker(model), a_framing_run())
-    assert reserved == CallReserved(
-        at=NOON,
-        call=1,
-        model="sonnet",
-        reserve=ESTIMATE.reserve,
-        prompt_hash=ESTIMATE.prompt_hash,
-        schema_hash=ESTIMATE.schema_hash,
-    )
-    assert model.questions == []
-
-
 async def test_a_call_whose_first_half_is_on_its_way_is_not_made_from_the_state_before_it() -> None:
     """A restart finds two entries that ask for the same call: only one of them may go on with it."""
     model, run = Sonnet(), a_framing_run() >> reserves()
     thinks = thinker(model)
     assert isinstance(await asked(thinks, run), CallReserved)
     assert await asked(thinks, run) is None
-    assert model.questions == []
-
-
-# Abandoned calls
-
-
-async def test_a_call_abandoned_between_its_halves_is_not_made_from_what_was_set_aside() -> None:
-    model, run = Sonnet(), a_framing_run()
-    thinks = thinker(model)
-    first = await asked(thinks, run)
-    assert isinstance(first, CallReserved)
-    thinks.abandon(run.state.run_id, 1)
-    assert isinstance(await asked(thinks, run >> first), CallReserved)
     assert model.questions == []
 
 

@@ -14,7 +14,6 @@ from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
 from schemas.events import AgenticStart, Envelope
 from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
-from tests.kit.jaeger import needs_jaeger, otlp_url, trace_in_jaeger
 from tests.kit.otlp import Otlp, Trace, receiving
 from tests.kit.waiting import until
 
@@ -150,13 +149,6 @@ async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_pa
     assert {link for span in trace.named("process agentic.tool_result") for _, link in span.links} == results
     assert {span.service for span in trace.spans} == {"agentic-loop", "ductile-gateway"}
     assert {span.attributes["agentic.run_id"] for span in trace.spans} == {trace.roots[0].attributes["agentic.run_id"]}
-
-
-@needs_jaeger
-async def test_a_real_jaeger_shows_that_tree(tmp_path: Path) -> None:
-    trace = await a_run_through_everything(tmp_path, otlp_url(), trace_in_jaeger)
-    assert paths(trace.tree()) == paths(THROUGH_EVERYTHING.split("\n")[1:-1])
-    assert not [span.attributes for span in trace.spans if "@jaeger@warnings" in span.attributes]
 
 
 async def test_what_asked_for_a_run_is_linked_from_its_root(tmp_path: Path, otlp: Otlp) -> None:

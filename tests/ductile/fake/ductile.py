@@ -92,10 +92,6 @@ class FakeDuctile:
         """Forget a job, as after its retention; its line in /job-logs stays."""
         self._jobs.prune(job_id)
 
-    def cut_streams(self) -> None:
-        """End every open stream of events, as happens after ten minutes."""
-        self._hub.cut()
-
     def kill(self) -> None:
         """Stop listening and drop all connections. What runs goes on, but nobody takes note of it."""
         self._dispatcher.end()
@@ -106,11 +102,6 @@ class FakeDuctile:
         """Listen again at the same address: running jobs are queued again, event ids begin at 1."""
         self._begin_life(port=self._server.port)
         self._dispatcher.recover()
-
-    def restart(self) -> None:
-        """Kill and start. SIGTERM ends no differently: the running job is run once more (measured of Ductile)."""
-        self.kill()
-        self.start()
 
     def close(self) -> None:
         """End it for good; closing twice changes nothing."""

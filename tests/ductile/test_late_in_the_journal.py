@@ -20,7 +20,7 @@ def options(fake: FakeDuctile, folder: Path) -> DevOptions:
     """The probe's `note` writes, and has two seconds."""
     (folder / "script.yaml").write_text(yaml.safe_dump(SCRIPT))
     ductile = {"url": fake.url, "token": fake.token, "poll_most_s": 0.5}
-    tools = {"probe": {"commands": ["note"], "timeout_s": 2}}
+    tools = {"probe": {"commands": ["note"], "timeout_s": 2, "output": "trusted"}}
     gateway = {"runner": "ductile", "ductile": ductile, "tools": tools}
     return DevOptions(
         folder=folder / "stack", script=folder / "script.yaml", plugins=(), sync_interval="1s", gateway=gateway

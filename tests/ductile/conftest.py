@@ -31,16 +31,9 @@ def newer() -> Iterator[FakeDuctile]:
 REAL = pytest.param("real", marks=pytest.mark.ductile)
 
 
-@pytest.fixture(params=["fake", "newer", REAL])
-def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
-    """The fake of either version, and a real Ductile where there is one."""
-    with _made(request.param, tmp_path) as made:
-        yield made
-
-
 @pytest.fixture(params=["fake", REAL])
-def measured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
-    """The same without the newer version: for what only the measured one does, or what takes long."""
+def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
+    """The fake, and a real Ductile where there is one."""
     with _made(request.param, tmp_path) as made:
         yield made
 
@@ -61,5 +54,5 @@ def _made(kind: str, folder: Path) -> Iterator[DuctileUnderTest]:
         with closing(RealDuctile(os.environ["DUCTILE_BIN"], folder / "ductile")) as real:
             yield real
         return
-    with FakeDuctile(version="N" if kind == "newer" else "M") as fake:
+    with FakeDuctile() as fake:
         yield fake

@@ -45,9 +45,9 @@ async def test_what_cannot_be_done_is_bad_output_of_a_job_that_is_not_run_again(
     "do", [{"do": "say", "says": {"status": "continuation", "continuation": ASKS}}, {"do": "flood"}]
 )
 async def test_what_a_ductile_never_takes_ends_with_words_that_name_the_mend(
-    measured: DuctileUnderTest, tmp_path: Path, do: dict[str, Any]
+    ductile: DuctileUnderTest, tmp_path: Path, do: dict[str, Any]
 ) -> None:
-    async with gateway(measured, tmp_path) as runner:
+    async with gateway(ductile, tmp_path) as runner:
         found = outcome(await runner.run(a_call(**do)))
     mend = "let it answer with less" if do["do"] == "flood" else "`continuation` beside `status: ok`"
     assert (found.status, found.error_class, found.retryable) == ("error", "bad_output", False)

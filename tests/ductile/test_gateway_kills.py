@@ -129,9 +129,9 @@ async def a_scene(folder: Path, ductile: DuctileUnderTest) -> AsyncIterator[Scen
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.__name__.strip("_"))
 async def test_no_write_starts_twice_and_each_doubt_is_told_after_a_kill_when(
-    tmp_path: Path, measured: DuctileUnderTest, point: Point
+    tmp_path: Path, ductile: DuctileUnderTest, point: Point
 ) -> None:
-    async with a_scene(tmp_path, measured) as scene:
+    async with a_scene(tmp_path, ductile) as scene:
         async with scene.house.living() as process:
             await point(scene)
             kill(process)

@@ -50,13 +50,13 @@ def all_ok(told: dict[str, ToolResult]) -> bool:
     return [ending(result) for result in told.values()] == ["ok"] * CALLS
 
 
-async def test_both_killed_in_mid_job_end_the_call_once(tmp_path: Path, measured: DuctileUnderTest) -> None:
-    async with underway(tmp_path, measured) as calls:
+async def test_both_killed_in_mid_job_end_the_call_once(tmp_path: Path, ductile: DuctileUnderTest) -> None:
+    async with underway(tmp_path, ductile) as calls:
         async with calls.house.living() as process:
             await calls.all_run()
             kill(process)
-            measured.kill()
-        measured.start()
+            ductile.kill()
+        ductile.start()
         async with calls.house.living():
             await until(lambda: calls.attempts() == [[1, 2]] * CALLS, within_s=30)
             calls.release()

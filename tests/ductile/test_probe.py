@@ -38,9 +38,9 @@ async def test_of_a_ductile_its_version_place_and_queue_are_told(ductile: Ductil
     ],
 )
 async def test_of_a_token_is_told_what_it_lacks_or_has_too_much(
-    measured: DuctileUnderTest, token: str, writes: bool, mark: str, said: str
+    ductile: DuctileUnderTest, token: str, writes: bool, mark: str, said: str
 ) -> None:
-    _, found = await look(measured, token, writes=writes)
+    _, found = await look(ductile, token, writes=writes)
     assert (found.mark, said in found.text) == (mark, True), found
     assert (found.remedy == "") == (mark == "ok")
 

@@ -137,9 +137,9 @@ async def test_a_token_that_opens_too_little_or_too_much_is_not_used(
     ],
 )
 async def test_a_token_that_only_reads_is_warned_of_where_that_is_too_little(
-    measured: DuctileUnderTest, command: str, events: bool, warned: str
+    ductile: DuctileUnderTest, command: str, events: bool, warned: str
 ) -> None:
-    settings = settings_for(measured, token=measured.tokens["reader"], events=events)
+    settings = settings_for(ductile, token=ductile.tokens["reader"], events=events)
     async with open_api(settings) as api:
         choice = ToolChoice(commands=frozenset({command}))
         warnings = (await discover_tools(api, {"probe": choice}, settings)).warnings

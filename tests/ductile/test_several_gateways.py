@@ -20,9 +20,9 @@ CALLS = 3
 
 @pytest.fixture
 async def ships(
-    tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats, measured: DuctileUnderTest
+    tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats, ductile: DuctileUnderTest
 ) -> AsyncIterator[Fleet]:
-    talk = {"url": measured.url, "token": measured.token, **BRISK}
+    talk = {"url": ductile.url, "token": ductile.token, **BRISK}
     async with fleet(tmp_path, link, nats_server.url, runner="ductile", ductile=talk, tools={"probe": {}}) as ships:
         yield ships
 
@@ -38,12 +38,12 @@ def executed(ductile: DuctileUnderTest) -> list[str]:
 
 
 async def test_the_jobs_of_a_gateway_that_was_killed_are_followed_by_another_and_no_other_is_made(
-    ships: Fleet, measured: DuctileUnderTest
+    ships: Fleet, ductile: DuctileUnderTest
 ) -> None:
     with ships.serving("one") as first:
         await ships.ready("one")
         await ask(ships, {"do": "hold", "until": str(ships.marks / "go")})
-        await until(lambda: len(executed(measured)) == CALLS, within_s=30)
+        await until(lambda: len(executed(ductile)) == CALLS, within_s=30)
         with ships.serving("two"):
             await ships.ready("two")
             first.kill()
@@ -51,4 +51,4 @@ async def test_the_jobs_of_a_gateway_that_was_killed_are_followed_by_another_and
             ships.go()
             told = await ships.results(CALLS)
     assert [ending(result) for result in told] == ["ok"] * CALLS
-    assert len(executed(measured)) == len(set(executed(measured))) == CALLS
+    assert len(executed(ductile)) == len(set(executed(ductile))) == CALLS

@@ -30,19 +30,19 @@ async def waits(home: House) -> bool:
 
 
 async def test_a_write_that_waits_is_not_made_once_its_run_is_cancelled_also_after_a_restart_of_the_gateway(
-    measured: DuctileUnderTest, tmp_path: Path
+    ductile: DuctileUnderTest, tmp_path: Path
 ) -> None:
-    async with house(tmp_path, measured) as home:
+    async with house(tmp_path, ductile) as home:
         agent = await says(home, "running")
         async with home.living() as process:
-            measured.kill()
+            ductile.kill()
             await send(home.link, a_request("note", {}, tool="probe", executor=EXECUTOR), "probe")
             await until(lambda: waits(home), within_s=30)
             await agent.unsubscribe()
             await says(home, "cancelled")
             kill(process)
-        measured.start()
+        ductile.start()
         async with home.living():
             await until(lambda: home.has_results(1), within_s=30)
         assert [ending(result) for result in await home.results()] == ["expired"]
-    assert not measured.executions
+    assert not ductile.executions

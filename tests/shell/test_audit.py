@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from agent_service.arrival import Arrival
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from schemas import subjects
@@ -37,13 +35,3 @@ async def test_who_sent_a_dead_letter_again_is_told() -> None:
     event = entry.decoded()
     assert isinstance(event, WakeAccepted)
     assert event.by == 'bus, sent again by "ann@desk"'
-
-
-@pytest.mark.parametrize("by", [7, {"x": 1}, None, "\0"])
-async def test_an_own_word_that_is_none_costs_nobody_the_message(by: object) -> None:
-    world = World()
-    await send(world, subjects.START, goal="append once", by=by)
-    (line,) = await world.store.runs(limit=2)
-    event = (await world.store.entries(line.run_id))[0].decoded()
-    assert isinstance(event, WakeAccepted)
-    assert event.by == "bus"

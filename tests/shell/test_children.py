@@ -49,6 +49,21 @@ async def test_a_child_that_is_accepted_after_its_parent_ended_ends_too() -> Non
     await check_that_all_is_told(world)
 
 
+async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_content() -> None:
+    world = begun(COURSES["a family"])
+    world.gateway.told = {"artifacts": [{"path": "artifacts/line.txt"}, {"path": "artifacts/gone.txt"}]}
+    world.artifacts.contents = Lines()
+    await world.until_quiet()
+    first, *_ = await world.family()
+    digest = hashlib.sha256(b"one line").hexdigest()
+    name = f"artifacts/line-relayed-{digest[:16]}.txt"
+    assert first.artifacts == (name,)
+    assert world.artifacts.contents[first.run_id, name] == b"one line"
+    assert named_digest(name.removeprefix("artifacts/")) == digest[:16]
+    assert first.last_result is not None
+    assert digest in str(first.last_result.output["artifacts"])
+
+
 async def test_nobody_else_can_say_what_came_of_a_child() -> None:
     world = begun(COURSES["a family"])
     await world.intake.receive(world.arrival(0))
@@ -71,18 +86,3 @@ async def test_nobody_else_can_say_what_came_of_a_child() -> None:
     del world.bus.unacknowledged[-1]
     await world.until_quiet()
     await check(world, COURSES["a family"])
-
-
-async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_content() -> None:
-    world = begun(COURSES["a family"])
-    world.gateway.told = {"artifacts": [{"path": "artifacts/line.txt"}, {"path": "artifacts/gone.txt"}]}
-    world.artifacts.contents = Lines()
-    await world.until_quiet()
-    first, *_ = await world.family()
-    digest = hashlib.sha256(b"one line").hexdigest()
-    name = f"artifacts/line-relayed-{digest[:16]}.txt"
-    assert first.artifacts == (name,)
-    assert world.artifacts.contents[first.run_id, name] == b"one line"
-    assert named_digest(name.removeprefix("artifacts/")) == digest[:16]
-    assert first.last_result is not None
-    assert digest in str(first.last_result.output["artifacts"])

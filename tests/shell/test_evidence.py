@@ -7,7 +7,7 @@ import pytest
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
-from agent_service.evidence import MOST_QUOTES, PIECE, Evidence, pieces
+from agent_service.evidence import PIECE, Evidence, pieces
 from agent_service.journal import Run, commit_of
 from agent_service.ports import Wake
 from groundwork.service.errors import TryAgain
@@ -71,11 +71,6 @@ async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told
     kind = "artifact" if place == ARTIFACT else "value"
     (seen,) = await look(a_run(kind=kind), (place, "the first words"), artifacts=ReplacedArtifacts())
     assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
-
-
-async def test_a_quote_that_stands_in_another_step_is_not_found_in_this_one() -> None:
-    seen = await look(a_run(), ("step:1", "the newest"), ("step:2", "the newest"))
-    assert [(look.evidence, look.found) for look in seen] == [("step:1", False), ("step:2", True)]
 
 
 async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
@@ -164,12 +159,3 @@ async def test_what_stands_round_what_a_tool_brought_is_no_evidence(quote: str) 
 async def test_the_address_that_was_asked_for_is_no_evidence(quote: str) -> None:
     (seen,) = await look(a_run(PAGE), ("step:1", quote))
     assert (seen.found, seen.why) == (False, "it is of the address that was asked for: quote what was brought")
-
-
-async def test_of_very_many_quotes_the_first_are_looked_up_and_the_others_may_be_claimed_again() -> None:
-    seen = await look(a_run(), *(("step:1", f"200 OK{'!' * more}") for more in range(MOST_QUOTES)), ("step:1", "200"))
-    assert (seen[0].found, len(seen)) == (True, MOST_QUOTES + 1)
-    assert (seen[-1].found, seen[-1].why) == (
-        False,
-        "40 quotes of a reply are looked up: claim what is left with the next",
-    )

@@ -36,18 +36,6 @@ async def with_a_tool_at_work(reserve: Reserve | None = None, policy: LimitPolic
     return world
 
 
-@MINDS
-async def test_it_goes_on_where_it_was(reserve: Reserve | None) -> None:
-    world = await with_a_tool_at_work(reserve)
-    await world.stop_all()
-    await world.until_quiet()
-    await world.go_on()
-    await world.until_quiet()
-    await check(world, COURSES["two steps"])
-    assert set(world.mind.calls.values()) == {1}
-    assert (await world.state()).spent.lost_calls == 0
-
-
 async def test_time_that_stood_still_counts_against_no_run_and_no_tool() -> None:
     world = await with_a_tool_at_work()
     before = await world.state()

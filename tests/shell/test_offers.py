@@ -44,11 +44,6 @@ def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_
         assert "tool talk of a is left out: b offered another" in conflict
 
 
-def test_a_tool_that_its_executor_takes_back_is_of_the_next() -> None:
-    before = merged(told("a", tool()), told("b", tool(command=OTHER)))
-    assert owners(merged(told("a"), told("b", tool(command=OTHER)), before=before)) == {"talk": "b"}
-
-
 @pytest.mark.parametrize(("stand_in", "owner"), [(ONE, "b"), (OTHER, "a")])
 def test_a_silent_executor_keeps_its_tool_unless_another_offers_just_the_same(
     stand_in: dict[str, Any], owner: str

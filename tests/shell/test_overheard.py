@@ -50,13 +50,6 @@ async def bus() -> Passing:
     return passing
 
 
-async def test_one_that_is_dropped_because_of_anothers_id_is_taken(bus: Passing) -> None:
-    await bus.passes("id", b"theirs")
-    await bus.passes("id", b"ours")
-    bus.stored("id", b"theirs")
-    assert bus.taken == [("id", b"ours")]
-
-
 @pytest.mark.parametrize("passes_first", [True, False], ids=["it passes first", "the stream is first"])
 async def test_a_second_one_that_is_the_same_to_the_byte_answers_anew_unless_it_names_its_attempt(
     bus: Passing, *, passes_first: bool

@@ -55,11 +55,6 @@ def test_a_result_that_cannot_be_read_relates_to_the_task_that_its_key_names(odd
     assert (about.task, about.round) == ("a", 2)
 
 
-@pytest.mark.parametrize("key", [keys.result("r", 1, 1), keys.result("other", 1, 1, "a", 2), None])
-def test_a_task_that_cannot_be_read_is_none_that_a_key_of_something_else_names(key: str | None) -> None:
-    assert correlation(_brought({"task": "A B"}, key)) is None
-
-
 def _brought(odd: dict[str, Any], key: str | None) -> Arrival:
     payload = {"run_id": "r", "step": 1, "tool": "look", "status": "ok", **odd}
     body = json.dumps({"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": key}).encode()

@@ -209,16 +209,3 @@ async def test_what_the_store_knows_to_be_taken_is_recalled(tmp_path: Path) -> N
         with pytest.raises(OverQuota, match="has 1 runs that have not ended"):
             async with limits.quotas.wake(CALLER):
                 pytest.fail("it has a run that has not ended")
-
-
-async def test_an_entry_that_was_recalled_is_not_counted_again(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store, fleet(1) as processes:
-        wake = accepted(1, caller=CALLER)
-        await store.accept(wake_of(wake), wake)
-        (limits,) = processes.live.values()
-        limits.recall(store.taken)
-        told: dict[str, Any] = {"by": "a", "status": wake.state.status, "caller": CALLER, "paid_usd": 1.0}
-        limits.elsewhere(Elsewhere(entry=wake.entry, position=store.newest(), **told))
-        assert limits.spending.spent_usd == 0.0
-        limits.elsewhere(Elsewhere(entry=wake.entry, position=store.newest() + 1, **told))
-        assert limits.spending.spent_usd == 1.0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.core.waiting import Reserve, Status
+from agent_service.errors import ModelError
 from agent_service.publisher import Undone
 from groundwork.service.errors import TryAgain
 from schemas import subjects
@@ -70,6 +71,19 @@ async def test_a_result_that_a_remembered_state_does_not_wait_for_is_taken_where
         city.play()
         await city["a"].take(subjects.TOOL_RESULT)
         assert (await city.state()).has_finished(2)
+
+
+async def test_an_answer_for_which_a_remembered_state_does_not_wait_is_heard_where_the_run_really_stands(
+    tmp_path: Path,
+) -> None:
+    async with founded(tmp_path) as city:
+        await asks_for_its_first_step(city, "a")
+        city.shared.members["a"].deaf = True
+        city["b"].mind.outage = ModelError("pause", "model_auth", "the key is refused")
+        await city["b"].take(subjects.TOOL_RESULT)
+        assert (await city.state()).status is Status.PAUSED
+        await city["a"].say("s1", kind="answer")
+        await check_the_end(city, "a")
 
 
 # Whose a model call is

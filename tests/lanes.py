@@ -76,7 +76,7 @@ CHOSEN = {
         "gateway/test_several_gateways.py::test_all_take_their_part_of_the_calls_and_each_call_is_run_once",
     ],
     "signed writes": ["e2e/test_signed_writes.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
-    "the nats tool": ["e2e/test_nats_tool.py::test_it_starts_a_run_carries_out_its_step_and_hears_how_it_ends"],
+    "the nats tool": ["test_documented_commands.py::test_the_page_on_the_bus_holds_line_by_line"],
     "executors of others": [
         "executors/test_shipped.py::test_each_answers_what_is_asked_of_it_beside_the_others_and_the_gateway",
         "executors/test_shipped.py::test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_up",

@@ -230,19 +230,3 @@ async def test_nobody_gets_in_with_a_key_of_his_own(bus: House, tmp_path: Path) 
     seed.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
     with pytest.raises(Misconfigured, match="login is refused"):
         await connect(NatsSettings(**(bus.section("observer") | {"nkey_seed_file": seed})))
-
-
-async def test_whoever_looks_after_the_server_sees_nothing_of_the_account(bus: House) -> None:
-    seed = bus.folder / "logins" / "system.nk"
-    link = await connect(NatsSettings(**(bus.section("observer") | {"nkey_seed_file": seed})))
-    heard: list[bytes] = []
-
-    async def hear(message: Msg) -> None:
-        heard.append(message.data)
-
-    await link.subscribe(">", hear)
-    async with bus.login("publisher") as publisher:
-        await publisher.publish(subjects.START, b'{"goal": "secret"}', msg_id="one", headers={})
-    await link.client.flush()
-    assert not any(b"secret" in body for body in heard)
-    await link.close()

@@ -9,7 +9,7 @@ from agent_service.core.waiting import Status
 from tests.browser.home import at_home
 from tests.core.script import Script
 from tests.http.house import House
-from tests.kit.browser import MISSING, needs_browser, serious_flaws
+from tests.kit.browser import MISSING, needs_browser
 from tests.kit.runs import run_id, whole_run
 from tests.kit.waiting import until
 from tests.projections.journals import commits_of
@@ -116,25 +116,6 @@ async def test_a_write_in_doubt_is_resolved_and_its_run_goes_on(tmp_path: Path, 
         (record,) = (await house.state(run)).completed
         assert record.status == outcome
         await expect(seen.page.get_by_role("main").get_by_text("Running", exact=True)).to_be_visible()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_inbox_has_the_answers_beside_what_is_asked(tmp_path: Path, scheme: Any) -> None:
-    async with at_home(tmp_path) as (house, seen):
-        await seen.page.emulate_media(color_scheme=scheme)
-        for number, script in enumerate((a_run_that_needs_approval, a_run_that_asks, a_run_in_doubt), start=1):
-            await house.play(commits_of(script(run_id(number))))
-        await seen.page.goto("/#/inbox")
-        cards = seen.page.get_by_role("list", name="What waits for a person").get_by_role("listitem")
-        for text, button in (
-            ("post handle", "Approve"),
-            (QUESTION.question, "hall"),
-            ("post handle", "It did not run"),
-        ):
-            card = cards.filter(has=seen.page.get_by_role("button", name=button, exact=True))
-            await expect(card).to_contain_text(text)
-        assert await serious_flaws(seen.page) == []
-        assert (seen.complaints, seen.foreign) == ([], [])
 
 
 async def _is(house: House, run: str, status: Status) -> bool:

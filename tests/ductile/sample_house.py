@@ -140,10 +140,6 @@ class SampleHouse:
         headers = {"Authorization": f"Bearer {token}"}
         return httpx2.request(method, self.url + path, headers=headers, trust_env=False, **options)
 
-    def add_plugin(self, name: str, program: str) -> None:
-        """One of a single command, `handle`."""
-        _add_plugin(self.folder / "plugins" / name, program)
-
     def ended(self, job_id: str) -> dict[str, Any]:
         """The job, once it has ended."""
         found: dict[str, Any] = {}
@@ -222,11 +218,6 @@ def guide_settings() -> Any:
     return yaml.safe_load(_shown()[0])
 
 
-def guide_webhooks() -> Any:
-    """The webhooks of the gateway that docs/DUCTILE.md shows."""
-    return yaml.safe_load(_shown()[2])["gateway"]["ingress"]["webhooks"]
-
-
 def guide_pipeline() -> str:
     """The pipeline that docs/DUCTILE.md shows, as a file of Ductile's configuration."""
     return f"pipelines:\n{_shown()[3]}"
@@ -245,11 +236,6 @@ def guide_peer() -> Any:
 def guide_relay() -> Any:
     """The section `gateway` that docs/DUCTILE.md shows for a tool that is called by events."""
     return yaml.safe_load(_shown()[6])["gateway"]
-
-
-def guide_hooks() -> str:
-    """What follows a job that has failed, as a file of Ductile's configuration."""
-    return _shown()[10]
 
 
 def _shown() -> list[str]:

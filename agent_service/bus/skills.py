@@ -14,8 +14,7 @@ from difflib import get_close_matches
 from nats.aio.msg import Msg
 from pydantic import JsonValue
 
-from agent_service.bus import offers
-from agent_service.bus.offers import NoCatalog, SchemaCheck, Told
+from agent_service.bus.offers import NoCatalog, SchemaCheck, Told, merge, read_answer, told_by
 from agent_service.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
@@ -64,7 +63,7 @@ class NatsSkills:
         self._fresh_s = fresh_s
         self._proven = proven
         self._own = {offer.name: offer for offer in own}
-        self._declared = self._usable(offers.told_by(UNNAMED, declared, schema_flaw))
+        self._declared = self._usable(told_by(UNNAMED, declared, schema_flaw))
         self._told: dict[str, Told] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._answered_in: dict[str, int] = {}
@@ -157,7 +156,7 @@ class NatsSkills:
 
     def _hear(self, body: bytes) -> None:
         try:
-            told = offers.read_answer(body, self._schema_flaw)
+            told = read_answer(body, self._schema_flaw)
         except NoCatalog as flaw:
             self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
         else:
@@ -180,7 +179,7 @@ class NatsSkills:
 
     def _merge(self) -> None:
         every = (self._declared, *self._told.values())
-        merged = offers.merge(every, self._offers, self.present())
+        merged = merge(every, self._offers, self.present())
         flaws = (flaw for told in every for flaw in told.flaws)
         hidden = (f"{name}: the agent offers its own tool of this name" for name in merged.offers if name in self._own)
         problems = tuple(dict.fromkeys((*flaws, *merged.conflicts, *hidden, *self._unreadable)))

@@ -1,7 +1,4 @@
-"""What the agent tells of runs, as far as a program needs it by name: frozen, and open to fields that are added later.
-
-All that was answered, also what has no name here, is in `model_extra`.
-"""
+"""What the agent tells of runs: frozen, and open to fields that are added later."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,4 @@
-"""The accounts of a NATS server, in the language of its configuration: logins with their permissions, and no other.
-
-Every login has a key of its own (nkeys, NATS ADR-14): the server's files hold the public half, and no secret.
-"""
+"""The accounts of a NATS server, in the language of its configuration: logins with their permissions, and no other."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,4 @@
-"""Waits for a run in its caller's place, by what is told when it is committed: until it rests in people's hands.
-
-That is when it has ended, or is paused and waits for a person. A caller that hangs up is waited for no longer. When the
-agent stops, each is answered at once.
-"""
+"""Waits for a run in its caller's place, by what is told when it is committed: until it rests in people's hands."""
 
 import asyncio
 from collections.abc import AsyncIterator

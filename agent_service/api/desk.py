@@ -1,8 +1,4 @@
-"""What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal.
-
-HTTP and bus give the same answers, made here. What cannot be served is a Refusal. Nothing is decided about a run: that
-is for the intake, and through it for the core.
-"""
+"""What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal."""
 
 from contextlib import suppress
 from dataclasses import dataclass

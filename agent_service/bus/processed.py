@@ -1,8 +1,4 @@
-"""Messages that the agent was delivered and dealt with, as spans: one per delivery, below the root of the run. Pure.
-
-They are not in the journal, which knows what a message did and not how often it came. Nothing belongs to them, so that
-a trace is whole without them. Whoever sent the message is linked.
-"""
+"""Messages that the agent was delivered and dealt with, as spans: one per delivery, below the root of the run. Pure."""
 
 from datetime import datetime
 

@@ -1,7 +1,4 @@
-"""`agentic demo`: the worked example of RFC-103, from goal to end, on a real NATS server.
-
-With chaos the agent is killed while the page is being fetched, when a tool request is on the bus and its result is not.
-"""
+"""`agentic demo`: the worked example of RFC-103, from goal to end, on a real NATS server."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,8 +1,4 @@
-"""The settings of `agentic dev`: what it says itself, and what it takes of a settings file of yours.
-
-Of a file everything counts but where things are kept, where services listen and what they log. Variables (`${NAME}`)
-stay as they are written, so that no secret is written down; in what the stack says itself a `$` stands for itself.
-"""
+"""The settings of `agentic dev`: what it says itself, and what it takes of a settings file of yours."""
 
 import os
 from collections.abc import Mapping

@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-import yaml
 from pydantic import JsonValue
 from pydantic_core import from_json
 
 LONGEST_SAID = 60
-LONGEST_GUESSED, DEEPEST_GUESSED = 32_000, 60
-"""Characters and levels of a reply that is no JSON, and still looked through."""
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"```[a-z0-9]*\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
-_LITERAL = re.compile(r"(?<=[\s:\[,])(None|True|False)(?=[\s,}\]])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +96,7 @@ def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
     if error.msg.startswith("Unterminated string") or error.pos >= len(said) - len("fals"):
         flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
         return Found(value=_begun(said), flaw="; ".join((*beside, flaw)), whole=False)
-    return Found(value=_as_yaml(said), flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
+    return Found(value=None, flaw="; ".join((*beside, f"the reply is no JSON: {flaw_of(error)}")))
 
 
 def _begun(said: str) -> Any:
@@ -115,37 +111,6 @@ def _leniently(said: str) -> Any:
         return json.loads(said, strict=False)
     except (ValueError, RecursionError):
         return None
-
-
-def _as_yaml(said: str) -> Any:
-    text = _LITERAL.sub(_json_literal, said)
-    try:
-        return yaml.load(text, Loader=_Loader) if _is_plain(text) else None  # noqa: S506 # it is a safe one
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
-        return None
-
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def _is_plain(text: str) -> bool:
-    """Whether YAML can be asked what it means: it is short, has no aliases, and is not deep.
-
-    With aliases a short text can stand for one without end. Into depths the library goes by recursion in C, which
-    would take the process with it.
-    """
-    level = 0
-    if len(text) > LONGEST_GUESSED:
-        return False
-    for event in yaml.parse(text, Loader=_Loader):
-        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if level > DEEPEST_GUESSED or isinstance(event, yaml.AliasEvent):
-            return False
-    return True
-
-
-def _json_literal(found: re.Match[str]) -> str:
-    return "null" if found[1] == "None" else found[1].lower()
 
 
 def _shown(text: str) -> str:

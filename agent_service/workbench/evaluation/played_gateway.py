@@ -1,7 +1,4 @@
-"""A gateway that plays the tools of a scenario: every request is answered once, as the scenario's file says.
-
-It refuses nothing: whether the agent kept to its rules is read from the requests afterwards.
-"""
+"""A gateway that plays the tools of a scenario: every request is answered once, as the scenario's file says."""
 
 import hashlib
 from collections import Counter

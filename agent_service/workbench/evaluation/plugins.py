@@ -1,7 +1,4 @@
-"""Plugins that take part in a scenario as they are: each call is a process of their own (Ductile plugin protocol v2).
-
-What the gateway does beyond that (ledger, limits, deadlines, artifacts) is not played.
-"""
+"""Plugins that take part in a scenario as they are: each call is a process of their own."""
 
 import asyncio
 import json

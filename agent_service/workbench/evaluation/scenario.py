@@ -1,7 +1,4 @@
-"""A scenario as its file says it: a goal, the tools and how they answer, what persons do, and what is expected.
-
-Everything that is not known here is an error. Texts are data: nothing in them is evaluated.
-"""
+"""A scenario as its file says it: a goal, the tools and how they answer, what persons do, and what is expected."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

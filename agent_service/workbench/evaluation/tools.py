@@ -1,7 +1,4 @@
-"""The tools of a scenario as its file says them: what is on offer, and what is answered to which calls.
-
-Texts are data: nothing in them is evaluated.
-"""
+"""The tools of a scenario as its file says them: what is on offer, and what is answered to which calls."""
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,4 @@
-"""Rules of the program that hold whatever a model decides, judged from the journal and from what left the agent.
-
-They say again, in their own way, what the core sees to. Pure. Each yields a line for what broke it, and where.
-"""
+"""Rules of the program that hold whatever a model decides, judged from the journal and from what left the agent."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

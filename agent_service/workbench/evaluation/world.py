@@ -1,8 +1,4 @@
-"""A scenario played: the real loop over a real store, with everything around it played.
-
-Rule: one thing happens at a time. What is due next happens at its instant: a message of the bus, or a run's timer.
-A run has been played when nothing is due any more, so that what comes after its end is seen too.
-"""
+"""A scenario played: the real loop over a real store, with everything around it played."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager

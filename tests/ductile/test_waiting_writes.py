@@ -19,7 +19,7 @@ async def says(home: House, state: str) -> Any:
     """An agent that says so of every run."""
 
     async def tell(message: Any) -> None:
-        await message.respond(json.dumps({"state": state}).encode())
+        await message.respond(json.dumps({"status": state}).encode())
 
     return await home.link.subscribe(subjects.RUN_STATUS, tell)
 

@@ -103,7 +103,6 @@ def _trust(settings: GatewaySettings, told: Seen) -> Trust:
 
 
 async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions, trust: Trust, told: Seen) -> None:
-    """Carry out calls, once it is known by which tools."""
     stands_on = told.stands_on
     link, lease = stands_on.ground.link, stands_on.ground.lease
     standstill = Standstill()
@@ -160,8 +159,6 @@ def _of_plugins(
     answers: Answers,
     stands_on: Foundations,
 ) -> Iterator[Coroutine[None, None, None]]:
-    """What goes on beside the requests where plugins are ours."""
-
     def take_up(plugins: Mapping[str, InstalledPlugin]) -> None:
         runner.now_has(plugins)
         if settings.choices() is None:  # the lanes of tools that are chosen are there from the start
@@ -176,7 +173,6 @@ def _of_plugins(
 def _beside(
     stands_on: Foundations, relay: Relay, lanes: Lanes, standstill: Standstill
 ) -> Iterator[Coroutine[None, None, None]]:
-    """What goes on beside the requests."""
     link, company = stands_on.ground.link, stands_on.company
     yield company.deal(lanes)
     yield company.take_up(relay.recover)
@@ -185,7 +181,6 @@ def _beside(
 
 
 async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> None:
-    """Also with nobody to tell: who is configured first must not be told of weeks of old endings as news."""
     await serve_outbound(
         settings.outbound,
         told.stands_on.ground.link,
@@ -199,7 +194,6 @@ async def _tell_others(settings: GatewaySettings, trust: Trust, told: Seen) -> N
 
 
 async def _listen(settings: GatewaySettings, offers: Offers, told: Seen) -> None:
-    """Take events from outside: also while it is not known by which tools calls are carried out."""
     if not settings.ingress.listens():
         return
     stands_on = told.stands_on

@@ -58,7 +58,6 @@ async def _alone(settings: GatewaySettings, on_commit: OnCommit, *, take_over: b
 
 @asynccontextmanager
 async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIterator[Foundations]:
-    """Those of one of several gateways."""
     async with foundations.shared(_claim(settings, take_over=False)) as ground:
         members, most = ground.members, settings.run_mb << 20
         opening = open_shared(ground.folder, ground.link, members, run_bytes=most, on_commit=on_commit)

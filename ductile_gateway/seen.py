@@ -136,7 +136,6 @@ def _trouble_of_nats(link: NatsLink) -> str:
 
 
 def _trouble(healths: Iterable[DuctileHealth]) -> str:
-    """Why no Ductile is to be reached: while one is, calls can be made."""
     troubles = [health.trouble for health in healths]
     return "; ".join(troubles) if all(troubles) else ""
 

@@ -29,7 +29,6 @@ def hex_digest(text: str, *, prefix_needed: bool = False) -> bytes | None:
 
 
 def signed_by_any(secrets: Sequence[bytes], message: bytes, digests: Iterable[bytes]) -> bool:
-    """Whether one of the digests was made with one of the secrets."""
     expected = [hmac.digest(secret, message, "sha256") for secret in secrets]
     return any(hmac.compare_digest(one, digest) for digest in digests for one in expected)
 

@@ -127,7 +127,6 @@ class Tidying:
         return await asyncio.to_thread(old_folders, self._kept.calls, before)
 
     async def _ages(self) -> dict[str, datetime]:
-        """Before which instant each kind goes."""
         now = self._clock.now()
         answers = max(now - self._kept.answers, await self._too_much(now))
         return {"answers": answers, "notifications": now - KEPT, "events from outside": now - self._kept.events}

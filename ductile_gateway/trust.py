@@ -95,7 +95,6 @@ class Trust:
         raise NotTheAgents(f"its signature is not by key {key_id}" if signature else "it has no signature")
 
     async def _candidates(self, key_id: str, *, again: bool) -> Sequence[str]:
-        """The keys that may have signed it."""
         if self._given:
             return self._given
         known = self._pins.all()
@@ -106,7 +105,6 @@ class Trust:
         raise NotTheAgents(f"key {key_id} is not trusted, and no key that is trusted endorses it")
 
     async def _learned(self, *, again: bool) -> Mapping[str, str]:
-        """What is trusted after the agent was asked: not more often than once a second, whoever asks for it."""
         async with self._asking:
             if not self._was_asked():
                 await self._learn()

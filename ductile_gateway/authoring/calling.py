@@ -105,7 +105,6 @@ def _no_tool(tool: str, tools: Tools) -> str:
 
 
 def _with_files(command: ToolCommand, arguments: Arguments) -> tuple[Arguments, Arguments]:
-    """The arguments as an agent would write them, and as the tool is given them."""
     named, given = dict(arguments), dict(arguments)
     for argument, path in artifact_arguments(command, arguments).items():
         file = Path(str(path))
@@ -155,7 +154,6 @@ async def _called(ready: _Ready, runner: ToolRunner, stores: Stores) -> Called:
 
 
 def _as_taken(outcome: ToolOutcome, offer: ToolOffer) -> ToolOutcome:
-    """What an agent makes of it, which holds a tool to its manifest."""
     if outcome.status != "continuation" or offer.continues:
         return outcome
     message = f"{offer.name} says of itself that it never asks for more (`continues: false`), and an agent heeds that"

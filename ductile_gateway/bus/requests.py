@@ -111,7 +111,6 @@ class NatsRequests:
                 await self._take(asked, delivered=delivery.delivered)
 
     async def _check(self, asked: Asked, delivery: Delivery) -> None:
-        """Before anything is remembered of it: what is refused must not be in the way of what the agent says."""
         command = self._offers.command(asked.request.tool, asked.request.tool_command)
         if self._trust and command and command.tier == "write":
             signature, again = delivery.headers.get(SIGNATURE), delivery.delivered > 1
@@ -122,7 +121,6 @@ class NatsRequests:
 
     @contextlib.contextmanager
     def _telling(self, asked: Asked, delivery: Delivery) -> Iterator[None]:
-        """Tells of the delivery afterwards; not where we are stopped while it is in hand, for it comes again."""
         began_at = datetime.now(UTC)
         try:
             yield

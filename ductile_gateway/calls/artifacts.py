@@ -75,7 +75,6 @@ def candidates(artifact: ProducedArtifact, asked: Asked, *, place: int) -> tuple
 
 
 def _asker(asked: Asked) -> str:
-    """The step; of a sub-request of it also the end of its name, and its round."""
     request = asked.request
     task = (request.task or "").replace(".", "-")[-LONGEST_TASK:].strip("-")
     asker = f"{request.step:02d}-{task}-{request.round}" if task else f"{request.step:02d}"
@@ -110,7 +109,6 @@ def text_of(artifact: ProducedArtifact) -> str | None:
 
 
 def _charset(artifact: ProducedArtifact) -> str:
-    """As the content type has it, where it is one of texts; else UTF-8."""
     found = re.search(r"charset=([A-Za-z0-9-]+)", artifact.content_type)
     return found[1] if found and _CHARSET.fullmatch(found[1].lower()) else "utf-8"
 

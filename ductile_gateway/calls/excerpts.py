@@ -18,7 +18,6 @@ def printable(text: object, limit: int = 500) -> str:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """The text with *** for the secrets, the longest first."""
     for secret in sorted((secret for secret in secrets if len(secret) >= SHORTEST_SECRET), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
@@ -47,6 +46,5 @@ def cut(text: str, limit: int, *, where: str = "") -> str:
 
 
 def _end_of(head: str) -> str:
-    """The place after it, with lines counted as editors count them."""
     lines = head.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return f"line {len(lines)}, character {len(lines[-1]) + 1}"

@@ -77,7 +77,6 @@ class Places:
         self._let_in()
 
     def there(self, lane: str) -> int:
-        """How many are in the lane."""
         return self._in_lane[lane]
 
     def wanted(self, lane: str) -> int:
@@ -141,7 +140,6 @@ class Places:
         return self._there[one.lane, one.run_id], self._of_run[one.run_id], waits_since, one.since
 
     def _forget(self, one: _Waiting) -> None:
-        """It does not wait any more."""
         queue = self._queues[one.lane, one.run_id]
         queue.remove(one)
         if not queue:
@@ -150,13 +148,11 @@ class Places:
         self._forget_run(one.run_id)
 
     def _forget_run(self, run_id: str) -> None:
-        """Nothing is kept of a run that has no call here any more."""
         if run_id not in self._of_run and run_id not in self._waiting_of:
             self._ended.pop(run_id, None)
 
 
 def _take_one(counter: Counter[Key], key: Key) -> None:
-    """Nothing is kept of what has none left."""
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

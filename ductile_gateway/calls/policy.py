@@ -106,7 +106,6 @@ def having_waited(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
 
 
 def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
-    """The error of a request whose deadline has passed before it was run."""
     deadline = asked.request.deadline_at
     if deadline is None or now < deadline:
         return None

@@ -162,8 +162,6 @@ class Relay:
                 raise Unacceptable(f"protocol violation: another request was made before under the key {asked.key}")
 
     async def _first(self, asked: Asked) -> ToolOutcome:
-        """Run the call, as far as it is known never to have run. It is admitted once nothing is stopped, and there is a
-        place for it."""
         if why := self._standstill.why:
             with self.waiting.in_line(asked, why):
                 await self._standstill.over()
@@ -261,7 +259,6 @@ class Relay:
         return await self._first(intent.asked)
 
     async def _call_again(self, intent: Intent) -> ToolCall:
-        """The call as it was made, for runners that have to send the same again; incomplete where that cannot be."""
         request = intent.asked.request
         command = self._offers.command(request.tool, request.tool_command)
         payload = await self._contents.into(intent.asked, command) if command else None

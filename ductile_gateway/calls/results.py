@@ -234,12 +234,10 @@ def _error(outcome: ToolOutcome) -> ToolError:
 
 
 def _of_job(job: JobFacts) -> dict[str, Any]:
-    """What an event tells of the execution: its name, and how often it ran, if more than once."""
     return ({"job_id": job.job_id} if job.job_id else {}) | ({"attempts": job.attempts} if job.was_rerun else {})
 
 
 def _whole_text(outcome: ToolOutcome, kept: Sequence[Kept]) -> Kept | None:
-    """The artifact that holds the text of the outcome: what the summary shows is its beginning."""
     content = outcome.text.encode()
     return next((one for one in kept if one.artifact.content == content), None)
 

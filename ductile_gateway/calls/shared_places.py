@@ -113,7 +113,6 @@ class SharedPlaces:
         return recorded.lacks or (unused and self._others_lack(lane))
 
     async def _settle(self, tool: str, lane: _Lane) -> None:
-        """Bring the record to what is so here, and this here to what the record says."""
         try:
             if lane.stale:
                 lane.stale = False
@@ -144,14 +143,12 @@ class SharedPlaces:
         self._open(tool, lane)
 
     def _open(self, tool: str, lane: _Lane) -> None:
-        """Let in as many as the record gives us, without those that are given back."""
         self._places.allow(tool, max(0, self._recorded(lane).has - lane.closed))
 
     def _recorded(self, lane: _Lane) -> Share:
         return lane.known.shares.get(self._me, Share())
 
     def _mine(self, tool: str, lane: _Lane) -> Share:
-        """What we keep, and would fill. What is under way here counts also where others took us for gone."""
         recorded, there = self._recorded(lane), self._places.there(tool)
         kept = there if self._others_lack(lane) else max(there, recorded.has)
         return replace(recorded, has=kept, needs=self._needs(tool, lane))

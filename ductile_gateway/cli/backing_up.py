@@ -74,7 +74,6 @@ def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys
 
 
 async def _fetch(settings: GatewaySettings, folder: Path) -> None:
-    """The ledger of several gateways as it is in the stream now, and the keys of agents that they trust."""
     link = await connect(settings.nats, name=f"{subjects.SERVICE_GATEWAY} backup")
     try:
         async with opening.kept_copy(opening.log_of_gateways(link), folder) as (file, _):

@@ -58,14 +58,12 @@ def check(settings: GatewaySettings) -> int:
 
 
 def _kind(command: ToolCommand) -> str:
-    """Its tier, where a write takes effect, and when a person must allow it, as far as that is said."""
     approve = f"approve {command.approve}" if command.approve else ""
     effect = command.effect if command.tier == "write" else None
     return ", ".join(filter(None, (command.tier, effect, approve)))
 
 
 def _may_ask(settings: GatewaySettings, tools: Tools) -> Iterator[str]:
-    """What a Ductile does not pass on, and so has to be said to it in another place."""
     asking = [offer.name for offer in tools.catalog.tools if reads_form(offer)] if settings.runner == "ductile" else []
     if asking:
         yield (
@@ -75,7 +73,6 @@ def _may_ask(settings: GatewaySettings, tools: Tools) -> Iterator[str]:
 
 
 def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
-    """Whether something that was chosen by its name is not on offer, or anything where nothing was chosen."""
     if settings.runner == "plugins" and settings.choices() is None:
         return not set(tools.problems) <= set(tools.lacking)
     offered = {offer.name: {command.name for command in offer.commands} for offer in tools.catalog.tools}
@@ -84,7 +81,6 @@ def _left_out(settings: GatewaySettings, tools: Tools) -> bool:
 
 
 def _are_away(tools: Tools) -> bool:
-    """Whether all that is wrong is that Ductiles do not answer."""
     return bool(tools.unheard) and all(isinstance(why, TryAgain) for why in tools.unheard.values())
 
 

@@ -62,7 +62,6 @@ def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettin
 
 
 def _here(folders: Sequence[Path]) -> tuple[Path, ...]:
-    """./tools, if it is there, and not among the folders."""
     known = {folder.absolute() for folder in folders}
     return (TOOLS,) if TOOLS.is_dir() and TOOLS.absolute() not in known else ()
 

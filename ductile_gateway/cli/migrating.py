@@ -130,7 +130,6 @@ async def _write(move: _Move) -> int:
 
 
 async def _fetch(move: _Move) -> int:
-    """A copy in place of what is in the folder, which is kept beside it. How many rows it has."""
     with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
         async with opening.copy_of(move.log, Path(beside)) as (file, _):
             rows = await counted(file)
@@ -150,7 +149,6 @@ async def _fetch(move: _Move) -> int:
 
 
 async def _flaw(move: _Move, file: SqliteFile, rows: Mapping[str, int]) -> str:
-    """Why the copy cannot be the ledger of one gateway; empty where it can."""
     if begun := await begun_here(file):
         return (
             f"calls of plugins that write were begun and not seen to end: {', '.join(begun)}. Start the gateways that "

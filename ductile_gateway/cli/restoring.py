@@ -114,7 +114,6 @@ async def _into_folder(settings: GatewaySettings, archive: Archive, part: Part, 
 
 
 async def _into_stream(settings: GatewaySettings, archive: Archive, part: Part, order: Order, link: NatsLink) -> None:
-    """Killed on the way, it bars gateways until the same command has brought the rest."""
     log = opening.log_of_gateways(link)
     rows, store = rows_without_copy(log), of_backup(order.backup or "")
     coming, mark = Mark("coming", store), marks.read(await rows.read(marks.SUBJECT))
@@ -139,7 +138,6 @@ def _restored(part: Part, order: Order) -> Restored:
 
 @asynccontextmanager
 async def _written_out(settings: GatewaySettings, archive: Archive, part: Part) -> AsyncIterator[Path]:
-    """What the backup has, proved, in a folder that is removed at the end."""
     with staging(settings.private_folder()) as beside:
         for name in (FILE, PINS, ID_FILE):
             if kept := part.file(name):

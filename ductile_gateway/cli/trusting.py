@@ -50,7 +50,6 @@ async def _trust(
 
 @asynccontextmanager
 async def _pins(settings: GatewaySettings) -> AsyncIterator[PinnedKeys | PinsByHand]:
-    """Where the gateway has them: beside its store, or on the bus where several have the same."""
     if not settings.shared:
         yield PinnedKeys(settings.store, SystemClock())
         return

@@ -241,8 +241,6 @@ def _client(settings: DuctileSettings, transport: httpx2.AsyncBaseTransport) -> 
 
 
 def _tls(settings: DuctileSettings) -> ssl.SSLContext:
-    """Reading the machine's certificates takes a tenth of a second: not where there is no TLS to be spoken. A context
-    that knows none trusts nobody."""
     is_needed = settings.url.startswith("https:")
     return ssl.create_default_context() if is_needed else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 

@@ -117,7 +117,6 @@ _NOTHING = (
 
 
 def _plugin(name: str, document: Document | None, settings: DuctileSettings, problems: list[str]) -> Manifest | None:
-    """The manifest under the name that was asked for: what the answer calls itself is not what is called."""
     if document is None:
         return None
     listed = document.get("commands")
@@ -143,7 +142,6 @@ def _command(plugin: str, entry: JsonValue, settings: DuctileSettings, problems:
 
 
 def _said_in_schemas(entries: Iterable[JsonValue]) -> dict[str, object]:
-    """What a plugin says of itself in the schema of any of its commands."""
     said = [entry for entry in entries if isinstance(entry, dict)]
     outputs = {_annotated(entry, "output") for entry in said}
     output = next((one for one in ("untrusted", "trusted") if one in outputs), None)
@@ -163,7 +161,6 @@ def _pipeline(name: str, settings: DuctileSettings) -> Manifest:
 
 
 def _listening(name: str, plugin: Manifest | None, settings: DuctileSettings) -> Manifest:
-    """A route that is called by events, as the plugin of its name, if there is one, describes it."""
     described = plugin and plugin.command(PIPELINE_COMMAND)
     command = described or Command(name=PIPELINE_COMMAND, type="write", description=f"Run {name}.")
     document: Document = {"description": plugin.description if plugin else f"{name} of Ductile."}
@@ -173,7 +170,6 @@ def _listening(name: str, plugin: Manifest | None, settings: DuctileSettings) ->
 
 
 def _declared(name: str, command: Command, settings: DuctileSettings) -> Command:
-    """The command of a pipeline, whose tier Ductile cannot tell."""
     tier = "read" if name in settings.reading_pipelines else "write"
     return command.model_copy(update={"type": tier, "idempotent": f"{name}/{command.name}" in settings.idempotent})
 

@@ -88,7 +88,6 @@ async def look(settings: DuctileSettings, offers: Offers, others: Container[str]
 
 
 def _away(settings: DuctileSettings, error: Away) -> Finding:
-    """What there is to say of a Ductile that does not answer."""
     remedy = f"start it, or correct {settings.place}.url ({settings.url}): requests wait on the bus until then"
     return Finding(name=settings.label, mark="wrong", text=str(error), remedy=remedy)
 
@@ -121,7 +120,6 @@ async def _skills(api: DuctileApi, settings: DuctileSettings) -> Document:
 
 
 def _writes(found: DuctileTools, choices: Mapping[str, ToolChoice], relayed: frozenset[str]) -> bool:
-    """Whether a chosen command does for which the token is needed: events are signed instead."""
     chosen = ((choice.plugin or name, choice.commands) for name, choice in choices.items())
     return any(
         command.type == "write" and (command.name in commands if commands else command.name not in HOUSEKEEPING)

@@ -107,7 +107,6 @@ def hopeless(last_error: str) -> str | None:
 
 
 def _of_step(job: Document) -> Verdict:
-    """Steps that Ductile carries out itself answer in a form of their own."""
     verdict = _answer_of_step(job)
     plugin = job.get("plugin")
     return replace(verdict, said_by=plugin) if isinstance(verdict, ToolOutcome) and isinstance(plugin, str) else verdict
@@ -121,7 +120,6 @@ def _answer_of_step(job: Document) -> Verdict:
 
 
 def _verdict(job: Document) -> Verdict:
-    """The verdict on a finished job, from any of the forms in which Ductile tells of it."""
     match job.get("status"):
         case "succeeded":
             return _succeeded(job.get("result"))
@@ -155,7 +153,6 @@ def _failed(job: Document) -> ToolOutcome:
 
 
 def _answered(result: Document) -> ToolOutcome:
-    """A plugin's response, with the outcome that it has where the gateway runs the plugin itself."""
     outcome = outcome_of(result)
     takes_output = outcome.status != "error" and "output" not in result
     return replace(outcome, output=_besides(result)) if takes_output else outcome
@@ -177,7 +174,6 @@ def _skipped(result: JsonValue) -> str:
 
 
 def _said(job: Document, otherwise: str) -> str:
-    """Ductile's own words on the end of a job, as far as it has any."""
     error = job.get("last_error")
     words = error.replace("\0", "\ufffd").strip() if isinstance(error, str) else ""
     return f"{otherwise}: {words}"[:MAX_MESSAGE] if words else otherwise

@@ -50,7 +50,6 @@ class RelayIngress:
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
-    """The body, cut where it is longer than any answer of Ductile's."""
     content = b""
     async for part in response.aiter_bytes():
         content += part

@@ -163,7 +163,6 @@ def read_instant(timestamp: str) -> datetime | None:
 
 
 def read_answer(status: int, body: bytes) -> RelayAnswer:
-    """The answer, whatever its body is."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):

@@ -105,7 +105,6 @@ class DuctileRunner:
             return await self._run(self._from_now(call, left_s), begin)
 
     def _from_now(self, call: ToolCall, left_s: float) -> ToolCall:
-        """The call with as much time for the tool as it had when it came: what it waited here is not the tool's."""
         deadline_at = self._clock.now() + timedelta(seconds=left_s)
         return replace(call, deadline_at=min(deadline_at, call.wanted_until or deadline_at))
 
@@ -167,8 +166,6 @@ class DuctileRunner:
         return "pipeline" if self._starts.is_pipeline(route) else "plugin"
 
     async def _found(self, call: ToolCall, receipt: Receipt) -> Verdict:
-        """The verdict on a call whose start was not answered. It is looked for on the way that it went: settings may
-        have changed since."""
         starts = self._relayed.get(call.plugin) if receipt.way == "event" else self._starts
         if starts is None:
             return Unknown("its event in Ductile was not answered, and its route is not called by events any more")
@@ -186,7 +183,6 @@ class DuctileRunner:
         return await self._watched(call, job_id, receipt)
 
     async def _watched(self, call: ToolCall, job_id: str, receipt: Receipt) -> Verdict:
-        """What comes of the job; of that of another call, of the one that is looked for in its place."""
         of = (call.plugin, call.command) if receipt.way == "plugin" else None
         try:
             return await self._watch.verdict(Job(job_id, pipeline=receipt.way != "plugin", of=of), call)

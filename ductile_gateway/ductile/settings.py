@@ -69,7 +69,6 @@ class RelayRouteSettings(RelayPeerSettings):
         return self
 
     def event_types(self) -> Mapping[str, str]:
-        """The type of the events of each route."""
         return {route: kind or subjects.tool_request(route) for route, kind in self.routes.items()}
 
 

@@ -71,7 +71,6 @@ class Ductiles:
                 group.create_task(runner.late.follow(tell))
 
     def _of(self, call: ToolCall) -> tuple[str, ToolCall]:
-        """The name of its Ductile, and the call with the plugin as that one calls it."""
         name = owner(call.plugin, self._runners)
         return name, replace(call, plugin=own_name(call.plugin, of=name))
 

@@ -63,7 +63,6 @@ class _Waiting:
     there_since: datetime | None = None
 
     def after(self, seen: _Seen, now: datetime) -> datetime:
-        """Until when to go on after this look."""
         self.seen, self.there_since = seen, self.there_since or now
         # Once it had time to show, a job that is new is another's.
         had_time = self.suspects is not None and now >= self.settled_at
@@ -73,12 +72,10 @@ class _Waiting:
         return max(self.deadline_at, self.settled_at) if self.suspects else self.settled_at
 
     def without_a_look(self, *, is_refused: bool) -> datetime:
-        """Until when to go on where Ductile does not say."""
         self.there_since = None
         return self.settled_at if is_refused else self.patient_until
 
     def is_sure(self, now: datetime) -> bool:
-        """Whether there is no such job, and none can come any more."""
         return self.seen.none and self.there_since is not None and now >= self.there_since + self.in_flight
 
 
@@ -125,7 +122,6 @@ class ApiStarts:
         self._known = deque[str](maxlen=REMEMBERED)
 
     def now_has(self, tools: DuctileTools) -> None:
-        """What Ductile has, from now on."""
         self._tools = tools
 
     def is_pipeline(self, route: str) -> bool:
@@ -200,7 +196,6 @@ class ApiStarts:
         return _Seen(tuple(job_id for job_id, ended in possible.items() if ended), under_way, all=complete)
 
     async def _shown(self, call: ToolCall, receipt: Receipt) -> str | None:
-        """The one job whose result or stderr holds the call id, and that is not older than the call."""
         entries = await self._api.logged_with(call.key, plugin=call.plugin, command=call.command)
         found = {str(entry.get("job_id")) for entry in entries if _later(entry.get("created_at"), receipt.begun_at)}
         return found.pop() if len(found) == 1 else None
@@ -213,7 +208,6 @@ def _why(*, names_itself: bool) -> str:
 
 
 def _since(listed: list[Document], receipt: Receipt) -> Iterator[Document]:
-    """The jobs that were made after the mark; without one, those that are not older than the call."""
     for job in listed:
         if job.get("job_id") == receipt.newest:
             return

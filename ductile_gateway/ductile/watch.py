@@ -140,7 +140,6 @@ class JobWatch:
         return max(call.deadline_at, call.wanted_until or at_least)
 
     async def _look_in_time(self, job: Job, patience: "_Patience") -> Going | Away | Verdict:
-        """An answer that comes later than anybody waits is none."""
         left_s = (patience.most - self._clock.now()).total_seconds()
         try:
             async with asyncio.timeout(max(left_s, 0) + LAST_LOOK_S):
@@ -159,8 +158,6 @@ class JobWatch:
         return reading
 
     async def _facts(self, job: Job, *, is_error: bool) -> JobFacts:
-        """What Ductile's log has of the job, as far as it says: of a pipeline's steps the one that was run most often,
-        and what that says which failed last."""
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 ids = [job.job_id]
@@ -200,7 +197,6 @@ class JobWatch:
         return read_log(await self._log(job, results=False)) if isinstance(reading, SeeLog) else reading
 
     async def _forgotten(self, job: Job) -> Going | Verdict:
-        """Ductile drops finished jobs sooner than their log."""
         try:
             entries = await self._log(job, results=True)
         except Unreadable:
@@ -214,7 +210,6 @@ class JobWatch:
         return entries
 
     async def _of_pipeline(self, job: Job) -> Going | Verdict:
-        """A tree is complete when it has not grown between two looks: steps follow from the ends of others."""
         before = read_tree(jobs := await self._api.tree(job.job_id))
         if isinstance(before, Going):
             return before
@@ -243,7 +238,6 @@ class JobWatch:
         return replace(timeout, job=JobFacts(job.job_id, last_error=said))
 
     async def _last_error(self, job: Job) -> str:
-        """Why the last attempt at the job has failed."""
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 tree = await self._api.tree(job.job_id)

@@ -44,7 +44,6 @@ def _continuation(result: ToolResult) -> Continuation | None:
 
 
 def _in_words(result: ToolResult) -> ToolResult:
-    """What the text of a result of status ok says, if it is the markdown form."""
     fields = _fields(result)
     text = next((value for name in _TEXTS if isinstance(value := fields.get(name), str)), "")
     output = fields.get("output")

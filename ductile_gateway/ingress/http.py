@@ -109,7 +109,6 @@ class _Routes:
 
     @contextlib.contextmanager
     def _telling(self, ingress: str) -> Iterator[None]:
-        """Tells of what is not taken."""
         try:
             yield
         except RequestRefused:
@@ -129,7 +128,6 @@ class _Routes:
 
 
 def _headers_of(request: Request) -> Mapping[str, str]:
-    """Headers by lower-case name. One that was sent more than once means nothing, and is left out."""
     times = Counter(name for name, _ in request.headers.items())
     return {name: value for name, value in request.headers.items() if times[name] == 1}
 

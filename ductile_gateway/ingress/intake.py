@@ -132,12 +132,10 @@ def read_json(body: bytes) -> JsonValue:
 
 
 def digest(body: bytes) -> str:
-    """What a body is known by."""
     return hashlib.sha256(body).hexdigest()
 
 
 def _headers(event: Outgoing, origin: Origin) -> dict[str, str]:
-    """The sender's own place in a trace, if it said one: what comes of the event is linked to it."""
     named = headers.of_cloud_event(
         event.subject,
         dedupe_key=event.key,

@@ -33,7 +33,6 @@ def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
 
 
 def _outcome(fields: Mapping[str, JsonValue]) -> ToolOutcome:
-    """As a tool of ours would have answered: words for people, and a long text apart from what is for programs."""
     rest = dict(fields)
     summary = rest.pop("summary") if isinstance(rest.get("summary"), str) else ""
     texts = {name: value for name, value in rest.items() if isinstance(value, str)}
@@ -46,7 +45,6 @@ def _outcome(fields: Mapping[str, JsonValue]) -> ToolOutcome:
 
 
 def _content(text: str, declared: str) -> ProducedArtifact:
-    """The text under the content type that its sender gave, where that is one of text that we know."""
     artifact = ProducedArtifact("content", declared, text.encode())
     known = media_type(artifact) in SUFFIXES and text_of(artifact) is not None
     return replace(artifact, content_type=media_type(artifact) if known else "text/plain")

@@ -170,7 +170,6 @@ def _chosen(mapping: ToResult, document: JsonValue) -> dict[str, JsonValue]:
 
 
 def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """What a stranger may say of a run that begins: not its id, nor whom to call back."""
     start = {name: payload[name] for name in ("goal", "context", "constraints", "untrusted") if name in payload}
     context = start.get("context")
     if isinstance(context, dict):
@@ -182,7 +181,6 @@ def _start(payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
-    """The answer to the step that an event's baggage names."""
     correlation = {name: event.baggage[name] for name in _IN_BAGGAGE if name in event.baggage}
     task, number = _sub_request(event.baggage)
     told = {"untrusted": event.payload.get("untrusted") in (True, "true")}
@@ -191,7 +189,6 @@ def _resume(event: ReceivedEvent, origin: Origin) -> dict[str, JsonValue]:
 
 
 def _sub_request(baggage: Mapping[str, JsonValue]) -> tuple[str | None, int | None]:
-    """The task and round that the call's id tells, where the baggage has it."""
     call_id, run_id, step, tool = (baggage.get(name) for name in (CALL_ID, "run_id", "step", "tool"))
     if isinstance(call_id, str) and isinstance(step, int):
         return keys.called(call_id, str(run_id), step, str(tool)) or (None, None)
@@ -208,7 +205,6 @@ def _result(payload: Mapping[str, JsonValue], origin: Origin) -> dict[str, JsonV
 
 
 def _error(told: JsonValue) -> JsonValue:
-    """What went wrong as an object, which alone the agent takes, in no more words than fit."""
     fields: JsonValue = {"message": told} if isinstance(told, str) else told
     if isinstance(fields, dict) and isinstance(message := fields.get("message"), str):
         return fields | {"message": cut(message, MAX_MESSAGE_BYTES)}
@@ -216,7 +212,6 @@ def _error(told: JsonValue) -> JsonValue:
 
 
 def _output(brought: JsonValue) -> JsonValue:
-    """A result as an object, which alone the agent takes."""
     match brought:
         case None:
             return None
@@ -250,7 +245,6 @@ def _message(subject: str, payload: Mapping[str, JsonValue], origin: Origin, fin
 
 
 def _names(payload: Any, origin: Origin) -> tuple[str, str, str | None]:
-    """Dedupe key, what it is about, and the run."""
     match payload:
         case AgenticStart():
             return keys.start(origin.wake_id), origin.wake_id, None

@@ -59,7 +59,6 @@ class Peers:
         return name, await self._intake.take(event.type, outgoing, origin=origin, identity=identity)
 
     def _check_headers(self, sent: Mapping[str, str], now: datetime) -> None:
-        """What is the same for all peers, and so tells nobody who they are."""
         if not sent[TIMESTAMP]:
             raise RequestRefused(403, "missing relay timestamp")
         instant = relay_wire.read_instant(sent[TIMESTAMP])
@@ -73,7 +72,6 @@ class Peers:
             raise RequestRefused(403, "missing relay signature")
 
     def _secrets(self, peer: PeerSettings | None, key_id: str, now: datetime) -> tuple[list[bytes], str]:
-        """What the peer may sign with; where that is nothing, a secret that nobody has, and why."""
         named = [key for key in peer.keys if not key_id or key.id == key_id] if peer else []
         holding = [key.secret.get_secret_value().encode() for key in named if key.holds(now)]
         flaw = "unknown relay peer" if peer is None else "the key is past its `until`" if named else "unknown key id"
@@ -81,7 +79,6 @@ class Peers:
 
 
 def _traceparent(event: relay_wire.ReceivedEvent, incoming: Incoming) -> str | None:
-    """Ductile carries it as baggage, where a pipeline claims it, and drops headers that it does not know."""
     carried = event.baggage.get(TRACEPARENT)
     return carried if isinstance(carried, str) else incoming.headers.get(TRACEPARENT)
 

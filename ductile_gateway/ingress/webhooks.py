@@ -52,8 +52,6 @@ class _Claim:
 
 
 class Webhooks:
-    """The webhooks, by name."""
-
     def __init__(self, settings: IngressSettings, intake: Intake, *, find_offer: FindOffer, clock: Clock) -> None:
         self._find_offer = find_offer
         self._skew_s = settings.allowed_skew_s
@@ -119,7 +117,6 @@ class Webhooks:
 
 
 def _signed_in(hook: WebhookSettings) -> str:
-    """The header that its signatures are in."""
     headers = {"ductile": hook.signature_header.lower(), "github": "x-hub-signature-256"}
     return headers.get(hook.scheme, "webhook-signature")
 
@@ -143,7 +140,6 @@ def _mapping(hook: WebhookSettings, event_type: str, *, action: str) -> EventMap
 
 
 def _ids(hook: WebhookSettings, claim: _Claim, *, body: bytes, document: JsonValue) -> tuple[str, str]:
-    """What its sender calls the delivery, and what tells it from others."""
     own = digest(body)
     match hook.scheme:
         case "standard":

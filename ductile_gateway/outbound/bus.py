@@ -58,7 +58,6 @@ class NatsLifecycle:
         await PullLoop(settling, slots=SLOTS, in_progress_s=in_progress_s, sole=self._sole).run()
 
     async def _ack_wait(self) -> float:
-        """The consumer's, once there is such a consumer."""
         while True:
             try:
                 info = await self._link.jetstream.consumer_info(self._stream, self._durable)

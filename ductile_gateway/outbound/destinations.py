@@ -68,7 +68,6 @@ def flaw_of(url: str, rules: NetworkSettings) -> str:
 
 
 def _is_address(host: str) -> bool:
-    """Of a host in its usual form."""
     return ":" in host or bool(_NUMBER.fullmatch(host.rpartition(".")[2]))
 
 
@@ -103,7 +102,6 @@ def _public(address: _Address) -> bool:
 
 
 def _private(address: _Address) -> bool:
-    """Loopback and private networks; what is neither of the two has no receivers of ours."""
     if address.is_loopback:
         return True
     if isinstance(address, ipaddress.IPv6Address):
@@ -128,7 +126,6 @@ def _parts(url: str) -> Destination:
 
 
 def _host(host: str) -> str:
-    """A name or an address in its one usual form: 127.1 or 0x7f.1 name what they do not show."""
     if ":" in host:
         return _literal(host)
     name = host.removesuffix(".")

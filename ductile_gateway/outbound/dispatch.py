@@ -160,7 +160,6 @@ class Outbound:
                         await self._wake.wait()
 
     async def _serve(self, lane: str) -> None:
-        """Whatever is due in one lane, until nothing is."""
         under_way: _UnderWay = {}
         async with asyncio.TaskGroup() as group:
             while await self._more(lane, under_way, group):
@@ -168,7 +167,6 @@ class Outbound:
         self._busy.discard(lane)
 
     async def _more(self, lane: str, under_way: _UnderWay, group: asyncio.TaskGroup) -> bool:
-        """Begin what is due where there is room for it; False if nothing is under way then."""
         for name in [name for name, task in under_way.items() if task.done()]:
             del under_way[name]
         with contextlib.suppress(TryAgain):
@@ -252,7 +250,6 @@ class Outbound:
 
 
 def _named(notification: Notification) -> dict[str, object]:
-    """A delivery for the log: of its URL no more than the lane tells, for the rest may be a secret."""
     return {
         "run_id": notification.run_id,
         "event": notification.type,

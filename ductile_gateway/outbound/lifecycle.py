@@ -105,7 +105,6 @@ def _body(event: LifecycleEvent, payload: Mapping[str, Any]) -> bytes:
 
 
 def _shortened(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Ever shorter forms of the payload; the last has nothing but what is kept, in 16 kB at most."""
     kept = {name: payload[name] for name, most in KEPT.items() if name in payload and len(str(payload[name])) <= most}
     for halvings in range(_HALVINGS + 1):
         text, items = _LONGEST_TEXT >> halvings, _LONGEST_LIST >> halvings

@@ -90,7 +90,6 @@ def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: d
 
 
 def relay_of(ductile: str) -> str:
-    """The target that the relay ingress of this Ductile is."""
     return f"{RELAY}:{ductile}" if ductile else RELAY
 
 
@@ -148,6 +147,5 @@ def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) 
 
 
 def _fraction(notification: Notification) -> float:
-    """From 0 to 1, by target, key and try."""
     name = f"{notification.target} {notification.key} {notification.tries}"
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32

@@ -80,7 +80,6 @@ async def relays_of(settings: OutboundSettings, clock: Clock) -> AsyncIterator[M
 
 
 async def _look(outbox: SqliteOutbox, outbound: Outbound, clock: Clock) -> Sequence[Finding]:
-    """What others have not been told, and what nobody wanted to hear."""
     backlog = outbox.backlog()
     found = []
     if backlog.oldest and clock.now() - backlog.oldest > LONG:

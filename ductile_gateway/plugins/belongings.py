@@ -46,7 +46,6 @@ def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Nothing for what cannot be read: then it is somebody else's."""
     try:
         document = as_given(parse(_text(path)), environ)
     except NotYaml:
@@ -60,7 +59,6 @@ def _named_in(path: Path, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _files(node: Any, above: str = "") -> Iterator[str]:
-    """Not those that plugins are configured with."""
     items = node.items() if isinstance(node, dict) else [("", each) for each in node] if isinstance(node, list) else ()
     for key, value in items:
         if isinstance(value, str) and key.upper().endswith(FILES):

@@ -91,7 +91,6 @@ def _files(wanted: Wanted, abi: int, *, would_be_root: bool) -> Files:
 
 
 def _has_view() -> bool:
-    """Tried in a process of its own, which loses the view of the others."""
     root = Path(ductile_gateway.__file__).parents[1]
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(root)]
     tried = subprocess.run(command, env={}, check=False, capture_output=True)  # noqa: S603 - no text of others

@@ -69,7 +69,6 @@ def mark_of(folder: Path) -> bytes:
 
 
 def _place(folder: Path, user: User | None) -> Path:
-    """The call's own folder, or one that another user can come to: what lies around ours is closed to others."""
     place = folder if user is None else Path(tempfile.mkdtemp(prefix="agentic-call-")).resolve()
     for name in OWN:
         (place / name).mkdir(mode=0o700, exist_ok=True)

@@ -77,7 +77,6 @@ def _is_here(package: str) -> bool:
 
 
 def _missing(words: list[str], search: str | None) -> str | None:
-    """What is wrong with the interpreter of a first line."""
     if not words:
         return "nothing follows `#!` in line 1: write `#!/usr/bin/env bash`, or what runs it"
     if Path(words[0]).name == "env":

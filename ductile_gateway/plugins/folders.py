@@ -115,8 +115,6 @@ def _folders(roots: Iterable[Path]) -> Iterator[Path]:
 
 
 def _is_for_us(folder: Path) -> bool:
-    """The plugins that wake an agent are for a Ductile, for an agent must not call itself; so is the one that looks at
-    a Ductile's own jobs."""
     return folder.name not in (*subjects.OUR_OWN_ROUTES, "ductile-look") and (folder / MANIFEST).exists()
 
 
@@ -146,7 +144,6 @@ def _installed(folder: Path, config_by_plugin: Mapping[str, Config], search: str
 
 
 def _placed(value: JsonValue) -> JsonValue:
-    """A plugin runs elsewhere: a path that begins where the gateway is started, or at home, is made whole for it."""
     if isinstance(value, str) and value.startswith(FROM_HERE):
         return os.path.abspath(Path(value).expanduser())  # noqa: PTH100 - `resolve` would follow links
     return value
@@ -165,7 +162,6 @@ def require_trust(path: Path) -> None:
 
 
 def _require_trust_in_all(folder: Path) -> None:
-    """Whatever lies in it may be loaded or run. A link beside the way to the entrypoint counts as what it leads to."""
     for parent, folders, files in os.walk(folder, onerror=_refuse):
         for path in (Path(parent, name) for name in (*folders, *files)):
             with contextlib.suppress(FileNotFoundError):
@@ -194,7 +190,6 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _would_do(folder: Path) -> Mapping[str, str]:
-    """What to advise where a manifest says nothing: the folder's name, and a program that lies in it."""
     programs = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix in entrypoints.BEGINS)
     best = next((name for name in programs if Path(name).stem == "run"), programs[0] if programs else "run.py")
     name = {"name": folder.name} if subjects.NAME.fullmatch(folder.name) else {}

@@ -72,7 +72,6 @@ class _Guardhouse:
         return int(number)
 
     def leave(self) -> None:
-        """It ends by itself, after its last guard: nobody waits for it."""
         self._line.close()
         self._process.returncode = self._process.poll() or 0
 

@@ -42,7 +42,6 @@ def _asking(wanted: JsonValue) -> ToolOutcome:
 
 
 def in_process_manifests() -> Mapping[str, Manifest]:
-    """The manifests of the tools in this process, by name."""
     anything = {"type": "object"}
     echo = Manifest(
         manifest_spec="ductile.plugin",

@@ -90,7 +90,6 @@ class Manifest(_Section):
     python_packages: tuple[str, ...] = ()
 
     def command(self, name: str) -> Command | None:
-        """The command of that name, if the plugin has it."""
         return next((command for command in self.commands if command.name == name), None)
 
 

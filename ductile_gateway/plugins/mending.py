@@ -31,7 +31,6 @@ ALIKE = 0.75
 
 
 def told(error: ValidationError, document: object, would_do: Mapping[str, str] = WOULD_DO) -> str:
-    """All flaws of the document."""
     if not isinstance(document, dict):
         return "it holds no `key: value` lines: docs/TOOLS.md shows what it needs"
     every = error.errors(include_url=False, include_input=False)
@@ -69,7 +68,6 @@ def _told(flaw: Any, document: object, would_do: Mapping[str, str]) -> str:
 
 
 def _instead_of(place: Keys, document: object) -> str:
-    """The key that was probably meant to be this one."""
     section = document
     for part in place[:-1]:
         try:

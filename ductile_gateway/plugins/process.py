@@ -73,7 +73,6 @@ async def _signal_until_gone(folder: CallFolder, number: signal.Signals, *, seco
 
 
 def _signal(folder: CallFolder, number: signal.Signals) -> bool:
-    """Whether there was a guard to signal: just after the start there is not yet."""
     guard = folder.guard()
     if guard is None:
         return False

@@ -193,11 +193,6 @@ def _unbegun(remains: Remains) -> ToolOutcome:
 
 
 def _judged(remains: Remains) -> Verdict:
-    """The verdict on a call whose process is gone.
-
-    A complete response is believed even after a power cut: a JSON document that was cut short does not parse. Then
-    why we stopped it, then what can be told from the exit code; a start without an end is in doubt.
-    """
     if remains.ending == "output":
         return failed("bad_output", f"the plugin {_wrote_too_much(remains)}, and was stopped", retryable=True)
     if remains.ending in USED:
@@ -223,7 +218,6 @@ def _wrote_too_much(remains: Remains) -> str:
 
 
 def _answered(remains: Remains, exit_code: int) -> ToolOutcome | str:
-    """The outcome on stdout, or what is wrong with it."""
     stdout = remains.stdout.lstrip()
     if not stdout:
         return "wrote no response"
@@ -237,7 +231,6 @@ def _answered(remains: Remains, exit_code: int) -> ToolOutcome | str:
 
 
 def _read(parse: Callable[[T], _Response], response: T) -> ToolOutcome | str:
-    """The outcome in a response, or what is wrong with it."""
     try:
         return parse(response).root.outcome()
     except ValidationError as error:
@@ -264,14 +257,12 @@ def _unanswered(remains: Remains, exit_code: int, complaint: str) -> ToolOutcome
 
 
 def _ended(exit_code: int) -> str:
-    """As the shell tells it: above 128, the number of a signal is added."""
     if exit_code > 128 and exit_code - 128 in set(signal.Signals):
         return f"ended by {signal.Signals(exit_code - 128).name}"
     return f"exit code {exit_code}"
 
 
 def _hint(remains: Remains) -> str:
-    """A path that it may not reach looks like one of somebody else's."""
     return f" ({OUT_OF_REACH})" if any(sign in remains.stderr + remains.unbegun.encode() for sign in REFUSALS) else ""
 
 
@@ -281,6 +272,5 @@ def _quote(remains: Remains) -> str:
 
 
 def _shown(line: bytes, remains: Remains) -> str:
-    """Its beginning, without secrets and harmless for a terminal."""
     text = masked(line.decode(errors="replace"), remains.secrets)[:MAX_QUOTE]
     return "".join(character if character.isprintable() else "\ufffd" for character in text)

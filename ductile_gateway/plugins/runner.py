@@ -185,7 +185,6 @@ def _request(call: ToolCall, config: Mapping[str, JsonValue]) -> bytes:
 
 
 def _secrets(config: JsonValue) -> Iterator[str]:
-    """Texts of the configuration, each of which may be a secret."""
     match config:
         case str():
             yield config

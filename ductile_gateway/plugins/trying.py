@@ -37,7 +37,6 @@ async def look_at_box(
 
 
 async def _refusal(box: Box, plugin: InstalledPlugin, environment: Mapping[str, str], folder: Path | None) -> str:
-    """Empty where it can read its program and write to its own folder."""
     script = f": <{shlex.quote(str(plugin.entrypoint))} && : >own"
     with tempfile.TemporaryDirectory(prefix=".trying-", dir=folder) as place:
         try:

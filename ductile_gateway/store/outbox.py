@@ -108,7 +108,6 @@ def _values(delivery: Notification) -> tuple[object, ...]:
 
 
 def read_delivery(row: Row) -> Notification:
-    """The delivery in a row of the table."""
     target, lane, key, run_id, event_type, url, body, accepted_at, tries = row
     return Notification(
         target=target,

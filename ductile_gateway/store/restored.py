@@ -92,7 +92,6 @@ class AfterRestore:
         return self.ours.sees_to(call)
 
     def _may_have_been_done(self, asked: Asked) -> bool:
-        """In the time that was lost. Where a person was asked about it, what a run asks for again was not done."""
         if self.restored.moved or _begun_at(asked.request.run_id) > self.restored.at:
             return False
         asked_before = microseconds(self.restored.at), asked.request.run_id, asked.digest, asked.request.step
@@ -100,7 +99,6 @@ class AfterRestore:
 
 
 def _begun_at(run_id: str) -> datetime:
-    """As its id tells; of one that does not, long ago."""
     try:
         return ULID.from_str(run_id.removeprefix("run_")).datetime
     except ValueError:

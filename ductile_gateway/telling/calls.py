@@ -59,7 +59,6 @@ class CallsTold:
             self._ended(spans.published_span(answer, key))
 
     def handled(self, handled: Handled) -> None:
-        """A request was in hand."""
         if self._ended and handled.asked.trace.sampled:
             self._ended(spans.handled_span(handled))
 
@@ -82,6 +81,5 @@ def _of_job(outcome: ToolOutcome) -> dict[str, object]:
 
 
 def _was_run(outcome: ToolOutcome) -> bool:
-    """Whether there was a job or process of its own."""
     job = outcome.job
     return bool(job.job_id or job.began_at)

@@ -66,7 +66,6 @@ class _Kept:
             self._spans.append(span)
 
     def pass_on(self, queue: "SpanQueue") -> None:
-        """What was kept, and from now on at once."""
         self._queue = queue
         while self._spans:
             queue.ended(self._spans.popleft())

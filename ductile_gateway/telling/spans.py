@@ -111,7 +111,6 @@ def _of_request(asked: Asked) -> dict[str, Value]:
 
 
 def _of_attempt(of: Answer | ToolRequest) -> dict[str, Value]:
-    """Which attempt of what it is."""
     named: dict[str, Value] = {names.RUN_ID: of.run_id, names.STEP: of.step, names.ATTEMPT: of.attempt}
     return named | _present({names.TASK: of.task, names.ROUND: of.round})
 

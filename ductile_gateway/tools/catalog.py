@@ -70,8 +70,6 @@ class ToolChoice(CommandChoice):
 
 @dataclass(slots=True)
 class _Drawn:
-    """Offers, and why something is not on offer."""
-
     timeout_s: float
     offers: list[ToolOffer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -220,7 +218,6 @@ class Offers:
         return None if validator.is_valid(payload) else "; ".join(argument_flaws(validator, payload, most=MOST_FLAWS))
 
     def _asked_for(self, request: ToolRequest) -> dict[str, JsonValue]:
-        """The arguments, of a sub-request without what the agent adds and the schema does not know."""
         command = self.command(request.tool, request.tool_command)
         known = command.input_schema.get("properties") if command else None
         added = GIVEN_KEYS.difference(known if isinstance(known, dict) else ()) if request.task else ()

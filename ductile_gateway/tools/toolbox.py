@@ -64,7 +64,6 @@ async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools
 
 
 def _named(settings: GatewaySettings) -> frozenset[str]:
-    """The plugins that the settings name."""
     chosen = {choice.plugin or tool for tool, choice in (settings.choices() or {}).items()}
     return frozenset(chosen | settings.plugins.config.keys())
 
@@ -83,7 +82,6 @@ async def _of_ductiles(settings: GatewaySettings, known: Mapping[str, DuctileToo
 
 
 async def _asked(settings: GatewaySettings, ductile: str) -> DuctileTools | Failure:
-    """What the Ductile of that name has, or why it does not say."""
     its = settings.every_ductile()[ductile]
     async with open_api(its) as api:
         try:

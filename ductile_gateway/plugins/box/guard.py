@@ -75,7 +75,6 @@ class _Guard:
         self._note_the_end()
 
     def _listen(self) -> int:
-        """What can be read once a signal has come."""
         woken, wakes = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wakes, False)
@@ -101,7 +100,6 @@ class _Guard:
         return plugin
 
     def _wait(self) -> None:
-        """Until there is something to do."""
         poller = select.poll()
         for source in (self._woken, *(stream.source for stream in self._streams if stream.is_open)):
             poller.register(source, select.POLLIN)
@@ -136,7 +134,6 @@ class _Guard:
         return "file_mb" if sum(_size(f"{self._order.place}/{name}", most) for name in ("work", "tmp")) > most else ""
 
     def _stop(self, reason: str, *, grace_s: float) -> None:
-        """The first reason counts."""
         if not self._stopped_for:
             self._stopped_for = reason
             self._kill_at = time.monotonic() + grace_s
@@ -175,7 +172,6 @@ class _Guard:
 
 
 def _exceeded(limits: Limits, weight: Weight) -> str:
-    """The limit that is exceeded; empty where none is."""
     used: Mapping[str, bool] = {
         "processes": weight.tasks > limits.processes,
         "memory_mb": weight.memory_bytes > limits.memory_mb * MB,
@@ -185,7 +181,6 @@ def _exceeded(limits: Limits, weight: Weight) -> str:
 
 
 def _size(folder: str, most: int) -> int:
-    """Bytes on disk in a folder, as far as they have to be counted: so many files are as bad as too much of one."""
     size, seen, folders = 0, 0, [folder]
     while folders and size <= most:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -205,6 +200,5 @@ def _as_a_shell_tells(status: int) -> int:
 
 
 def _note(path: str, content: object) -> None:
-    """A note counts only with its newline."""
     with open(path, "xb") as file:
         file.write(f"{content}\n".encode())

@@ -57,7 +57,6 @@ def _enter(order: Order, said: int, guard: int, tasks: int) -> None:
 
 
 def _ruleset(order: Order) -> int | None:
-    """With a view alone, only other processes end at it: it can be had without a path."""
     if order.landlock:
         return landlock.prepare(order.read, (*order.write, *(view.TEMPORARY if order.view else ())))
     return landlock.prepare_for_processes() if order.view and landlock.abi() else None

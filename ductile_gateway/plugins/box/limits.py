@@ -44,7 +44,6 @@ def impose(limits: Limits, tasks: int) -> None:
 
 
 def _lower(kind: int, soft: int, hard: int | None = None) -> None:
-    """Never above what is in force already."""
     ceiling = resource.getrlimit(kind)[1]
     hard = soft if hard is None else hard
     if ceiling != resource.RLIM_INFINITY:

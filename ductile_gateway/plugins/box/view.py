@@ -66,7 +66,6 @@ def can_enter() -> bool:
 
 @contextmanager
 def _held(*paths: Iterable[str]) -> Iterator[dict[str, int]]:
-    """The places that are there, as they are now, whatever is mounted over them."""
     places = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in chain(*paths) if os.path.exists(path)}
     try:
         yield places
@@ -104,7 +103,6 @@ def _hide(folders: Iterable[str], temporary: Iterable[str], room_mb: int) -> Non
 
 
 def _close(files: Iterable[str]) -> None:
-    """By a file that nobody can open or change."""
     os.close(os.open(SHADE, os.O_CREAT | os.O_WRONLY, 0o000))
     with _held([SHADE]) as shade:
         for path in files:
@@ -116,8 +114,6 @@ def _close(files: Iterable[str]) -> None:
 
 
 def _is_device(path: str) -> bool:
-    """It can be written to however it is mounted; and where its own mount is read-only, as in a unit of systemd's, a
-    user namespace may not change that."""
     return stat.S_ISCHR(os.stat(path).st_mode)
 
 
@@ -126,7 +122,6 @@ def _lies_in(path: str, *folders: Iterable[str]) -> bool:
 
 
 def _make(path: str, *, like: int) -> None:
-    """Something to mount on, where there is nothing."""
     if os.path.exists(path):
         return
     if os.path.isdir(f"/proc/self/fd/{like}"):
@@ -137,8 +132,6 @@ def _make(path: str, *, like: int) -> None:
 
 
 def _hide_processes() -> None:
-    """Those that it may not look into, and what the kernel can be told there. Where that is refused, their memory and
-    environment are closed all the same, and all of it is as it was, and read only."""
     flags = ctypes.c_ulong(NO_SURPRISES | MS_READ_ONLY)
     kernel.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
 

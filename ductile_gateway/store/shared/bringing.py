@@ -41,7 +41,6 @@ async def bring(rows: Rows, told: Sequence[Told]) -> int:
 
 
 def _bunches(told: Sequence[Told]) -> Iterator[Sequence[Told]]:
-    """Some at a time; of what is owed to others one, for that is in order."""
     for is_owed, some in groupby(told, key=lambda one: one[0].startswith(f"{subjects.LEDGER}.{NOTIFICATION}.")):
         alike = list(some)
         size = 1 if is_owed else TOGETHER

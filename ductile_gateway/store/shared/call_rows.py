@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 
 class CallRows:
-    """The calls of all gateways."""
-
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._soon: dict[str, tuple[Change, ...]] = {}

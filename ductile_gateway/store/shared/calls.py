@@ -88,7 +88,6 @@ _COLUMNS = frozenset(field.name for field in fields(Call))
 
 
 def written(call: Call) -> bytes:
-    """The call as a fact."""
     columns = asdict(call)
     body = columns.pop("body")
     return framed({name: value for name, value in columns.items() if value is not None}, body)
@@ -166,7 +165,6 @@ def answered(call: Call, answer: Answer, *, by: str) -> Call:
 
 
 def accepted(call: Call, job_id: str, *, by: str) -> Call:
-    """A job was made of it."""
     return replace(call, job_id=job_id) if call.begun_at is not None and call.by == by else call
 
 

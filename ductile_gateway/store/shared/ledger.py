@@ -107,8 +107,6 @@ class SharedLedger(SqliteLedger):
 
 
 class SharedReceipts:
-    """The receipts of the calls."""
-
     def __init__(self, call_rows: CallRows, *, by: str) -> None:
         self._calls = call_rows
         self._by = by

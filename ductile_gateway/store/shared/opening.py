@@ -49,7 +49,6 @@ async def open_shared(
 
 
 def log_of_gateways(link: NatsLink) -> SharedLog:
-    """What all gateways have in common."""
     return SharedLog(link, subjects.STREAM_LEDGER, root=subjects.LEDGER)
 
 

@@ -89,7 +89,6 @@ class SharedOutbox(SqliteOutbox):
             await self._rows.tell(subject_of_forgotten(NOTIFICATION), told_before(before))
 
     def _owners(self) -> str:
-        """The gateways whose deliveries are this one's to make, for the statements above."""
         return json.dumps([owner for (owner,) in self._file.look_up(_OWNERS) if self._may(owner)])
 
     def _may(self, owner: str) -> bool:

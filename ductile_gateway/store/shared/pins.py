@@ -66,7 +66,6 @@ def copied(file: SqliteFile) -> Sequence[Pin]:
 
 
 def written(pins: Sequence[Pin]) -> bytes:
-    """The pins as a fact."""
     return framed({}, json.dumps([[pin.id, pin.public, pin.pinned_at] for pin in pins]).encode())
 
 

@@ -79,7 +79,6 @@ class Seen:
     def carrying(
         self, requests: NatsRequests, ledger: SqliteLedger, waiting: WaitingCalls, standstill: Standstill
     ) -> None:
-        """Calls are carried out from now on."""
         store = self.stands_on.store
 
         async def look_at() -> Sequence[Finding]:

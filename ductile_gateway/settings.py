@@ -97,7 +97,6 @@ class HttpSettings(_Section):
     """Host headers by which `/metrics` is answered; the others are answered by any."""
 
     def is_chosen(self) -> bool:
-        """Whether somebody has set the address, and relies on it."""
         return not self.model_fields_set.isdisjoint(("host", "port"))
 
 
@@ -179,14 +178,12 @@ class GatewaySettings(_Section):
 
     @property
     def shared(self) -> bool:
-        """Whether the ledger is one of several gateways, on the bus."""
         return self.store == JETSTREAM
 
     def keys_path(self) -> Path:
         return self.keys_file or (SHARED_KEYS if self.shared else self.store.with_name(f"{self.store.name}.keys"))
 
     def private_folder(self) -> Path:
-        """Where the gateway keeps what it has on this machine."""
         return self.cache if self.shared else self.store
 
     def every_ductile(self) -> Mapping[str, DuctileSettings]:
@@ -195,7 +192,6 @@ class GatewaySettings(_Section):
         return alone | {name: settings.named(name) for name, settings in self.ductiles.items()}
 
     def choices_in(self, ductile: str) -> Mapping[str, ToolChoice]:
-        """The tools that the Ductile of that name is to have, with their plugins as it calls them."""
         return {
             tool: choice.model_copy(update={"plugin": choice.plugin or own_name(tool, of=ductile)})
             for tool, choice in (self.choices() or {}).items()

@@ -47,7 +47,6 @@ def standard_message(message_id: str, timestamp: str, body: bytes) -> bytes:
 
 
 def standard_headers(message_id: str, body: bytes, keys: Sequence[bytes], *, at: datetime) -> dict[str, str]:
-    """Headers of one try to send a Standard Webhook, with one signature for each key."""
     timestamp = str(int(at.timestamp()))
     message = standard_message(message_id, timestamp, body)
     encoded = (base64.b64encode(hmac.digest(key, message, "sha256")).decode() for key in keys)

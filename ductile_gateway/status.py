@@ -50,15 +50,12 @@ class Status:
         self._asking = asyncio.Lock()
 
     def also(self, name: str, look: Look) -> None:
-        """One part more, which is there by now."""
         self._looks[name] = look
 
     def also_waiting(self, told: Callable[[], tuple[WaitingCall, ...]]) -> None:
-        """Who knows of the calls that wait."""
         self._waiting = told
 
     async def tell(self) -> GatewayStatus:
-        """What all parts found."""
         async with self._asking:
             clock = asyncio.get_running_loop().time
             if self._told is None or clock() - self._told_at > FRESH_S:
@@ -93,7 +90,6 @@ class Status:
 
 
 def look_at_store(trouble: str, folder: Path) -> Sequence[Finding]:
-    """The ledger's file, without which no call is begun, and its disk."""
     if not trouble:
         return tuple(_look_at_disk(folder))
     text = f"nothing could be stored at the last try: {printable(trouble)}"
@@ -108,7 +104,6 @@ def _look_at_disk(folder: Path) -> Iterator[Finding]:
 
 
 def look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:
-    """The tools, and what is wrong with those that are missing."""
     if not offers.catalog.tools:
         text, remedy = f"{version}, waits until it is told its tools", "see below; requests wait on the bus until then"
         return [Finding(name="gateway", mark="wrong", text=text, remedy=remedy)]

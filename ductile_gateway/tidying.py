@@ -70,7 +70,6 @@ class Tidying:
         self._turn = asyncio.Lock()
 
     async def would_go(self) -> Mapping[str, int]:
-        """How many of each kind are kept no longer."""
         ages = await self._ages()
         rows = {kind: len(await self._file.read(_OLD[kind], (microseconds(age), ALL))) for kind, age in ages.items()}
         return {**rows, FOLDERS: len(await self._folders())}
@@ -84,7 +83,6 @@ class Tidying:
         return went
 
     async def forget(self) -> None:
-        """What is in the store."""
         if self._stores is None:
             return
         for _ in range(ROUNDS):
@@ -143,7 +141,6 @@ class Tidying:
 
 
 async def prune(tidying: Tidying, dry_run: bool) -> GatewayPruned:
-    """What came of it, for whoever asks."""
     try:
         return GatewayPruned(rows=dict(await (tidying.would_go() if dry_run else tidying.tidy())), dry_run=dry_run)
     except (TryAgain, OSError) as error:

@@ -175,12 +175,10 @@ def _warning(text: str, remedy: str) -> Finding:
 
 
 def first_of(told: Sequence[AgentKey]) -> Sequence[AgentKey]:
-    """What is pinned at the first contact."""
     return tuple({key.id: key for key in told}.values())
 
 
 def trusted_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[AgentKey]:
-    """Those of the keys that are known, or endorsed by a known one, or by one that is so endorsed."""
     trusted, new = dict(known), dict(known)
     while new:  # in whatever order they are told
         new = {key.id: key.public for key in told if key.id not in trusted and _is_endorsed(key, trusted)}
@@ -189,7 +187,6 @@ def trusted_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> Sequence[A
 
 
 def contested_of(told: Sequence[AgentKey], known: Mapping[str, str]) -> tuple[str, ...]:
-    """The ids of keys that are told, and not known as they are told."""
     return tuple(key.id for key in told if known.get(key.id) != key.public)
 
 

@@ -23,7 +23,6 @@ UNDECLARED = (
 
 
 def advice(plugins: Mapping[str, InstalledPlugin], roots: Iterable[Path]) -> Iterator[str]:
-    """One line each."""
     for plugin in plugins.values():
         place = plugin.folder / MANIFEST
         yield from (f"{place}: {flaw}" for flaw in (*_untold(plugin.manifest), *_misspelt(place)))

@@ -56,7 +56,6 @@ class AmongOthers:
         """What was delivered before is in the ledger, as far as it was begun."""
 
     def doubt(self, asked: Asked) -> str:
-        """What no ledger knows nobody has begun."""
         del asked
         return ""
 

@@ -30,7 +30,6 @@ async def look(link: NatsLink, standstill: Standstill) -> None:
 
 
 async def look_at_last(link: NatsLink, standstill: Standstill) -> None:
-    """Returns once the bus could be asked."""
     while True:
         try:
             return await look(link, standstill)

@@ -70,7 +70,6 @@ class Absent:
         self._strange_since: dict[str, float] = {}
 
     def gone(self, name: str) -> None:
-        """It has left, or its lease was taken from it."""
         self._strange_since[name] = float("-inf")
 
     def is_gone(self, name: str) -> bool:

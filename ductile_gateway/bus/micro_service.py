@@ -45,8 +45,6 @@ class Questions:
         await self._service.add_endpoint(name="callback", subject=subjects.CALLBACK, handler=tell)
 
     async def answer_prune(self, prune: Callable[[bool], Awaitable[GatewayPruned]]) -> None:
-        """Forget now what is kept no longer, or only say what that is."""
-
         async def tell(request: Request) -> None:
             try:
                 asked = PruneAsked.model_validate_json(request.data)

@@ -38,7 +38,6 @@ class BusOwnership:
         return f"the gateway that had this bus before may have begun it ({self._predecessor})"
 
     def lost(self, intent: Intent) -> str:
-        """What the store knows of was begun with it."""
         del intent
         return ""
 

@@ -83,7 +83,6 @@ class NatsRequests:
 
     @property
     def in_hand(self) -> int:
-        """How many requests are."""
         return self._loop.in_hand
 
     @property

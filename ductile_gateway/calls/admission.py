@@ -42,7 +42,6 @@ class Lanes:
         """Who widens the lanes, and has to run."""
 
     def also(self, widths: Mapping[str, int]) -> None:
-        """Tools that have come since, where this gateway shares its places with no other."""
         for tool, width in widths.items():
             self._widths[tool] = width
             self._places.allow(tool, width)
@@ -65,7 +64,6 @@ class Lanes:
             self._places.go(run_id, tool)
 
     def close(self) -> None:
-        """Nobody enters any more, and nobody waits."""
         self._places.close()
 
 
@@ -89,7 +87,6 @@ class InFlight:
 
     @contextlib.asynccontextmanager
     async def begun_before(self, run_id: str) -> AsyncIterator[None]:
-        """A place for a call that is in flight already."""
         self._places.come_anyway(run_id)
         try:
             yield
@@ -172,7 +169,6 @@ class Breaker:
         return {name: wait_s for name in self._circuits if (wait_s := self.wait_s(name, now))}
 
     def failed(self, name: str, now: datetime) -> bool:
-        """One more failure. True when it opens the circuit for the first time since the plugin answered."""
         circuit = self._circuits.setdefault(name, _Circuit())
         circuit.failures += 1
         if circuit.failures < self._after:

@@ -61,7 +61,6 @@ class Answers:
         return answer
 
     async def publish(self, answer: Answer) -> None:
-        """Put the result on the bus."""
         await self._say(answer, answer.dedupe_key)
 
     async def tell_late(self, key: str, verdict: Verdict) -> bool:

@@ -52,7 +52,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def path_of(name: str) -> str:
-    """How the run sees the artifact."""
     return f"{FOLDER}/{name}"
 
 
@@ -82,7 +81,6 @@ def _asker(asked: Asked) -> str:
 
 
 def sha256_of(content: bytes) -> str:
-    """In hex."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -93,7 +91,6 @@ def named_digest(name: str) -> str:
 
 
 def media_type(artifact: ProducedArtifact) -> str:
-    """The content type without its parameters, in lower case."""
     return artifact.content_type.partition(";")[0].strip().lower()
 
 
@@ -122,12 +119,10 @@ def text_in(name: str, content: bytes) -> str | None:
 
 
 def content_type_of(name: str) -> str:
-    """What the suffix of an artifact's name says of its content."""
     return _TYPES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
 
 
 def artifact_arguments(command: ToolCommand, payload: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The arguments that hold the path of an artifact, by name."""
     properties = command.input_schema.get("properties")
     if not isinstance(properties, dict):
         return {}

@@ -58,7 +58,6 @@ class Asked:
         return keys.call(request.run_id, request.step, request.tool, request.attempt, request.task, request.round)
 
     def facts(self) -> dict[str, object]:
-        """What a log line says of the call."""
         request = self.request
         named = {"run_id": request.run_id, "step": request.step, "tool": request.tool, "attempt": request.attempt}
         return named | _sub_request(request) | {"trace_id": self.trace.trace_id}
@@ -79,7 +78,6 @@ def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) 
 
 
 def route_of(subject: str) -> str:
-    """What follows the name of the event."""
     return subject.removeprefix(f"{subjects.TOOL_REQUEST}.")
 
 
@@ -141,7 +139,6 @@ class ToolCall:
     may_repeat: bool = False
 
     def facts(self) -> dict[str, object]:
-        """What a log line says of it."""
         return {"call": self.key} | self.asked.facts()
 
 
@@ -155,7 +152,6 @@ class ProducedArtifact:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the content, in hex."""
         return hashlib.sha256(self.content).hexdigest()
 
 
@@ -258,7 +254,6 @@ class Intent:
 
     @property
     def key(self) -> str:
-        """That of its call."""
         return self.asked.key
 
 
@@ -281,11 +276,9 @@ class Answer:
 
     @property
     def dedupe_key(self) -> str:
-        """The key of the result on the bus."""
         return keys.result(self.run_id, self.step, self.attempt, self.task, self.round)
 
     def facts(self) -> dict[str, object]:
-        """What a log line says of it."""
         named = {"run_id": self.run_id, "step": self.step, "attempt": self.attempt}
         return {"call": self.key} | named | _sub_request(self) | {"trace_id": self.trace.trace_id}
 

@@ -32,7 +32,6 @@ class Contents:
         self._ledger = ledger
 
     async def into(self, asked: Asked, command: ToolCommand) -> dict[str, JsonValue] | ToolOutcome:
-        """The arguments with the contents of artifacts in place of their paths, or why there are none."""
         request = asked.request
         payload = dict(request.tool_payload)
         for argument, path in artifact_arguments(command, payload).items():

@@ -20,7 +20,6 @@ MAX_BYTES = 64 * 1024
 
 
 def reads_form(offer: ToolOffer | None) -> bool:
-    """Whether what looks like the form is the plugin's own word."""
     return offer is not None and offer.continues and offer.output == "trusted"
 
 
@@ -41,13 +40,11 @@ def in_words(verdict: Verdict, *, plugin: str, reads: bool) -> Verdict:
 
 
 def unreadable(outcome: ToolOutcome, flaws: str) -> ToolOutcome:
-    """The error of a tool that says something that cannot be used."""
     message = f"what the plugin asks for, or how it went, cannot be read: {flaws}"
     return replace(failed("bad_output", message, retryable=False), job=outcome.job)
 
 
 def asks_for(continuation: Continuation) -> dict[str, JsonValue]:
-    """Its JSON form."""
     return dict(continuation.model_dump(mode="json", exclude_none=True))
 
 

@@ -8,12 +8,10 @@ STDERR_BYTES = 2 * 1024
 
 
 def storable(text: str) -> str:
-    """The text without NUL and halves of surrogate pairs, which events do not take."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def printable(text: object, limit: int = 500) -> str:
-    """What somebody else has said, fit for a line of ours."""
     return "".join(character if character.isprintable() else " " for character in str(text)[:limit])
 
 

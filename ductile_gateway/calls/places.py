@@ -61,7 +61,6 @@ class Places:
         self._of_run[run_id] += 1
 
     def go(self, run_id: str, lane: str = "") -> None:
-        """Gives a place back, to whoever is next."""
         self._taken -= 1
         _take_one(self._there, (lane, run_id))
         _take_one(self._in_lane, lane)
@@ -80,7 +79,6 @@ class Places:
         return self._in_lane[lane]
 
     def wanted(self, lane: str) -> int:
-        """How many would be in the lane, were it as wide as can be."""
         waiting = sum(len(queue) for (its_lane, _), queue in self._queues.items() if its_lane == lane)
         return self._in_lane[lane] + min(waiting, max(0, self._total - self._taken))
 

@@ -94,12 +94,10 @@ def admit(asked: Asked, offer: ToolOffer | None, *, flaw: str | None, now: datet
 
 
 def unwanted() -> ToolOutcome:
-    """The error of a request whose run has ended before it was run."""
     return failed("expired", "its run had ended meanwhile: it was not run", retryable=False)
 
 
 def having_waited(outcome: ToolOutcome, why: str | None) -> ToolOutcome:
-    """The error of a request that expired, with what it has waited for."""
     if outcome.error_class != "expired" or not why:
         return outcome
     return replace(outcome, message=f"{outcome.message}. It has waited: {why}")
@@ -113,14 +111,12 @@ def _expired(asked: Asked, now: datetime) -> ToolOutcome | None:
 
 
 def after_resume(verdict: Verdict, intent: Intent) -> ToolOutcome | RunAgain:
-    """What follows for a call that was started before and looked for now."""
     if isinstance(verdict, NeverStarted) or (isinstance(verdict, Unknown) and intent.may_repeat):
         return RunAgain()
     return after_run(verdict, intent)
 
 
 def after_run(verdict: Verdict, intent: Intent) -> ToolOutcome:
-    """What follows for a call that was started just now."""
     match verdict:
         case NeverStarted():
             return failed("transient", "the tool could not be started: it was not run", retryable=True)
@@ -147,7 +143,6 @@ def after_reruns(outcome: ToolOutcome, intent: Intent, *, escalates: bool) -> To
 
 
 def in_doubt(intent: Intent, reason: str, jobs: Sequence[str] = ()) -> ToolOutcome:
-    """The error of a write that may or may not have done its work, for the person who has to find out."""
     request = intent.asked.request
     message = (
         f"Nobody knows whether {request.tool} {request.tool_command} has done its work: {reason}. {_named(jobs)}"

@@ -114,7 +114,6 @@ class Relay:
             raise TryAgain(why)
 
     def begin_no_more(self) -> None:
-        """Give back to the bus what waits for its turn, and what comes."""
         self._standstill.close()
         self._lanes.close()
 

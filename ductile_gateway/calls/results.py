@@ -137,7 +137,6 @@ def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer
 
 
 def late_key(answer: Answer) -> str:
-    """The dedupe key of what came of a call after it was answered."""
     return keys.late_result(answer.run_id, answer.step, answer.attempt, answer.task, answer.round)
 
 
@@ -202,7 +201,6 @@ def _with_large_output(outcome: ToolOutcome) -> ToolOutcome:
 
 
 def is_marked(output: Mapping[str, JsonValue]) -> bool:
-    """Whether a tool says of this result that strangers wrote in it."""
     return output.get("untrusted") is True
 
 

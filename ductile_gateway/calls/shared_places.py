@@ -68,13 +68,11 @@ class SharedPlaces:
         places.on_change = self._woken.set
 
     def heard(self, tool: str) -> None:
-        """Another may have written the record of the tool."""
         if lane := self._lanes.get(tool):
             lane.stale = True
             self._woken.set()
 
     def heard_all(self) -> None:
-        """Another is gone, or what was heard may have gaps."""
         for tool in self._lanes:
             self.heard(tool)
 

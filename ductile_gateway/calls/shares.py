@@ -51,6 +51,5 @@ def _next(shares: Shares) -> str | None:
 
 
 def deserved(others: Shares, mine: Share) -> bool:
-    """Whether a place that we give back now would go to another."""
     after = replace(mine, has=mine.has - 1)
     return any(share.lacks and share.rank < after.rank for share in others.values())

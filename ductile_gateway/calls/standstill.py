@@ -35,7 +35,6 @@ class Standstill:
             self._wake()
 
     def close(self) -> None:
-        """Nobody waits any more."""
         self._closed = True
         self._wake()
 
@@ -52,7 +51,6 @@ class Standstill:
             raise TryAgain(why, COME_BACK_S)
 
     def without_it(self, asked: Asked) -> Asked:
-        """The request with the deadline that it has without the time in which everything stood still."""
         request = asked.request
         stood = self._halt.stood_still(request.requested_at) if self._halt else timedelta(0)
         if request.deadline_at is None or not stood:
@@ -65,7 +63,6 @@ class Standstill:
 
 
 def look_at_standstill(standstill: Standstill) -> tuple[Finding, ...]:
-    """What there is to say of it."""
     if not standstill.why:
         return ()
     remedy = "once that is settled: `agentic go-on`"

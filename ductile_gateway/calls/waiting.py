@@ -68,7 +68,6 @@ class WaitingCalls:
 
 
 def look_at_waiting(calls: Sequence[WaitingCall]) -> Sequence[Finding]:
-    """What there is to say of them all."""
     if not calls:
         return ()
     first, number = calls[0], f"{len(calls)}{' or more' if len(calls) == MOST_TOLD else ''}"

@@ -43,7 +43,6 @@ class DuctileTools:
     warnings: tuple[str, ...] = ()
 
     def of(self, ductile: str) -> "DuctileTools":
-        """As we call them, where that is the name of the Ductile which has them."""
         if not ductile:
             return self
         called = partial(full_name, of=ductile)
@@ -98,7 +97,6 @@ def read_tools(
 
 
 def without_call_id(catalog: Catalog, tools: DuctileTools) -> Iterable[str]:
-    """What there is to say of commands on offer whose calls can neither be repeated nor be looked up."""
     for offer in catalog.tools:
         for command in offer.commands:
             may_be_in_doubt = command.tier == "write" and not command.idempotent

@@ -47,7 +47,6 @@ class SeeLog:
 
 
 def read_job(job: Document) -> Going | SeeLog | Verdict:
-    """What an answer to GET /job/{id} says."""
     status = job.get("status")
     if status not in FINISHED:
         return Going(retrying=status == "queued" and "started_at" in job)
@@ -95,14 +94,12 @@ def _instants(entries: Sequence[Document], name: str) -> Iterator[datetime]:
 
 
 def last_error(jobs: Sequence[Document]) -> str:
-    """Why an attempt at one of the jobs has failed, by its tree."""
     said = [job.get("last_error") for job in jobs if job.get("status") not in FINISHED]
     told = [printable(text, MAX_MESSAGE) for text in said if isinstance(text, str) and text.strip()]
     return told[-1] if told else "it did not say what"
 
 
 def hopeless(last_error: str) -> str | None:
-    """What to do about an attempt whose next one ends no better, by why it has failed."""
     return next((mend for sign, mend in _MENDS.items() if sign in last_error), None)
 
 

@@ -14,10 +14,8 @@ def owner(tool: str, names: Container[str]) -> str:
 
 
 def full_name(name: str, *, of: str) -> str:
-    """What we call it, of what that Ductile calls it."""
     return f"{of}_{name}" if of else name
 
 
 def own_name(name: str, *, of: str) -> str:
-    """What that Ductile calls it, of what we call it."""
     return name.removeprefix(f"{of}_") if of else name

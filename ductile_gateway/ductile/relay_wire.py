@@ -82,7 +82,6 @@ class RelayAnswer:
 
     @property
     def is_unsigned(self) -> bool:
-        """Whether it said, in its words for a signature that does not fit, that the event is not let in."""
         return self.status == _FORBIDDEN and self.error == FORBIDDEN
 
 
@@ -105,7 +104,6 @@ def read_received(document: JsonValue) -> ReceivedEvent:
 
 
 def of_lifecycle(event: LifecycleEvent) -> SentEvent:
-    """What became of a run, with the run as baggage."""
     return SentEvent(event.type, event.key, event.payload, {"run_id": event.run_id})
 
 
@@ -140,7 +138,6 @@ def signed_part(method: str, path: str, timestamp: str, body: bytes) -> bytes:
 
 
 def signed_headers(us: RelayPeerSettings, body: bytes, *, at: datetime) -> dict[str, str]:
-    """Headers of one try to POST the body, from us as Ductile knows us."""
     timestamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     signed = signed_part("POST", us.ingress_path, timestamp, body)
     return {

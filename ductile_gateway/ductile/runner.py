@@ -119,7 +119,6 @@ class DuctileRunner:
             return await self._watched(call, receipt.job_id, receipt)
 
     async def forget(self, key: str) -> None:
-        """The verdict is recorded. A key that is not known is fine."""
         self._receipts.drop_soon(key)
 
     async def _run(self, call: ToolCall, begin: Begin) -> Verdict:

@@ -39,7 +39,6 @@ class RelayPeerSettings(BaseModel):
 
     @property
     def ingress_path(self) -> str:
-        """Where the peer posts its events."""
         return f"{self.path.rstrip('/')}/{self.peer}"
 
 
@@ -115,7 +114,6 @@ class DuctileSettings(BaseModel):
     _name: str = PrivateAttr("")
 
     def named(self, name: str) -> "DuctileSettings":
-        """The same, as that one of several."""
         copy = self.model_copy()
         copy._name = name
         return copy
@@ -127,12 +125,10 @@ class DuctileSettings(BaseModel):
 
     @property
     def place(self) -> str:
-        """Where these settings stand."""
         return f"gateway.ductiles.{self._name}" if self._name else "gateway.ductile"
 
     @property
     def label(self) -> str:
-        """Which Ductile it is, for people."""
         return f"ductile {self._name}".rstrip()
 
     @model_validator(mode="after")
@@ -151,10 +147,8 @@ class DuctileSettings(BaseModel):
         return self
 
     def relayed(self) -> frozenset[str]:
-        """The routes that are called by events."""
         return frozenset(self.relay.routes if self.relay else ())
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show."""
         kept = (self.token, *((self.relay.secret,) if self.relay else ()))
         return tuple(secret.get_secret_value() for secret in kept)

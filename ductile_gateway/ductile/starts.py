@@ -94,7 +94,6 @@ class Starts(Protocol):
 
 
 def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
-    """Whatever the model gave as a call id or as our mark, ours is the one that is sent."""
     payload = {name: value for name, value in call.payload.items() if name not in (CALL_ID, MARK)}
     mark: dict[str, JsonValue] = {MARK: True} if call.asked.request.untrusted else {}
     return payload | {CALL_ID: call.key} | mark if with_id else payload
@@ -128,7 +127,6 @@ class ApiStarts:
         return route in self._tools.pipelines
 
     def know(self, job_id: str) -> None:
-        """The job of a call that need not be looked for (any more), and is none of another call's."""
         self._known.append(job_id)
 
     async def before(self, call: ToolCall) -> str | None:
@@ -153,7 +151,6 @@ class ApiStarts:
         return await self._api.start(call.plugin, call.command, payload)
 
     async def find(self, call: ToolCall, receipt: Receipt) -> Found:
-        """Looked for as long as there is a job that may yet show to be it, or a request that may be on its way."""
         if self.is_pipeline(call.plugin):  # its first job is of a plugin that is not told
             return Unknown("its start in Ductile was not answered, and a pipeline's jobs do not show whose they are")
         names_itself, waiting, delay_s = self._names_itself(call), self._waiting(call), self._pace.first_s

@@ -55,7 +55,6 @@ class Origin:
 
     @property
     def wake_id(self) -> str:
-        """What a start that came from there is known by."""
         external = self.event_id.removeprefix(keys.start(""))
         if self.keeps_names and external != self.event_id:
             return token(external)

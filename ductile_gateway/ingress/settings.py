@@ -128,7 +128,6 @@ class KeySettings(_Section):
     changes over."""
 
     def holds(self, now: datetime) -> bool:
-        """Whether what it signs is taken."""
         return self.until is None or now < self.until
 
 
@@ -184,7 +183,6 @@ class WebhookSettings(_Section):
         return self
 
     def secrets(self, now: datetime) -> tuple[bytes, ...]:
-        """The keys of the HMAC that hold, without one whose file has come to hold none."""
         found = []
         for key in self.keys:
             with suppress(ValueError):
@@ -229,10 +227,8 @@ class IngressSettings(_Section):
         return self
 
     def listens(self) -> bool:
-        """Whether there is anybody to listen to."""
         return bool(self.peers or self.webhooks)
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show."""
         known = [peer.keys for peer in self.peers.values()] + [hook.keys for hook in self.webhooks.values()]
         return tuple(key.secret.get_secret_value() for keys in known for key in keys)

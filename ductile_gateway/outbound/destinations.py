@@ -37,7 +37,6 @@ class Destination:
 
     @property
     def authority(self) -> str:
-        """The Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 

@@ -143,7 +143,6 @@ class Outbound:
             self._wake.set()
 
     def look(self) -> None:
-        """There may be more to deliver than there was."""
         self._wake.set()
 
     async def run(self) -> None:

@@ -94,12 +94,10 @@ def relay_of(ductile: str) -> str:
 
 
 def is_relay(target: str) -> bool:
-    """Whether the target is a Ductile."""
     return target.partition(":")[0] == RELAY
 
 
 def callback_of(event: LifecycleEvent, url: str, *, at: datetime) -> Notification:
-    """The delivery to where the event's run asked to be told of."""
     return _notification(event, CALLBACK, f"{CALLBACK}:{lane_of(url)}", url, body=callback_body(event), at=at)
 
 

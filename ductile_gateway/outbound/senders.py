@@ -225,6 +225,5 @@ class RelaySender:
 
 @contextlib.asynccontextmanager
 async def open_relay_sender(settings: RelaySettings, *, clock: Clock) -> AsyncIterator[RelaySender]:
-    """A sender to the Ductile of the settings. Nothing is connected before the first event."""
     async with open_relay_ingress(settings.url, settings, timeout_s=settings.timeout_s, clock=clock) as ingress:
         yield RelaySender(ingress)

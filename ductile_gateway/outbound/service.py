@@ -71,7 +71,6 @@ async def serve_outbound(
 
 @contextlib.asynccontextmanager
 async def relays_of(settings: OutboundSettings, clock: Clock) -> AsyncIterator[Mapping[str, RelaySender]]:
-    """Senders to the Ductiles that are told, by their targets."""
     async with contextlib.AsyncExitStack() as stack:
         opening = {
             relay_of(name): open_relay_sender(relay, clock=clock) for name, relay in settings.every_relay().items()

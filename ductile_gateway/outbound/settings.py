@@ -108,7 +108,6 @@ class OutboundSettings(_Section):
     """How long it may take to answer in all, in seconds."""
 
     def wants_progress(self) -> bool:
-        """Whether anybody is to be told of progress."""
         relayed = (relay.types for relay in self.every_relay().values())
         return any("agent.progress" in types for types in (*relayed, *(s.types for s in self.subscriptions.values())))
 
@@ -117,7 +116,6 @@ class OutboundSettings(_Section):
         return ({"": self.relay} if self.relay else {}) | self.relays
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that no log may show."""
         keys = [relay.secret for relay in self.every_relay().values()]
         pairs: list[CallbackSettings | SubscriptionSettings] = [self.callbacks, *self.subscriptions.values()]
         kept = (*keys, *(key for pair in pairs for key in (pair.secret, pair.previous_secret)))

@@ -26,7 +26,6 @@ MOST_BYTES = 1024 * 1024
 
 
 def apart(settings: Path | None) -> Iterator[Path]:
-    """The folders of the services themselves, of which plugins have what is named and nothing else."""
     yield DEFAULTS
     if settings and (folder := settings.resolve().parent) != Path(folder.anchor):
         yield folder

@@ -44,11 +44,9 @@ class Boundary:
 
     @property
     def is_closed(self) -> bool:
-        """Whether stores, settings and other calls are out of reach."""
         return self.files != "none" or self.user is not None
 
     def told(self) -> str:
-        """For people."""
         whose = f"as {self.user_name}" if self.user else "as root" if os.getuid() == 0 else "as the gateway's own user"
         files = {
             "view": "stores, settings and other calls are hidden from them by mounts",

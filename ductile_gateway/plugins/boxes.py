@@ -64,7 +64,6 @@ class Box:
 
 
 def mark_of(folder: Path) -> bytes:
-    """What stands in the environment of the call's processes."""
     return f"{MARK}={folder.name}".encode()
 
 

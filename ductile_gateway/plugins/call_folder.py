@@ -43,7 +43,6 @@ class CallFolder:
     path: Path
 
     def exists(self) -> bool:
-        """Whether the call was started, or was about to be, and is not forgotten."""
         return self.path.is_dir()
 
     def running(self) -> bool:
@@ -56,13 +55,11 @@ class CallFolder:
         return False
 
     def is_old(self, before: datetime) -> bool:
-        """Whether it was made before, and no guard holds it."""
         with contextlib.suppress(FileNotFoundError):
             return self.path.stat().st_mtime < before.timestamp() and not self.running()
         return False
 
     def guard(self) -> int | None:
-        """The guard's process, once the plugin was about to be run. Only sure to be the guard's while it is running."""
         return self._number("began")
 
     def stopped_for(self) -> str:
@@ -74,15 +71,12 @@ class CallFolder:
         return self._noted("unbegun")
 
     def exit_code(self) -> int | None:
-        """The plugin's exit code as the shell tells it, once it has ended."""
         return self._number("exit")
 
     def began_at(self) -> datetime | None:
-        """When the plugin was about to be run."""
         return self._written_at("began")
 
     def ended_at(self) -> datetime | None:
-        """When it ended, where somebody saw it."""
         return self._written_at("exit")
 
     def stdout(self, limit: int) -> bytes:
@@ -114,7 +108,6 @@ class CallFolder:
         return origin["key"], origin["boot_id"]
 
     def discard(self) -> None:
-        """Gone in one step, whatever happens while its content is removed. A folder that is not there is fine."""
         gone = self.path.with_name(f".gone-{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(gone)
@@ -148,15 +141,12 @@ class CallFolders:
             shutil.rmtree(path, ignore_errors=True)
 
     def folder(self, key: str) -> CallFolder:
-        """Where the call of that key has its folder, there or not."""
         return CallFolder(self._root / hashlib.sha256(key.encode()).hexdigest()[:40])
 
     def same_boot(self, folder: CallFolder) -> bool:
-        """Whether the machine has not restarted since the call was started."""
         return folder.origin()[1] == self._boot_id
 
     def keys(self) -> Iterator[str]:
-        """The keys of all calls that were started and not forgotten."""
         for path in self._root.glob("[!.]*"):
             if key := CallFolder(path).origin()[0]:
                 yield key

@@ -89,11 +89,9 @@ class LocalPlugins:
         return await self._conclude(folder, call) if folder.exists() else NeverStarted()
 
     async def forget(self, key: str) -> None:
-        """Remove what the call left, once its verdict is recorded elsewhere. A key that is not there is fine."""
         await asyncio.to_thread(self._folders.folder(key).discard)
 
     async def findings(self) -> Sequence[Finding]:
-        """What holds the plugins, for doctor."""
         return await look_at_box(self._box, self._plugins.values(), self._environment, self._state_dir)
 
     def remembered(self) -> frozenset[str]:
@@ -107,7 +105,6 @@ class LocalPlugins:
         return await asyncio.to_thread(self._judge, folder, ending, self._plugins.values())
 
     def said(self, key: str) -> str:
-        """The end of what a remembered call wrote to stderr, without secrets."""
         secrets = chain.from_iterable(_secrets(dict(plugin.config)) for plugin in self._plugins.values())
         return masked(self._folders.folder(key).stderr(STDERR_BYTES).decode(errors="replace"), secrets)
 
@@ -116,7 +113,6 @@ class LocalPlugins:
         await attend(self._folders.folder(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
 
     def now_has(self, plugins: Mapping[str, InstalledPlugin]) -> None:
-        """Calls that come from now on are made of these."""
         self._plugins = plugins
 
     def _start(self, call: ToolCall, plugin: InstalledPlugin) -> CallFolder:

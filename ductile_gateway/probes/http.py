@@ -38,7 +38,6 @@ async def answer_probes(
 
 
 def create_app(readiness: Readiness, metrics: Metrics, allowed_hosts: Collection[str]) -> Starlette:
-    """The probes as an ASGI application."""
     allowed = frozenset(name.lower() for name in allowed_hosts)
 
     async def healthz(_: Request) -> Response:

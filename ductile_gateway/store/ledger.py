@@ -146,7 +146,6 @@ def check_room(kept: int, more: int, *, most: int) -> None:
 
 
 def all_are_taken(key: str, names: Sequence[str]) -> ValueError:
-    """No candidate for the name of an artifact is left."""
     return ValueError(f"all names for an artifact of {key} are taken: {', '.join(names)}")
 
 

@@ -63,7 +63,6 @@ class CallsTold:
             self._ended(spans.handled_span(handled))
 
     def sent(self, call: ToolCall, sent: Sent) -> None:
-        """A Ductile was asked to start the call."""
         self._metrics.sent(sent)
         if self._ended and call.asked.trace.sampled:
             url = self._urls[owner(call.asked.route, self._urls)]

@@ -80,7 +80,6 @@ class GatewayMetrics:
         )
 
     def begun(self, asked: Asked, waited_s: float) -> None:
-        """Its tool is started, so long after it was asked for."""
         self._waits.record(waited_s, asked.request.tool)
 
     def answered(self, asked: Asked, outcome: ToolOutcome, took_s: float) -> None:
@@ -94,7 +93,6 @@ class GatewayMetrics:
         self._retries.add("call", "try_again")
 
     def known(self) -> None:
-        """A request came again that had been answered."""
         self._dedupe.add("request")
 
     def sent(self, sent: Sent) -> None:
@@ -107,7 +105,6 @@ class GatewayMetrics:
         self._deliveries.add(target, outcome)
 
     def refused(self) -> None:
-        """A message was not the agent's word."""
         self._refused.add()
 
     def received(self, ingress: str, outcome: str) -> None:
@@ -143,7 +140,6 @@ def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str,
 
 
 def observe_ductiles(instruments: Instruments, healths: Mapping[str, Health]) -> None:
-    """By their names, where they have some."""
     which = ("agentic.ductile.name",) if any(healths) else ()
     up = instruments.gauge("agentic.ductile.up", "1 while Ductile answers, else 0", attributes=which)
     text = "Jobs waiting or running in Ductile, whoever made them"

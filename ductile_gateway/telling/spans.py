@@ -22,7 +22,6 @@ _REQUEST_TEMPLATE = f"{subjects.TOOL_REQUEST}.{{route}}"
 
 
 def handled_span(handled: Handled) -> Span:
-    """One delivery of a request, as long as it was in hand."""
     asked = handled.asked
     subject, key = subjects.tool_request(asked.route), _request_key(asked)
     return _span(
@@ -69,7 +68,6 @@ def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
 
 
 def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: datetime) -> Span:
-    """The tool's own work, however often whoever ran it tried."""
     job, request = outcome.job, asked.request
     known: dict[str, Value | None] = {
         names.JOB_ID: job.job_id,

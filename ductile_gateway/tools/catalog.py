@@ -184,7 +184,6 @@ class Offers:
 
     @property
     def are_awaited(self) -> bool:
-        """Whether it is not known of all tools yet whether they can be offered."""
         return bool(self._awaited)
 
     def awaited(self, name: str) -> str:
@@ -193,7 +192,6 @@ class Offers:
         return found.why if found else ""
 
     def serves(self, route: str) -> bool:
-        """Whether a tool of that route is on offer, or may be soon."""
         return route in self._routes
 
     def is_ours(self, asked: Asked) -> bool:
@@ -225,7 +223,6 @@ class Offers:
 
 
 def difference(before: Catalog, now: Catalog) -> dict[str, list[str]]:
-    """The names of the tools that are new, gone and changed."""
     old, new = ({offer.name: offer for offer in catalog.tools} for catalog in (before, now))
     changed = [name for name in old.keys() & new.keys() if old[name] != new[name]]
     return {"new": sorted(new.keys() - old.keys()), "gone": sorted(old.keys() - new.keys()), "changed": sorted(changed)}

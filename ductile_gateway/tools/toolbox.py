@@ -173,7 +173,6 @@ async def keep_fresh(
 
 
 def offer(tools: Tools, offers: Offers) -> None:
-    """From now on these are on offer, and what is otherwise than before is logged."""
     _warn(problem for problem in tools.problems if problem not in offers.problems)
     changes = difference(offers.catalog, tools.catalog)
     if any(changes.values()):

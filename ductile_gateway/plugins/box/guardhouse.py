@@ -27,7 +27,6 @@ PAUSE_S = 0.001
 
 
 def main() -> None:
-    """Until the gateway and all guards are gone."""
     kernel.hide_memory()
     kernel.take_in_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the gateway

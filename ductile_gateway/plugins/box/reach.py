@@ -73,14 +73,12 @@ def drawn(
     frozen: Iterable[Path] = (),
     apart: Iterable[Path] = (),
 ) -> Reach:
-    """The reach of all plugins, as things are on disk now."""
     shut, own = (tuple(Path(os.path.realpath(path)) for path in paths) for paths in (closed, apart))
     empty = Reach(closed=shut, apart=own)
     return replace(empty, read=empty.allowed(read), write=empty.allowed(write), frozen=empty.allowed(frozen))
 
 
 def doors() -> Iterator[Path]:
-    """What lets somebody in, of this machine and of the user's home."""
     yield from map(Path, DOORS)
     yield from (Path("~", name).expanduser() for name in HOMES)
 

@@ -19,7 +19,6 @@ class Stream:
         """Whether there was more than is taken."""
 
     def copy(self) -> None:
-        """Keep what there is by now."""
         while self.is_open and not self.is_cut and (content := self._read()):
             os.write(self._file, content[: self._left])
             self._left -= len(content)

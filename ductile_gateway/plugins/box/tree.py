@@ -90,7 +90,6 @@ def end_marked(mark: bytes, *, within_s: float) -> bool:
 
 
 def tasks_of(user: int) -> int:
-    """How many processes and threads the user has."""
     return sum(one.threads for pid in _numbers() if _owner(pid) == user and (one := _read(pid)))
 
 

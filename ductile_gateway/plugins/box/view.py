@@ -55,7 +55,6 @@ def enter(
 
 
 def can_enter() -> bool:
-    """Whether this process could. It has left the view of the others then."""
     try:
         _leave_the_others()
         _set_read_only("/", read_only=True)

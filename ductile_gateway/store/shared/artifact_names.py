@@ -21,7 +21,6 @@ class Artifact:
     size: int
 
     def is_called(self, name: str) -> bool:
-        """Names that differ in case only are the same."""
         return self.name.lower() == name.lower()
 
 

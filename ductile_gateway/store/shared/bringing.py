@@ -15,7 +15,6 @@ TOGETHER = 64
 
 
 def rows_without_copy(log: SharedLog) -> Rows:
-    """For who reads and changes rows, and keeps no copy of them."""
     return Rows(log, _no_copy)
 
 

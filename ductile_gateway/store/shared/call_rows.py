@@ -27,7 +27,6 @@ class CallRows:
         self._asked = asyncio.Event()
 
     async def find(self, key: str) -> Call:
-        """The call as the leader has it, with what is to be written of it soon."""
         return self._after_soon(calls.read(await self._rows.read(subject_of(CALL, key)), key=key))
 
     async def change(self, key: str, change: Change) -> Call:

@@ -59,7 +59,6 @@ class Call:
 
     @property
     def is_there(self) -> bool:
-        """Whether it was ever begun or answered."""
         return bool(self.digest)
 
     @property
@@ -71,7 +70,6 @@ class Call:
         return self.body if self.is_answered else None
 
     def row(self) -> ledger.Row:
-        """As SQLite would bring it."""
         begun = (self.route, self.may_repeat, self.deadline_at, self.request)
         named = (self.key, self.digest, self.trace_id, self.span_id, self.sampled)
         attempt = (self.run_id, self.step, self.attempt, self.task, self.round)
@@ -147,7 +145,6 @@ def adopted(call: Call, intent: Intent, *, by: str) -> Call:
 
 
 def answered(call: Call, answer: Answer, *, by: str) -> Call:
-    """The first answer is kept."""
     if call.is_answered:
         return call
     return replace(
@@ -176,7 +173,6 @@ def dropped(call: Call, *, by: str) -> Call:
 
 
 def of(call: Call, *, by: str) -> Call:
-    """It is this gateway's, whoever had it."""
     return replace(call, by=by)
 
 

@@ -61,7 +61,6 @@ log = logging.getLogger(__name__)
 
 
 def apply(connection: sqlite3.Connection, fact: Fact) -> None:
-    """Put what the fact says into the copy."""
     put = _KINDS.get(fact.subject.split(".")[1])
     try:
         if put:

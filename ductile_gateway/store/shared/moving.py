@@ -80,13 +80,11 @@ async def begun_here(file: SqliteFile) -> Sequence[str]:
 
 
 async def counted(file: SqliteFile) -> dict[str, int]:
-    """How many rows there are of each kind that has one for each thing."""
     tables = {CALL: "calls", RECEIVED: "received", NOTIFICATION: "outbox"}
     return {kind: (await file.read(f"SELECT count(*) FROM {table}"))[0][0] for kind, table in tables.items()}  # noqa: S608
 
 
 def kept_alone(connection: sqlite3.Connection) -> None:
-    """A copy is the database of one gateway from now on."""
     for change in ("UPDATE calls SET by = ''", "UPDATE outbox SET by = ''", "DELETE FROM pins", "DELETE FROM replica"):
         connection.execute(change)
 

@@ -89,7 +89,6 @@ class Telling:
 
 
 def forget_all(connection: sqlite3.Connection) -> None:
-    """Empty the copy."""
     for table in TABLES:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
 

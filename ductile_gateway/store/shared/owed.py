@@ -37,14 +37,12 @@ _COLUMNS = frozenset(field.name for field in fields(Owed))
 
 
 def owed(delivery: Notification, *, by: str) -> Owed:
-    """A new one, due at once."""
     at = microseconds(delivery.accepted_at)
     named = {name: getattr(delivery, name) for name in ("target", "lane", "key", "run_id", "type", "url", "body")}
     return Owed(**named, accepted_at=at, due_at=at, tries=delivery.tries, by=by)
 
 
 def written(one: Owed) -> bytes:
-    """The delivery as a fact."""
     columns = asdict(one)
     body = columns.pop("body")
     return framed(columns, body)
@@ -70,12 +68,10 @@ def changed(row: Row, change: Change) -> bytes | None:
 
 
 def claimed(one: Owed, *, by: str, may: Callable[[str], bool]) -> Owed:
-    """It is this gateway's, if it may have those of its owner."""
     return replace(one, by=by) if may(one.by) else one
 
 
 def settled(one: Owed, outcome: Outcome, *, at: datetime, tries: int | None = None) -> Owed:
-    """What came of it, whoever has sent it. Body and URL are needed no more."""
     tries = one.tries if tries is None else tries
     return replace(one, outcome=outcome, settled_at=microseconds(at), tries=tries, body=b"", url="")
 

@@ -27,7 +27,6 @@ class SharedPins:
         return {pin.id: pin.public for pin in self.pins()}
 
     def pins(self) -> Sequence[Pin]:
-        """Newest first."""
         return self._known()
 
     async def trust(self, keys: Sequence[AgentKey]) -> None:
@@ -61,7 +60,6 @@ class PinsByHand(SharedPins):
 
 
 def copied(file: SqliteFile) -> Sequence[Pin]:
-    """Those in a gateway's copy."""
     return [Pin(*row) for row in file.look_up(_ALL)]
 
 

@@ -9,7 +9,6 @@ SUBJECT = f"{subjects.LEDGER}.restored"
 
 
 def written(restored: Restored) -> bytes:
-    """As a fact."""
     return framed({}, restored.model_dump_json().encode())
 
 

@@ -123,13 +123,11 @@ class Rows:
 
 
 def subject_of(kind: str, *names: str) -> str:
-    """That of a row, by all that names it."""
     named = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]
     return f"{subjects.LEDGER}.{kind}.{named}"
 
 
 def subject_of_forgotten(kind: str) -> str:
-    """That of the fact which tells until when rows of a kind were forgotten."""
     return f"{subjects.LEDGER}.{FORGOTTEN}.{kind}"
 
 

@@ -64,11 +64,11 @@ async def _together(settings: GatewaySettings, on_commit: OnCommit) -> AsyncIter
         async with opening as (store, stores):
             company = Together(ground.link, members)
             members.gone.append(company.gone)
-            row = await rows_without_copy(log_of_gateways(ground.link)).read(restored_row.SUBJECT)
+            row = await rows_without_copy(log_of_gateways(ground.link)).read(restored_row.RESTORED_SUBJECT)
             ours = AmongOthers(members, ground.lease.held)
             yield Foundations(
                 ground=ground,
-                ownership=_after(restored_row.read(row), ours, store),
+                ownership=_after(restored_row.read_restored(row), ours, store),
                 company=company,
                 store=store,
                 stores=stores,

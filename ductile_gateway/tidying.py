@@ -29,7 +29,7 @@ LEAST_KEPT = timedelta(days=1)
 FOLDERS = "call folders"
 ALL = -1
 
-_OLD = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": deliveries.OLD}
+_OLD = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": deliveries.OLD_RECEIVED}
 _ANSWERS = "SELECT count(*) FROM calls WHERE published = 1 AND completed_at IS NOT NULL"
 _NTH_ANSWER = """
 SELECT completed_at FROM calls WHERE published = 1 AND completed_at IS NOT NULL

@@ -135,7 +135,7 @@ async def _fetch(move: _Move) -> int:
             rows = await counted(file)
             flaw = await _flaw(move, file, rows)
             known = copied(file)
-            from_backup = restored_row.read(await move.rows.read(restored_row.SUBJECT))
+            from_backup = restored_row.read_restored(await move.rows.read(restored_row.RESTORED_SUBJECT))
             await file.write(kept_alone)
         if flaw:
             raise Misconfigured(f"{flaw}. Nothing was moved")

@@ -124,7 +124,7 @@ async def _into_stream(settings: GatewaySettings, archive: Archive, part: Part, 
         await marks.put(rows, coming, before=mark)
     async with _written_out(settings, archive, part) as beside, open_store(beside) as file:
         known = PinnedKeys(beside, SystemClock()).pins()
-        begun = restored_row.read(await rows.read(restored_row.SUBJECT)) or _restored(part, order)
+        begun = restored_row.read_restored(await rows.read(restored_row.RESTORED_SUBJECT)) or _restored(part, order)
         await bring(rows, [one async for one in rows_of(file, known, begun, store=store)])
     await marks.put(rows, Mark("here", store), before=coming)
 

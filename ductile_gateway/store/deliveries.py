@@ -9,7 +9,7 @@ _FIND = "SELECT event_key FROM received WHERE source = ? AND identity = ?"
 _RECORD = """
 INSERT INTO received (source, identity, event_key, received_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
-OLD = "SELECT source, identity FROM received WHERE received_at < ? ORDER BY received_at LIMIT ?"
+OLD_RECEIVED = "SELECT source, identity FROM received WHERE received_at < ? ORDER BY received_at LIMIT ?"
 _FORGET = "DELETE FROM received WHERE source = ? AND identity = ?"
 
 
@@ -29,11 +29,11 @@ class SqliteDeliveries:
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
-        await self._file.forget(lambda connection, most: forget(connection, before, most))
+        await self._file.forget(lambda connection, most: forget_received(connection, before, most))
 
 
-def forget(connection: sqlite3.Connection, before: int, most: int) -> int:
+def forget_received(connection: sqlite3.Connection, before: int, most: int) -> int:
     """Drop at most so many that were received before; returns how many. -1: all of them."""
-    old = connection.execute(OLD, (before, most)).fetchall()
+    old = connection.execute(OLD_RECEIVED, (before, most)).fetchall()
     connection.executemany(_FORGET, old)
     return len(old)

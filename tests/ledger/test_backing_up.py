@@ -75,8 +75,8 @@ class Kept(House):
         return str(next(causes(failure.value)))
 
     async def noted(self) -> Restored | None:
-        row = await rows_without_copy(log_of_gateways(self.link)).read(restored_row.SUBJECT)
-        return restored_row.read(row)
+        row = await rows_without_copy(log_of_gateways(self.link)).read(restored_row.RESTORED_SUBJECT)
+        return restored_row.read_restored(row)
 
 
 @pytest.fixture

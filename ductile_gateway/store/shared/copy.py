@@ -111,7 +111,7 @@ def _forget(connection: sqlite3.Connection, fact: Fact) -> None:
         case ["call"]:
             ledger.forget(connection, before, ALL)
         case ["received"]:
-            deliveries.forget(connection, before, ALL)
+            deliveries.forget_received(connection, before, ALL)
         case ["notification"]:
             connection.execute(FORGET, (before, ALL))
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from ductile_gateway.store.deliveries import OLD, SqliteDeliveries
+from ductile_gateway.store.deliveries import OLD_RECEIVED, SqliteDeliveries
 from ductile_gateway.store.shared.rows import (
     RECEIVED,
     Row,
@@ -39,6 +39,6 @@ class SharedDeliveries(SqliteDeliveries):
 
     async def forget_before(self, instant: datetime) -> None:
         before = microseconds(instant)
-        if old := await self._file.read(OLD, (before, ALL)):
+        if old := await self._file.read(OLD_RECEIVED, (before, ALL)):
             await self._rows.forget([subject_of(RECEIVED, *names) for names in old])
             await self._rows.tell(subject_of_forgotten(RECEIVED), told_before(before))

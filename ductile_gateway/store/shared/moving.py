@@ -71,7 +71,7 @@ async def rows_of(
     if known:
         yield pins.SUBJECT, pins.written(known)
     if restored:
-        yield restored_row.SUBJECT, restored_row.written(restored)
+        yield restored_row.RESTORED_SUBJECT, restored_row.written_restored(restored)
 
 
 async def begun_here(file: SqliteFile) -> Sequence[str]:

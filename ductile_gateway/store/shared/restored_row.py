@@ -5,14 +5,14 @@ from ductile_gateway.store.shared.rows import Row, framed, unframed
 from groundwork.service.errors import Misconfigured
 from schemas import subjects
 
-SUBJECT = f"{subjects.LEDGER}.restored"
+RESTORED_SUBJECT = f"{subjects.LEDGER}.restored"
 
 
-def written(restored: Restored) -> bytes:
+def written_restored(restored: Restored) -> bytes:
     return framed({}, restored.model_dump_json().encode())
 
 
-def read(row: Row) -> Restored | None:
+def read_restored(row: Row) -> Restored | None:
     """None where it was not. Raises Misconfigured for what no gateway wrote, and TryAgain for what a newer one did."""
     if row.body is None:
         return None
@@ -20,6 +20,6 @@ def read(row: Row) -> Restored | None:
         return Restored.model_validate_json(unframed(row.body)[1])
     except ValueError:
         raise Misconfigured(
-            f"{SUBJECT} in the stream {subjects.STREAM_LEDGER}, which says what was restored, cannot be read: restore "
+            f"{RESTORED_SUBJECT} in the stream {subjects.STREAM_LEDGER}, which says what was restored, cannot be read: restore "
             "the backup again, into a stream made anew"
         ) from None

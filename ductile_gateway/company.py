@@ -42,8 +42,6 @@ class Company(Protocol):
 
 
 class Alone:
-    """The only gateway. Fills Company."""
-
     is_alone = True
 
     def names(self) -> tuple[str, ...]:
@@ -64,8 +62,6 @@ class Alone:
 
 
 class Together:
-    """One of several. Fills Company."""
-
     is_alone = False
 
     def __init__(self, link: NatsLink, members: Members) -> None:

@@ -74,8 +74,6 @@ class Ledger(Protocol):
 
 
 class Receipts(Protocol):
-    """The receipts in the ledger, by key: of calls that were or may have been handed over, until they are answered."""
-
     async def find(self, key: str) -> Receipt | None:
         """None where there is none, or where it was dropped."""
 
@@ -112,8 +110,6 @@ class ToolRunner(Protocol):
 
 
 class Artifacts(Protocol):
-    """Contents too large for a message, by run and name. The last content put under a name is the content."""
-
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
         """Stored on return. Raises NoRoom, and CannotKeep for a run id or name that the store does not take."""
 
@@ -126,15 +122,11 @@ class CannotKeep(Exception):
 
 
 class Runs(Protocol):
-    """What the agent says of its runs."""
-
     async def has_ended(self, run_id: str) -> bool | None:
         """Whether the run is known to have ended. None where nobody answers. Raises TryAgain while all is stopped."""
 
 
 class Ownership(Protocol):
-    """Whether this gateway may begin calls on its bus."""
-
     async def held(self) -> None:
         """Raises TryAgain while nobody can say who owns the bus, and Misconfigured once another does."""
 
@@ -156,8 +148,6 @@ class Ownership(Protocol):
 
 
 class Bus(Protocol):
-    """What leaves the gateway."""
-
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         """Durably, under Msg-Id `key`; a duplicate is a success."""
 
@@ -183,8 +173,6 @@ class Observer(Protocol):
 
 
 class Offers(Protocol):
-    """The tools on offer at the moment."""
-
     def find(self, name: str) -> ToolOffer | None: ...
 
     def awaited(self, name: str) -> str:

@@ -46,8 +46,6 @@ NEEDS = Needs(_MAY.publish, _MAY.subscribe, "give it the permissions of the role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Who takes part is given the piece that it tells."""
-
     stands_on: Foundations
     status: Status
     readiness: Readiness

@@ -75,7 +75,6 @@ class Tidying:
         return {**rows, FOLDERS: len(await self._folders())}
 
     async def tidy(self) -> Mapping[str, int]:
-        """Have them go, and give the room back: how many of each kind went."""
         async with self._turn:
             went = dict(await self.would_go())
             await self.forget()

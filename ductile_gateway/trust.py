@@ -38,8 +38,6 @@ class NotTheAgents(Exception):
 
 
 class Pins(Protocol):
-    """The keys that were pinned, durably; a person may change them at any time."""
-
     def all(self) -> Mapping[str, str]:
         """The public keys by their ids. Raises TryAgain."""
 

@@ -28,8 +28,6 @@ _Stored = TypeAdapter(dict[str, tuple[int, int, int]], config={"defer_build": Tr
 
 
 class NatsRecords:
-    """Fills the port Records, by one link."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 

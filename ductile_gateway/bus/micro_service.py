@@ -33,8 +33,6 @@ class Questions:
         await self._service.add_endpoint(name="catalog", subject=subjects.CATALOG, handler=tell, queue_group=executor)
 
     async def answer_callbacks(self, flaw_of: Callable[[str], Awaitable[str]]) -> None:
-        """Tell of a URL why nothing would ever be sent there, or an empty text."""
-
         async def tell(request: Request) -> None:
             try:
                 url = str(json.loads(request.data)["url"])

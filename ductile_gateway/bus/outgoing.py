@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """Publishes through one link. Fills the port Bus."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
         self._outage = Outage("a stream of the bus", log)
@@ -66,8 +64,6 @@ class NatsArtifacts:
 
 
 class NatsRuns:
-    """Asks the agent anew each time. Fills the port Runs."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 

@@ -47,8 +47,6 @@ ToldOfHandled = Callable[[Handled], None]
 
 
 class NatsRequests:
-    """Feeds the relay from the gateway's consumer."""
-
     def __init__(
         self,
         link: NatsLink,
@@ -87,7 +85,6 @@ class NatsRequests:
 
     @property
     def trouble(self) -> str:
-        """Why no request can come at present; empty if they can."""
         return self._loop.trouble
 
     async def run(self) -> None:

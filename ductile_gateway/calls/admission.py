@@ -177,5 +177,4 @@ class Breaker:
         return circuit.failures == self._after
 
     def succeeded(self, name: str) -> None:
-        """It answered: all is forgotten."""
         self._circuits.pop(name, None)

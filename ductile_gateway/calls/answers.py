@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 
 class Answers:
-    """Writes answers down and publishes them."""
-
     def __init__(
         self,
         ledger: Ledger,

@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 
 class Contents:
-    """Reads them, and holds them against the digests that the ledger has."""
-
     def __init__(self, artifacts: Artifacts, ledger: Ledger) -> None:
         self._artifacts = artifacts
         self._ledger = ledger

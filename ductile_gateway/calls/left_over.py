@@ -16,8 +16,6 @@ from ductile_gateway.ports import Ledger
 
 
 class Remembers(Protocol):
-    """A runner that finds its calls again by their keys alone."""
-
     def remembered(self) -> Collection[str]: ...
 
     async def end_of(self, key: str) -> Verdict: ...

@@ -83,7 +83,6 @@ class Places:
         return self._in_lane[lane] + min(waiting, max(0, self._total - self._taken))
 
     def close(self) -> None:
-        """No place is given any more: also not to those that wait."""
         self._total = self._room = 0
         for one in [one for queue in self._queues.values() for one in queue]:
             self._refuse(one)
@@ -129,7 +128,6 @@ class Places:
         return [queue for (_, whose), queue in self._queues.items() if whose == run_id]
 
     def _next(self) -> _Waiting | None:
-        """Whose turn it is; None if nobody waits who could be let in."""
         heads = (queue[0] for queue in self._queues.values())
         return min((head for head in heads if self._is_free(head.lane)), key=self._order, default=None)
 

@@ -32,8 +32,6 @@ UNCERTAIN = frozenset({"timeout", "bad_output"})
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Write down the intent, then run the tool."""
-
     intent: Intent
     command: ToolCommand
 
@@ -47,15 +45,11 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyAnswered:
-    """Publish the answer again."""
-
     answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """It may have been started: find out how it ended."""
-
     intent: Intent
 
 

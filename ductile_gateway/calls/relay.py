@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 
 
 class Relay:
-    """Takes requests to their answers."""
-
     def __init__(
         self,
         offers: Offers,

@@ -44,8 +44,6 @@ _Message = Envelope[ToolResult]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An artifact under the name that it got in its run."""
-
     name: str
     artifact: ProducedArtifact
 

@@ -32,8 +32,6 @@ class Record:
 
 
 class Records(Protocol):
-    """The records of all tools, which every gateway sees. Each method raises TryAgain."""
-
     async def look(self, tool: str) -> Record:
         """The newest."""
 

@@ -25,7 +25,6 @@ class Share:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The lowest is given the next place."""
         return self.has, self.turn
 
 

@@ -54,12 +54,10 @@ class WaitingCalls:
         self._waits.pop(key, None)
 
     def why(self, key: str) -> str | None:
-        """For what the call has waited; None if it has not."""
         wait = self._waits.get(key)
         return wait.why if wait else None
 
     def told(self) -> tuple[WaitingCall, ...]:
-        """Those that have waited for a while, the longest first."""
         now = self._clock.now()
         self._waits = {key: wait for key, wait in self._waits.items() if now - wait.seen < FORGOTTEN_AFTER}
         waits = self._waits | self._in_line

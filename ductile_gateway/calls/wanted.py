@@ -18,8 +18,6 @@ ASK_AGAIN_S = 0.5
 
 
 class Wanted:
-    """Asks the agent."""
-
     def __init__(self, runs: Runs, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock

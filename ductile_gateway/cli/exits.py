@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 
 def settings_file(config: Path | None) -> Path | None:
-    """The one that was named, or else ./agentic.yaml, if there is one."""
     return config or (DEFAULT_CONFIG if os.path.lexists(DEFAULT_CONFIG) else None)
 
 

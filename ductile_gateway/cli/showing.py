@@ -20,7 +20,6 @@ def as_document(called: Called) -> dict[str, Any]:
 
 
 def as_text(called: Called) -> str:
-    """In lines, of which the first says how it went."""
     outcome = called.outcome
     if outcome.status == "error":
         again = "another try may help" if outcome.retryable else "another try does not help"

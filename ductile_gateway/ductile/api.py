@@ -109,7 +109,6 @@ class DuctileApi:
         return found
 
     async def queue_depth(self) -> int | None:
-        """How many jobs wait or run; None if that cannot be told soon."""
         try:
             async with asyncio.timeout(QUEUE_WITHIN_S):
                 depth = (await self.health()).get("queue_depth")

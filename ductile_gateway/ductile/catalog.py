@@ -148,7 +148,6 @@ def _said_in_schemas(entries: Iterable[JsonValue]) -> dict[str, object]:
 
 
 def _annotated(entry: Document, name: str) -> JsonValue:
-    """What a command's schema of its output says besides; None where it says nothing."""
     schema = entry.get("output_schema")
     return schema.get(f"x-{name}") if isinstance(schema, dict) else None
 

@@ -39,7 +39,6 @@ class LateJobs:
         self._clock = clock
 
     async def follow(self, tell: Tell) -> NoReturn:
-        """Until cancelled."""
         while True:
             try:
                 for late in self._overdue.all():

@@ -112,7 +112,6 @@ class RelayStarts:
         return _started(answer, event.type)
 
     async def find(self, call: ToolCall, _: Receipt) -> str | Unknown:
-        """Found by sending the event again, whenever the call was begun."""
         if not call.complete:
             return Unknown("its event was not answered, and the same event cannot be made any more")
         pause_s = self._settings.again_first_s

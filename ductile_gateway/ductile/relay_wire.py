@@ -77,7 +77,6 @@ class RelayAnswer:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether only the timestamp was wrong: a fresh one may be right."""
         return self.status == _FORBIDDEN and SKEWED in self.error
 
     @property

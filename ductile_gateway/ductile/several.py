@@ -65,7 +65,6 @@ class Ductiles:
         return [finding for part in parts for finding in part]
 
     async def follow_late(self, tell: Tell) -> None:
-        """Tell how jobs end that outlived their calls, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for runner in self._runners.values():
                 group.create_task(runner.late.follow(tell))
@@ -76,8 +75,6 @@ class Ductiles:
 
 
 class OverdueIn:
-    """The overdue jobs of one Ductile among those of all. Fills Overdue. A job's id has no slash."""
-
     def __init__(self, overdue: Overdue, ductile: str) -> None:
         self._overdue = overdue
         self._ductile = ductile

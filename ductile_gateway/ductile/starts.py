@@ -80,8 +80,6 @@ class _Waiting:
 
 
 class Starts(Protocol):
-    """A way of handing calls to a Ductile."""
-
     def path(self, call: ToolCall) -> str:
         """That of the URL which is asked to start it."""
 
@@ -100,8 +98,6 @@ def payload_of(call: ToolCall, *, with_id: bool) -> dict[str, JsonValue]:
 
 
 class ApiStarts:
-    """Fills Starts, by POST to a command or a pipeline."""
-
     def __init__(
         self,
         api: DuctileApi,

@@ -79,8 +79,6 @@ class OverdueJob:
 
 
 class Overdue(Protocol):
-    """Where jobs are remembered that outlive their calls."""
-
     async def add(self, key: str, job: Job, at: datetime) -> None:
         """Durable on return; again changes nothing. Raises TryAgain."""
 
@@ -92,8 +90,6 @@ class Overdue(Protocol):
 
 
 class JobWatch:
-    """Waits for jobs."""
-
     def __init__(
         self,
         api: DuctileApi,
@@ -218,7 +214,6 @@ class JobWatch:
         return read_tree(again) if len(again) == len(jobs) else Going()
 
     async def _hopeless(self, job: Job, call: ToolCall, why: str) -> ToolOutcome:
-        """Ductile goes on trying, so that a late end is looked for all the same."""
         await self._overdue.add(call.key, job, self._clock.now())
         told = failed("bad_output", f"the plugin gave no valid response: {why}"[:MAX_MESSAGE], retryable=False)
         return replace(told, job=JobFacts(job.job_id, last_error=why))

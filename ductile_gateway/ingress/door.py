@@ -12,8 +12,6 @@ from groundwork.http.incoming import PROBES, has_a_path, host
 
 
 class Door:
-    """ASGI middleware."""
-
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
         self._allowed = frozenset(host.lower() for host in allowed_hosts)

@@ -66,8 +66,6 @@ class Deliveries(Protocol):
 
 
 class Intake:
-    """Puts events on the bus, each once."""
-
     def __init__(
         self,
         bus: Bus,
@@ -104,7 +102,6 @@ class Intake:
         return Acceptance(event_type=event_type, event_key=key, about=event.about, duplicate=duplicate)
 
     async def _once(self, event: Outgoing, origin: Origin, identity: str) -> str | None:
-        """The key that the delivery is known by; None when it was new."""
         delivery = (origin.source, identity)
         async with self._in_hand.setdefault(delivery, asyncio.Lock()):
             known = await self._deliveries.find(*delivery)

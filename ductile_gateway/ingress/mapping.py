@@ -77,7 +77,6 @@ class Outgoing:
 
 
 def token(text: str) -> str:
-    """The text where it can be an id; else its digest."""
     fits = len(text) <= LONGEST_ID and _ID.fullmatch(text)
     return text if fits else f"sha256-{hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -22,8 +22,6 @@ from schemas.headers import TRACEPARENT
 
 
 class Peers:
-    """Checks and takes what configured peers relay."""
-
     def __init__(self, settings: IngressSettings, intake: Intake, *, find_offer: FindOffer, clock: Clock) -> None:
         self._settings = settings
         self._find_offer = find_offer

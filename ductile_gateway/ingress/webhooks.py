@@ -92,7 +92,6 @@ class Webhooks:
         return hook, claim, body
 
     def _keys(self, hook: WebhookSettings | None, now: datetime) -> tuple[bytes, ...]:
-        """As many for every name, so that they take the same time: those of the webhook, and others that nobody has."""
         return ((*hook.secrets(now), *self._nobodys) if hook else self._nobodys)[: len(self._nobodys)]
 
     def _claim(self, hook: WebhookSettings, headers: Mapping[str, str], now: datetime) -> _Claim:

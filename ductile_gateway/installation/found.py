@@ -37,7 +37,6 @@ class Found:
 
     @property
     def url(self) -> str:
-        """The address of its API on this machine."""
         host, _, port = str(self.value("api", "listen") or "127.0.0.1:8080").rpartition(":")
         return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - what it says
 
@@ -49,14 +48,12 @@ class Found:
         return at(self.said, *keys)
 
     def taken(self) -> Iterator[str]:
-        """What has the name of something that an installation adds."""
         for kind, keys in {"relay peer": ("remote_ingress", "peers"), "instance": ("instances",)}.items():
             yield from (f"a {kind} {GATEWAY}" for each in self.value(*keys) or () if at(each, "name") == GATEWAY)
         plugins = {*(self.value("plugins") or {}), *self.manifests()}
         yield from (f"a plugin {name}" for name in sorted(OUR_PLUGINS & plugins))
 
     def users(self) -> Iterator[str]:
-        """Pipelines and webhooks that need what an installation adds."""
         for pipeline in filter(_uses_ours, self.value("pipelines") or ()):
             yield f"the pipeline {pipeline.get('name')}"
         for webhook in self.value("webhooks", "endpoints") or ():
@@ -165,7 +162,6 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def at(said: Any, *keys: str) -> Any:
-    """The value at that path; None where there is none."""
     for key in keys:
         said = said.get(key) if isinstance(said, dict) else None
     return said

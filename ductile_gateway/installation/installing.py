@@ -41,7 +41,6 @@ class Record(BaseModel):
     files: dict[Path, str] = {}
 
     def keeps(self, path: Path) -> bool:
-        """Whether the file is as it was written."""
         return path in self.files and _text(path) == self.files[path]
 
 
@@ -57,11 +56,9 @@ class Proposal:
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def text(self) -> str:
-        """The changes, for people, without secrets."""
         return masked("".join(map(_shown, self.changes)), self.values.get("secrets", {}).values())
 
     def next_steps(self, program: DuctileProgram | None) -> str:
-        """What is left to do by hand."""
         silent = [
             name
             for name, manifest in sorted(self.found.manifests().items())
@@ -203,14 +200,12 @@ def _has_another(found: Found, settings: Path) -> bool:
 
 
 def _lacking(file: File, before: Record) -> str:
-    """The new lines of a settings file that stays as it is."""
     known = {line.strip() for line in f"{before.files.get(file.path)}\n{_text(file.path)}".splitlines()}
     lines = [line for line in (file.text or "").splitlines() if file.shown and line.strip() not in known]
     return "\n".join([f"{file.path}:", *lines]) if lines else ""
 
 
 def _strangers(found: Found, before: Record) -> Iterator[Path]:
-    """Files that no installation writes: who may write the record is not to choose what is removed with more rights."""
     for path, text in before.files.items():
         is_secret = path.resolve().parent.parts[-2:] == (".agentic", "secrets")
         is_settings = text.startswith("# The agent and its gateway beside the Ductile in ")
@@ -270,7 +265,6 @@ def _shown(file: File) -> str:
 
 
 def _write(file: File) -> None:
-    """The whole file or none, for the owner of its folder. Only that one may write there: Ductile wants it so."""
     path = file.path.resolve()
     if file.text is None:
         path.unlink(missing_ok=True)

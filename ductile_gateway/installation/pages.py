@@ -59,7 +59,6 @@ class File:
 
 
 def secret_places(found: Found, wishes: Wishes) -> dict[str, Path]:
-    """Where the agent's side has each secret."""
     folder = wishes.settings.absolute().parent / ".agentic" / "secrets"
     names = ["gateway", "relay", "wake", "run", *["webhook"] * wishes.webhook]
     return {name: folder / f"{found.name}.{name}" for name in names} | {"people": folder / "people"}
@@ -85,7 +84,6 @@ def values_of(found: Found, wishes: Wishes, tokens: Path) -> dict[str, Any]:
 
 
 def files_of(ours: Path, tokens: Path, values: Mapping[str, Any]) -> Iterator[File]:
-    """The files beside Ductile's own."""
     pages = ["agentic.yaml", "yours.yaml", *["outcomes.yaml"] * bool(values["wishes"].outcomes)]
     yield from (File(ours / name, rendered(name, values), shown=True) for name in pages)
     if values["generation"] == "m":

@@ -83,8 +83,6 @@ class NatsLifecycle:
 
 
 class NatsCallbacks:
-    """Where a run wants to be told of, which no event says: asked of the agent, anew each time. Fills Callbacks."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 
@@ -99,8 +97,6 @@ class NatsCallbacks:
 
 
 class NatsDeadLetters:
-    """Deliveries that were given up, on the stream of dead letters. Fills the port DeadLetters."""
-
     def __init__(self, link: NatsLink) -> None:
         self._link = link
 

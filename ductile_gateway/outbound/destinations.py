@@ -71,7 +71,6 @@ def _is_address(host: str) -> bool:
 
 
 def lane_of(url: str) -> str:
-    """The server that the URL names; empty if it names none."""
     try:
         destination = _parts(url)
     except Forbidden:

@@ -18,8 +18,6 @@ RESOLVERS = 4
 
 
 class Callbacks:
-    """Judges callbacks by the settings."""
-
     def __init__(
         self, settings: CallbackSettings, resolve: Resolve = resolve_name, *, within_s: float = LOOK_UP_WITHIN_S
     ) -> None:
@@ -30,7 +28,6 @@ class Callbacks:
         self._resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="callback-resolver")
 
     async def flaw(self, url: str) -> str:
-        """Why nothing would be sent there; empty for nothing that is known."""
         if not self._is_signed:
             return UNSIGNED
         return flaw_of(url, self._rules) or await self._flaw_of_addresses(url)

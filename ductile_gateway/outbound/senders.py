@@ -60,13 +60,10 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """How a target is signed to, and where it may be."""
-
     secrets: tuple[SecretStr, ...]
     rules: NetworkSettings
 
     def keys(self) -> tuple[bytes, ...]:
-        """As they are now: a secret may stand in a file."""
         return tuple(standard_key(secret.get_secret_value()) for secret in self.secrets)
 
 

@@ -63,7 +63,6 @@ class CallFolder:
         return self._number("began")
 
     def stopped_for(self) -> str:
-        """Why the guard ended the plugin; empty where it did not."""
         return self._noted("stopped")
 
     def unbegun(self) -> str:

@@ -22,8 +22,6 @@ main()
 
 
 class Guards:
-    """For any thread of the gateway. Those that were started go on when this is gone."""
-
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._houses: list[_Guardhouse] = []

@@ -74,8 +74,6 @@ class ConfigKeys(_Section):
 
 
 class Manifest(_Section):
-    """What a plugin is called, how it is started and what it can do."""
-
     manifest_spec: Literal["ductile.plugin"]
     manifest_version: Literal[1]
     protocol: Literal[2]

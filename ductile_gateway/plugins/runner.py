@@ -109,7 +109,6 @@ class LocalPlugins:
         return masked(self._folders.folder(key).stderr(STDERR_BYTES).decode(errors="replace"), secrets)
 
     async def stop(self, key: str) -> None:
-        """End the call, now: nobody waits for it any more."""
         await attend(self._folders.folder(key), deadline_at=datetime.now(UTC), grace_s=self._box.limits.grace_s)
 
     def now_has(self, plugins: Mapping[str, InstalledPlugin]) -> None:

@@ -32,7 +32,6 @@ Metrics = Callable[[], Awaitable[bytes]]
 async def answer_probes(
     listener: socket.socket, readiness: Readiness, metrics: Metrics, *, allowed_hosts: Collection[str]
 ) -> None:
-    """Answer on a socket that listens, until cancelled."""
     log.info("probes are answered", extra={"http": address(listener)})
     await serve_http(create_app(readiness, metrics, allowed_hosts), listener)
 

@@ -9,8 +9,6 @@ Check = Callable[[], str]
 
 
 class Readiness:
-    """Checks by name, more of them as the parts of the gateway come up."""
-
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
 
@@ -19,5 +17,4 @@ class Readiness:
         self._checks[name] = check
 
     def wrong(self) -> dict[str, str]:
-        """By name what is wrong; an empty text where nothing is."""
         return {name: printable(check()) for name, check in self._checks.items()}

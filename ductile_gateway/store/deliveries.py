@@ -14,8 +14,6 @@ _FORGET = "DELETE FROM received WHERE source = ? AND identity = ?"
 
 
 class SqliteDeliveries:
-    """What was received, in an open store."""
-
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 

@@ -57,8 +57,6 @@ class Backlog:
 
 
 class SqliteOutbox:
-    """The notifications in an open store."""
-
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 

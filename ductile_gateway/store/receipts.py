@@ -17,8 +17,6 @@ _DROP_OVERDUE = "DELETE FROM overdue WHERE key = ?"
 
 
 class SqliteReceipts:
-    """The receipts of the calls in the ledger's file. The ledger itself writes them, with the intent."""
-
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
@@ -38,8 +36,6 @@ class SqliteReceipts:
 
 
 class SqliteOverdue:
-    """The jobs that outlived their calls."""
-
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 

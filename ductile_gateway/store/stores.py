@@ -30,7 +30,6 @@ class Stores:
 
     @classmethod
     def embedded(cls, file: SqliteFile, *, folder: Path, run_bytes: int) -> Self:
-        """Of one gateway: in an open file, and beside it in the folder."""
         return cls(
             ledger=SqliteLedger(file, run_bytes=run_bytes),
             receipts=SqliteReceipts(file),

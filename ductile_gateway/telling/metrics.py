@@ -20,8 +20,6 @@ _OUTCOMES = {NONE: "ok", "not_allowed": "denied", "timeout": "timeout", "expired
 
 
 class GatewayMetrics:
-    """All of them."""
-
     def __init__(self) -> None:
         made = self.instruments = Instruments()
         self.store = StoreMetrics(made)

@@ -29,8 +29,6 @@ MOST_FLAWS = 3
 
 
 class CommandChoice(BaseModel):
-    """What the configuration says of one command, or of all of a tool. Absent: what the plugin declares."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     approve: Approve | None = None
@@ -146,8 +144,6 @@ def _revision(offers: list[ToolOffer]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A tool whose Ductile has not said yet what it has."""
-
     route: str
     why: str
 

@@ -29,7 +29,6 @@ OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
 
 def abi() -> int:
-    """What the kernel offers; 0 for nothing."""
     if sys.platform != "linux":
         return 0
     return max(0, _syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(ASK_FOR_VERSION)))

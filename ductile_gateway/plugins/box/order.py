@@ -9,8 +9,6 @@ from ductile_gateway.plugins.box.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """By numbers: whoever starts the plugin cannot look up names once it is in its box."""
-
     uid: int
     gid: int
     groups: tuple[int, ...] = ()

@@ -30,8 +30,6 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What processes use together."""
-
     tasks: int
     cpu_s: float
     memory_bytes: int

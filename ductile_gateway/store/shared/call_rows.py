@@ -48,7 +48,6 @@ class CallRows:
         self._asked.set()
 
     async def write_soon(self) -> NoReturn:
-        """Write what nobody waits for, until cancelled."""
         while True:
             await self._asked.wait()
             await asyncio.sleep(SOON_S)

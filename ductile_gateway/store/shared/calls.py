@@ -181,7 +181,6 @@ def published(call: Call) -> Call:
 
 
 def overdue(call: Call, job: Job, at: datetime) -> Call:
-    """A job of it outlives it; the first that was said to is kept."""
     if call.late_job is not None or not call.is_there:
         return call
     return replace(call, late_job=job.job_id, late_pipeline=int(job.pipeline), late_since=microseconds(at))

@@ -125,8 +125,6 @@ class SharedReceipts:
 
 
 class SharedOverdue(SqliteOverdue):
-    """The jobs that outlived their calls, of all gateways."""
-
     def __init__(self, file: SqliteFile, call_rows: CallRows) -> None:
         super().__init__(file)
         self._calls = call_rows

@@ -78,8 +78,6 @@ async def copy_of(
 
 
 class Telling:
-    """Tells of deliveries that have changed."""
-
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 

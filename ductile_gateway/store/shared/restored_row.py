@@ -20,6 +20,6 @@ def read_restored(row: Row) -> Restored | None:
         return Restored.model_validate_json(unframed(row.body)[1])
     except ValueError:
         raise Misconfigured(
-            f"{RESTORED_SUBJECT} in the stream {subjects.STREAM_LEDGER}, which says what was restored, cannot be read: restore "
-            "the backup again, into a stream made anew"
+            f"{RESTORED_SUBJECT} in the stream {subjects.STREAM_LEDGER}, which says what was restored, cannot be read: "
+            "restore the backup again, into a stream made anew"
         ) from None

@@ -49,8 +49,6 @@ class Newer(TryAgain):
 
 
 class Log(Protocol):
-    """The stream of facts: groundwork/nats/shared_log.py."""
-
     async def append(
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = ...
     ) -> int: ...
@@ -61,8 +59,6 @@ class Log(Protocol):
 
 
 class Members(Protocol):
-    """The gateways: groundwork/nats/members.py."""
-
     @property
     def me(self) -> str: ...
 
@@ -70,8 +66,6 @@ class Members(Protocol):
 
 
 class Rows:
-    """The rows of a stream, as one gateway reads and changes them. Everything raises TryAgain or Misconfigured."""
-
     def __init__(self, log: Log, copied: Callable[[int], Awaitable[None]]) -> None:
         """`copied` returns when the own copy has a fact, by its sequence, or raises TryAgain after a while."""
         self._log = log
@@ -111,7 +105,6 @@ class Rows:
             await asyncio.gather(*map(self._log.purge, forgotten[first : first + FORGOTTEN_AT_ONCE]))
 
     async def tell(self, subject: str, body: bytes) -> None:
-        """A fact of which only the newest counts, whatever was before it."""
         await self.shown(await self._log.append(subject, body, after=None, headers=_INSTEAD))
 
     async def shown(self, seq: int) -> None:

@@ -1,8 +1,4 @@
-"""The gateway, put together: the only place where adapters are chosen. It lives until it is cancelled.
-
-Cancelled, it takes no new requests and gives those in hand their grace; what is not done by then goes on in its own
-process and is resumed at the next start.
-"""
+"""The gateway, put together: the only place where adapters are chosen. It lives until it is cancelled."""
 
 import asyncio
 import logging

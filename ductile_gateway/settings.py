@@ -1,7 +1,4 @@
-"""Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word.
-
-Every field says its unit and its default.
-"""
+"""Settings of the gateway: the section `gateway:` of agentic.yaml; the environment (`GATEWAY_…`) has the last word."""
 
 import os
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""How the gateway is, for whoever asks: `agentic doctor`, and probes on the bus.
-
-Every part looks after itself, at the same time and within a bound; what takes too long is itself a finding.
-"""
+"""How the gateway is, for whoever asks: `agentic doctor`, and probes on the bus."""
 
 import asyncio
 import logging

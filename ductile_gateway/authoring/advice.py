@@ -1,7 +1,4 @@
-"""What could be better about plugins that work: what a model is not told, keys that mean nothing, folders without one.
-
-None of it keeps a tool from being offered.
-"""
+"""Advice on plugins that work: what a model is not told, keys that mean nothing, folders without a plugin."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

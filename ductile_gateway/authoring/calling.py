@@ -1,8 +1,5 @@
 """One call of one tool by hand, as the gateway would make it: the same check of its arguments, the same process in the
-same box, the same reading of what it answers. Neither bus nor agent take part, and nothing is remembered.
-
-An argument that is to hold an artifact names a file of this machine, whose content the tool is given.
-"""
+same box, the same reading of what it answers. Neither bus nor agent take part, and nothing is remembered."""
 
 import asyncio
 import secrets

@@ -1,7 +1,4 @@
-"""The records of calls under way, one per tool, which all gateways of a bus have in common: values of a bucket.
-
-They are heard as they are written, for whoever waits for a place; what counts is what the bucket's leader says.
-"""
+"""The records of calls under way, one per tool, which all gateways of a bus have in common: values of a bucket."""
 
 import json
 import time

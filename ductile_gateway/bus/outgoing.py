@@ -1,7 +1,4 @@
-"""What the gateway does on the bus by itself: publish results, keep artifacts, ask the agent about a run and its keys.
-
-Each class fills a port.
-"""
+"""What the gateway does on the bus by itself: publishes results, keeps artifacts, asks the agent about a run."""
 
 import json
 import logging

@@ -1,7 +1,4 @@
-"""Calls that this gateway began and another has answered, while it was taken for dead: what came of them is told late.
-
-Nobody else can know it, and a run that waits for a person's word on a write in doubt goes on by it.
-"""
+"""Calls that this gateway began and another has answered meanwhile: what came of them is told late."""
 
 import asyncio
 from collections.abc import Collection

@@ -1,7 +1,4 @@
-"""Whether everything is stopped by a person's word, as the bus showed it last. A call that would begin waits in hand.
-
-Calls that have begun end by themselves, and are answered. The time that passes meanwhile counts against no call.
-"""
+"""Whether a person has stopped everything, as the bus showed it last. A call that would begin waits in hand."""
 
 import asyncio
 from dataclasses import replace

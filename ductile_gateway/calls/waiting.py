@@ -1,7 +1,4 @@
-"""Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why.
-
-What is known here is what this process has given back to the bus, tries again, or holds in line; a restart begins anew.
-"""
+"""Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

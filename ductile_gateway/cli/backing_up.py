@@ -1,7 +1,4 @@
-"""`ductile-gateway backup`: the ledger, and the keys of agents that it trusts, into a backup file.
-
-`agentic backup` does this too, after what the agent keeps, where both are on one machine.
-"""
+"""`ductile-gateway backup`: the ledger, and the keys of agents that it trusts, into a backup file."""
 
 import asyncio
 import json

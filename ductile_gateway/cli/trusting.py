@@ -1,7 +1,4 @@
-"""`ductile-gateway trust`: whose word this gateway passes on; with `--again`, from now on that of the agent there is.
-
-It changes a file which the gateway, if it runs, looks at again by itself; or what several gateways have on the bus.
-"""
+"""`ductile-gateway trust`: shows the trusted keys; with `--again` trusts those that the agent tells now."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,4 @@
-"""Whether the Ductile that carries out the calls is there: asked every few seconds, told once when that changes.
-
-It is asked by a client of its own, since it is there before the tools are known. What is known of it holds up nothing.
-"""
+"""Whether the Ductile that carries out the calls is there: asked every few seconds, told once when that changes."""
 
 import asyncio
 import logging

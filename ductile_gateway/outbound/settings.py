@@ -1,7 +1,4 @@
-"""Settings of what the gateway tells others: the section `gateway.outbound` of agentic.yaml.
-
-Every field says its unit and its default.
-"""
+"""Settings of what the gateway tells others: the section `gateway.outbound` of agentic.yaml."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args

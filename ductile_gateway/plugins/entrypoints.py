@@ -1,8 +1,4 @@
-"""Whether a plugin's program can be started at all, and if not, what to do: for whoever writes a plugin.
-
-A script names its interpreter in its first line. What can be told of that before it is run is told here; what a
-compiled program needs cannot.
-"""
+"""Whether a plugin's program can be started at all, and if not, what to do: for whoever writes a plugin."""
 
 import os
 import shlex

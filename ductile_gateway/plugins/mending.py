@@ -1,7 +1,4 @@
-"""What is wrong with a manifest, in words that say the mend: for whoever writes a plugin. Pure.
-
-Each flaw names its place, and where a key is missing or has to have one value, the line that would do.
-"""
+"""What is wrong with a manifest, in words that say the mend: for whoever writes a plugin. Pure."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence

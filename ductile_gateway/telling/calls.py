@@ -1,7 +1,4 @@
-"""What is told of each call: a line of the log when it begins and when it is answered, its spans, and what is counted.
-
-The fields of a line are those of the external sibling card (105). `latency_ms` is since the request was made.
-"""
+"""Tells of each call: a line of the log at its begin and its answer, its spans, and what is counted."""
 
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""What the gateway counts and measures. Few series: none is named by a run, a call or a text. See docs/METRICS.md.
-
-What the agent counts too has the same name there: the service tells them apart.
-"""
+"""What the gateway counts and measures. Few series: none is named by a run, a call or a text. See docs/METRICS.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -1,8 +1,4 @@
-"""Plugin folders that change while the gateway runs: a tool that is new, changed or gone is so within a second.
-
-A program that changes needs none of this: each call starts it anew. What is looked at is what a tool is made of: its
-folder and the files right in it, by time, size and mode. A call that has begun goes on as it was.
-"""
+"""Plugin folders that change while the gateway runs: a tool that is new, changed or gone is so within a second."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,4 @@
-"""Which paths a plugin may reach: what programs need of the system, its own folder, and what an operator has named.
-
-Whatever lies elsewhere is out of reach: homes, mail, other plugins, the stores and settings of the services. Those
-stay so also where they lie in a place that is in reach.
-"""
+"""Which paths a plugin may reach: what programs need of the system, its own folder, and what an operator has named."""
 
 import os
 import sys

@@ -1,7 +1,4 @@
-"""The processes below one process: found, weighed, and ended. From /proc, so on Linux only; elsewhere there are none.
-
-What is below a process stays below it while it takes in orphans (`kernel.take_in_orphans`), also a daemon.
-"""
+"""The processes below one process: found, weighed, and ended. From /proc, so on Linux only."""
 
 import contextlib
 import os

@@ -1,8 +1,4 @@
-"""The calls among the shared rows, by key; and what is written of them soon, because nobody waits for it.
-
-What is to be written soon is written with the next change of its call, or a moment later. So a read that is answered at
-once costs one fact, and not three.
-"""
+"""The calls among the shared rows, by key; and what is written of them soon, because nobody waits for it."""
 
 import asyncio
 import contextlib

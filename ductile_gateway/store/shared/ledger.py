@@ -1,7 +1,4 @@
-"""The ledger that several gateways have in common. Fills the ports Ledger, Receipts and Overdue.
-
-What is asked by key is as the leader of the stream has it. Lists are of the own copy, and may be behind.
-"""
+"""The ledger that several gateways have in common. Fills the ports Ledger, Receipts and Overdue."""
 
 import sys
 from collections.abc import Sequence

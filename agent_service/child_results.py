@@ -64,7 +64,6 @@ class ChildResults:
         return told.model_copy(update={"result": ToolOutput.model_validate(output)})
 
     async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
-        """An artifact, copied to the parent's; None where it is not there any more, or was replaced."""
         try:
             content = await self._artifacts.get(run_id, path)
         except Replaced:

@@ -48,7 +48,6 @@ class Told:
     why: str = ""
 
     def form(self, quote: str) -> object:
-        """The same for quotes that may stand in the same."""
         return names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)
 
     def to(self, quote: str) -> str:
@@ -78,7 +77,6 @@ class Evidence:
         return tuple(looks.values())
 
     async def _read(self, state: RunState, place: str) -> Told:
-        """All that stands in a place, and what of it could not be read."""
         if place == PERSON:
             return Told(texts=state.messages)
         try:
@@ -92,7 +90,6 @@ class Evidence:
             return Told(why=f"it cannot be read at the moment: {error}")
 
     async def _output(self, state: RunState, step: int) -> dict[str, JsonValue]:
-        """What a step that ended ok brought; where no tool told it, what was kept of it."""
         last = state.last_result
         if last is not None and last.step == step:
             return last.output
@@ -103,14 +100,12 @@ class Evidence:
         return {"summary": kept}
 
     async def _results(self, state: RunState) -> AsyncIterator[ToolResult]:
-        """Of steps and their tasks that ended ok, the newest first."""
         for entry in reversed(await self._archive.entries(state.run_id)):
             event = entry.decoded() if entry.kind == ToolReturned.__name__ else None
             if isinstance(event, ToolReturned) and event.result.status == "ok":
                 yield event.result
 
     async def _artifact(self, state: RunState, path: str) -> Told:
-        """All that stands in an artifact; of one that is no text, an image say, what the results that name it say."""
         content = await self._artifacts.get(state.run_id, path)
         if content is None:
             return Told(why=f"{path} {GONE}")
@@ -151,7 +146,6 @@ def _look(place: str, quote: str, found: bool, told: Told) -> Seen:
 
 
 async def _found(quotes: list[str], told: Told) -> set[str]:
-    """Those that stand in what a place tells."""
     by_form = defaultdict[object, list[str]](list)
     for quote in quotes:
         by_form[told.form(quote)].append(quote)

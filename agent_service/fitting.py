@@ -39,7 +39,6 @@ def _flaws(brief: Brief, task: Task) -> Iterator[str]:
 
 
 def _with_evidence(brief: Brief, task: Task) -> Action:
-    """The call with a place for what the task is given besides, which its schema may require."""
     command = brief.command(task.action)
     known = command.input_schema.get("properties") if command else None
     if not task.needs or not isinstance(known, dict) or EVIDENCE not in known:

@@ -103,7 +103,6 @@ class Intake:
 
     @property
     def accepted(self) -> asyncio.Event:
-        """Set whenever a run was accepted, which is to begin."""
         return self._turns.accepted
 
     async def receive(self, arrival: Arrival) -> str:
@@ -130,7 +129,6 @@ class Intake:
         return str(envelope.payload.run_id)
 
     async def is_gone(self, run_id: str) -> bool:
-        """Whether the run was here, and is kept no longer."""
         return await self._turns.tombstone(run_id) is not None
 
     async def wake(
@@ -172,7 +170,6 @@ class Intake:
         return await self._turns.commit(signal.run_id, event)
 
     async def follow(self, transition: Transition | None) -> None:
-        """Perform what a wake, a cancel or a signal asks for, until the run rests."""
         await self._turns.follow(transition)
 
     async def standing(self, run_id: str) -> RunState | None:
@@ -215,7 +212,6 @@ class Intake:
         )
 
     async def _end_wait(self, arrival: Arrival, why: str) -> None:
-        """A result that cannot be read was the answer all the same: no other comes."""
         about = correlation(arrival) if arrival.subject == subjects.TOOL_RESULT else None
         if about is None:
             return
@@ -306,7 +302,6 @@ def not_heard(signal: Signal, heard: Transition) -> str:
 
 
 def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
-    """The result, with the sub-request that its key names where it names none itself."""
     named = keys.answers(dedupe_key, result.run_id, result.step)
     if named and named[0] and result.round is None and result.task in (None, named[0]):
         return result.model_copy(update={"task": named[0], "round": named[1]})
@@ -314,12 +309,10 @@ def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
 
 
 def _is_named(result: ToolResult, dedupe_key: str) -> bool:
-    """Whether a result says which request of its step it answers: else one that comes again is known by its place."""
     return result.round is not None or keys.answers(dedupe_key, result.run_id, result.step) is not None
 
 
 def _sender(arrival: Arrival) -> str:
-    """What is known of who sent a message: that the bus let it pass."""
     return audit.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
 
 
@@ -339,7 +332,6 @@ def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: Arrival) -> s
 
 
 def id_of(text: str) -> str:
-    """The id that a caller's word for something is: itself, where it can be one."""
     try:
         return _ID.validate_python(text)
     except ValidationError:
@@ -347,7 +339,6 @@ def id_of(text: str) -> str:
 
 
 def _wake(wake_id: str, start: AgenticStart) -> Wake:
-    """The caller's name for the run, with a digest of what was asked under it."""
     asked = start.model_dump(mode="json", exclude={"run_id", "wake_id", "by"})
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return Wake(wake_id=wake_id, digest=hashlib.sha256(text.encode()).hexdigest())

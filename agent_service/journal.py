@@ -45,13 +45,11 @@ _ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])
 
 @cache
 def _event(kind: str) -> TypeAdapter[Any]:
-    """Made when first needed: to make all takes longer than to load the core, and a start needs few."""
     return TypeAdapter(_KINDS[kind])
 
 
 @cache
 def _waiting() -> TypeAdapter[Waiting]:
-    """Made when first needed, as above."""
     return TypeAdapter(Waiting)
 
 
@@ -59,7 +57,6 @@ Upcast = Callable[[Event, int], Event]
 
 
 def as_today(event: Event, rules: int) -> Event:  # noqa: ARG001 # no rules came before these
-    """An event that was decided by that version of the rules, as today's rules read it."""
     return event
 
 
@@ -90,7 +87,6 @@ class Entry:
 
     @property
     def rules(self) -> int:
-        """By which version of the rules the entry was decided."""
         return int(self.effects_digest[DIGEST_DIGITS:] or "0", 16)
 
     def recomputed_hash(self) -> str:
@@ -163,7 +159,6 @@ def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Grow
 
 
 def encode_state(state: RunState) -> str:
-    """The state as JSON, without the brief and the growing fields."""
     return _STATE.dump_json(state, exclude=_STORED_APART).decode()
 
 
@@ -186,7 +181,6 @@ def decode_waiting(fields: dict[str, Any]) -> Waiting:
 
 
 def rehearse(entries: Iterable[Entry], upcast: Upcast = as_today) -> Iterable[tuple[Entry, Transition]]:
-    """Each entry with the transition that it led to: the journal folded, effects and all."""
     state: RunState | None = None
     for entry in entries:
         transition = decide(state, entry.decoded(upcast))

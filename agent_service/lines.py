@@ -136,7 +136,6 @@ def _kind(waiting: Waiting) -> WaitsForKind | None:
 
 
 def _since(waiting: Waiting) -> datetime | None:
-    """Since when, where that is told apart from the run's newest entry."""
     match waiting:
         case ForTool(pending=pending):
             return pending.requested_at

@@ -52,18 +52,15 @@ class Moment:
 
     @property
     def ended(self) -> bool:
-        """A run that an answer set going again may end once more."""
         waiting = self.after.waiting
         return isinstance(waiting, Ended) and waiting.stop.entry == self.entry.seq
 
     @property
     def paid_usd(self) -> float:
-        """What was paid with this entry, as far as prices are known."""
         return paid_with(self.before, self.event, self.after)
 
     @property
     def paused(self) -> bool:
-        """Whether people are asked for something with this entry, for which the run rests now."""
         match self.after.waiting:
             case ForPerson(stop=Stop(entry=entry)) | ForApproval(entry=entry) | ForAnswer(entry=entry):
                 return entry == self.entry.seq
@@ -75,17 +72,14 @@ class Moment:
 
     @property
     def reopened(self) -> bool:
-        """Whether an answer set the run going again, which had ended."""
         return self.before is not None and self.after.reopened > self.before.reopened
 
     @property
     def sent(self) -> tuple[Pending, ...]:
-        """The attempts that left for their tools: several only where several reads begin."""
         return tuple(flight.pending for flight in self._new_flights if flight.retry_at is None)
 
     @property
     def retry(self) -> Flight | None:
-        """The attempt that waits to be sent, after a failed one."""
         return next((flight for flight in self._new_flights if flight.retry_at is not None), None)
 
     @property
@@ -96,7 +90,6 @@ class Moment:
 
     @property
     def kept(self) -> tuple[Flight, ...]:
-        """What was under way at the end of a run, and goes on since an answer has opened it again."""
         return tuple(
             flight for flight in flights(self.after.waiting) if self.reopened and flight not in self._new_flights
         )
@@ -114,18 +107,15 @@ class Moment:
 
     @property
     def finished(self) -> tuple[StepRecord, ...]:
-        """The steps that were finished with this entry."""
         return self.after.completed[len(self.before.completed) :] if self.before else ()
 
     @property
     def gathered(self) -> tuple[Evidence, ...]:
-        """What is known since this moment of the tasks of steps that gather."""
         known = len(self.before.evidence) if self.before else 0
         return self.after.evidence[known:]
 
     @property
     def asks_for_more(self) -> bool:
-        """Whether the attempt was answered with a wish for more, and gets it."""
         if not isinstance(self.event, ToolReturned) or self.event.result.status != "continuation":
             return False
         pending = self.answered
@@ -137,7 +127,6 @@ class Moment:
 
     @property
     def asked(self) -> Asking | None:
-        """The model call that was made."""
         waiting = self.after.waiting
         if not isinstance(waiting, ForModel) or (self.before and waiting == self.before.waiting):
             return None
@@ -146,18 +135,15 @@ class Moment:
 
     @property
     def waits(self) -> ForTime | None:
-        """The wait for an instant that the model chose with this entry."""
         waiting = self._new
         return waiting if isinstance(waiting, ForTime) else None
 
     @property
     def put_off(self) -> ModelRetry | None:
-        """The model call that is made again later."""
         waiting = self._new
         return waiting if isinstance(waiting, ModelRetry) else None
 
     def _answered_flight(self) -> Flight | None:
-        """Neither by a result that breaks the protocol, nor by the deadline of the whole run."""
         before = self.before
         if before is None or not flights(before.waiting) or self.after.ending_class == "protocol_violation":
             return None
@@ -182,7 +168,6 @@ class Moment:
 
     @property
     def _new(self) -> Waiting | None:
-        """What the run waits for now, or will when it is resumed, where this entry changed it."""
         waiting = under_way(self.after.waiting)
         return waiting if self.before is None or waiting != under_way(self.before.waiting) else None
 
@@ -196,12 +181,10 @@ def _answered_by(run: RunState, result: ToolResult, place: str) -> Flight | None
 
 
 def _under_way(run: RunState) -> tuple[Flight, ...]:
-    """What is under way, or is once an answer opens the run again."""
     return flights(opened(run))
 
 
 def opened(run: RunState) -> Waiting:
-    """What the run waits for, or did when it ended."""
     return run.waiting.held or run.waiting if isinstance(run.waiting, Ended) else run.waiting
 
 

@@ -31,7 +31,6 @@ class Overtaken:
         self._background = background
 
     def hear(self, told: Elsewhere) -> None:
-        """Of every entry that no commit of this process has returned for."""
         self._turns.forget(told.run_id, told.entry.seq)
         if told.by == self._me:
             self._turns.undone.found(told.run_id, (told.entry.seq,))
@@ -40,7 +39,6 @@ class Overtaken:
             self._background.start(self._look(told.run_id))
 
     async def _look(self, run_id: str) -> None:
-        """Abandon calls whose answer would count for nothing."""
         run = await self._store.load(run_id)
         ask = asked(run.state) if run else None
         for call, since in self._thinker.calls_of(run_id).items():

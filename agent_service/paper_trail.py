@@ -48,7 +48,6 @@ class PaperTrail:
         return not self.shared or self.process.sends
 
     def committed(self, moment: Moment) -> None:
-        """An entry of this agent."""
         if self.follows:
             self.projector.moved(moment.after.run_id, ended=moment.after.final)
 
@@ -66,7 +65,6 @@ class PaperTrail:
 
 
 def kept_in_step(process: TrailProcess, workspaces: Path, store: SqliteStore, artifacts: Artifacts) -> PaperTrail:
-    """Of an agent that has its store for itself."""
     workspace = Workspace(workspaces)
     projector = Projector(process, workspace, artifacts, on_damage=store.quarantine)
     files = RunFiles(workspace, store, artifacts, PutAway(store, projector, workspace).bring_back)

@@ -102,7 +102,6 @@ class Undone:
         """The runs of these that wait until everything goes on."""
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
-        """What these entries ask for is still to be done."""
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
 
     def found(self, run_id: str, seqs: Iterable[int]) -> None:
@@ -113,16 +112,13 @@ class Undone:
             self.leave(run_id, new)
 
     def leave(self, run_id: str, seqs: Iterable[int]) -> None:
-        """It could not be done for now."""
         self.left.setdefault(run_id, set()).update(seqs)
 
     def hold(self, run_id: str, seqs: Iterable[int]) -> None:
-        """It waits until everything goes on."""
         self.leave(run_id, seqs)
         self.held.add(run_id)
 
     def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
-        """The bus did not take it. An outage meets every run: only the first is told of, and the last."""
         level = logging.DEBUG if self._put_off else logging.WARNING
         log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
         self._put_off.add(run_id)

@@ -137,19 +137,16 @@ class Recovery:
         return False
 
     async def fire_due(self, now: datetime) -> None:
-        """Begin a turn for every run whose timer has come. Time that comes while everything stands still waits."""
         if self._brake.holds:
             return
         for run_id in await self._store.due(now, DUE_AT_ONCE):
             self._background.start(self._fire(run_id, now))
 
     def let_go(self, run_ids: Sequence[str], now: datetime) -> None:
-        """Let runs that waited for money try again: more may be spent."""
         for run_id in run_ids:
             self._background.start(self._fire(run_id, now))
 
     async def _fire(self, run_id: str, now: datetime) -> None:
-        """Until nothing of the run is due: each of several reads has an instant of its own."""
         due = True
         while due:
             led_to = await self._turns.take(run_id, TimerFired(at=now))
@@ -157,13 +154,11 @@ class Recovery:
             due = due_at is not None and due_at <= now
 
     async def keep_time(self, clock: Clock) -> None:
-        """Fire what falls due, for ever."""
         while True:
             await self.fire_due(clock.now())
             await asyncio.sleep(DUE_EVERY_S)
 
     async def keep_trying(self) -> None:
-        """Do what could not be done before, for ever."""
         while True:
             await asyncio.sleep(LEFT_EVERY_S)
             self.try_again()
@@ -237,7 +232,6 @@ class Recovery:
             self._turns.undone.hold(run_id, (run.state.version,))
 
     async def _readable(self, run_id: str) -> Run | None:
-        """The run, unless it is left alone."""
         try:
             return await self._store.load(run_id)
         except Damaged:
@@ -269,7 +263,6 @@ class Starter:
         self._outage = Outage("what runs begin with", log)
 
     async def run(self) -> None:
-        """Begin what is queued, for ever."""
         news = self._intake.accepted
         while True:
             news.clear()

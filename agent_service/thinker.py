@@ -112,15 +112,12 @@ class Thinker:
 
     @property
     def under_way(self) -> int:
-        """How many calls are under way."""
         return len(self._wanted)
 
     def calls_of(self, run_id: str) -> dict[int, int]:
-        """The numbers of the run's calls that are under way here, each with the version at which it was asked for."""
         return {call: version for (of, call), version in self._wanted.items() if of == run_id}
 
     def abandon(self, run_id: str, call: int) -> None:
-        """Stop waiting for a call, or for a slot to make it."""
         self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
         if admitted:
@@ -244,7 +241,6 @@ def _this_task() -> asyncio.Task[Any]:
 
 
 def _unstorable(answer: Answer) -> str | None:
-    """What keeps the answer from being stored and sent as JSON, if anything."""
     try:
         size = len(text := _DECISIONS.dump_json((answer.decision, answer.plan)))
         for plan in (answer.decision, answer.plan):

@@ -98,7 +98,6 @@ class TrailProcess:
         self.sends = self._telling.receiver is not None
 
     def leaf(self, span: Span) -> None:
-        """A span that no journal tells, and that nothing belongs to: it is sent along with what is written next."""
         self._leaves.append(span)
 
     async def write(self, run_ids: Collection[str]) -> Mapping[str, Outcome]:
@@ -119,12 +118,10 @@ class TrailProcess:
                 self._ending = loop.call_later(self._idle_s, loop.run_in_executor, None, self.close)
 
     def close(self) -> None:
-        """End the process, once it has answered. The next request starts another."""
         with self._turn:
             self._end()
 
     def _write(self, request: _Request) -> dict[str, Outcome]:
-        """One request at a time: whoever was cancelled while it waited leaves an answer that has to be read first."""
         run_ids = request.runs
         try:
             with self._turn:
@@ -162,7 +159,6 @@ class TrailProcess:
 
 
 async def answer(store: Path, workspaces: Path) -> None:
-    """Write what is asked for on standard input, until it ends. Only here is loaded what renders."""
     from agent_service.telling.folder.writer import TrailWriter, nobody
 
     requests = await _lines()
@@ -225,7 +221,6 @@ async def _traces(telling: Telling, archive: SqliteStore, folder: Path) -> "Asyn
 
 
 async def _lines() -> asyncio.StreamReader:
-    """Standard input, line by line."""
     reader = asyncio.StreamReader(limit=LONGEST_REQUEST)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader

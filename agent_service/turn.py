@@ -96,7 +96,6 @@ class Turns:
         return run.state if run else None
 
     async def tombstone(self, run_id: str) -> Tombstone | None:
-        """What is left of a run that is kept no longer."""
         return await self._store.tombstone(run_id)
 
     async def current(self, run_id: str) -> RunState | None:
@@ -182,7 +181,6 @@ class Turns:
         self._breaks.pop(run_id, None)
 
     async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
-        """Leave the entries for another try; after the last one end the run, with nothing of it left to be done."""
         newest = max(seqs)
         self._breaks[run_id] += 1
         if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
@@ -211,7 +209,6 @@ class Turns:
         return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
 
     async def _keep(self, state: RunState, answer: Reply) -> Transition | None:
-        """Commit what the model said, however long the store is full or locked: it is paid for, and asked once."""
         run_id, heard = state.run_id, None
         while True:
             try:
@@ -259,7 +256,6 @@ class Turns:
                 await self.take(state.run_id, ToolReturned(at=now, result=told))
 
     async def _start_child(self, parent: RunState, wake: WakeAccepted) -> None:
-        """Accept a child, once; one that has ended tells its end again. Its parent may have ended in the meantime."""
         async with self._locks.setdefault(wake.run_id, asyncio.Lock()):
             known = await self.state(wake.run_id)
             trace = trace_url_of_child(parent.brief.trace_url, parent.run_id, wake.run_id)
@@ -304,7 +300,6 @@ class Turns:
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 
     def _remember(self, run: Run) -> None:
-        """Keep the newest state of a live run at hand; the version guards a commit if another process moved it."""
         run_id = run.state.run_id
         self._known[run_id] = run
         if run.state.final:

@@ -10,7 +10,6 @@ MOST_FLAWS = 8
 
 
 def flaws_of_arguments(brief: Brief, action: Action) -> tuple[str, ...]:
-    """What is wrong with the arguments, each with its place. A tool that is not on offer has no schema."""
     command = brief.command(action)
     if command is None or not command.input_schema:
         return ()

@@ -46,7 +46,6 @@ def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
 
 
 def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
-    """Which artifacts a tool would be given that no result of the run has named: others may have put them there."""
     command = state.brief.command(action)
     properties = command.input_schema.get("properties") if command else None
     asked = (
@@ -64,7 +63,6 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
 
 
 def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
-    """Begin a step for each action of the plan, with its first attempt."""
     numbered = enumerate(plan.actions, start=state.step + 1)
     first = tuple(first_attempt(state, step, action, at=at) for step, action in numbered)
     begun = replace(state, step=first[-1].step)
@@ -73,7 +71,6 @@ def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
 
 
 def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
-    """Send one more attempt of a step that is under way."""
     sent = _sent(state, pending, at)
     return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
 
@@ -81,7 +78,6 @@ def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
 def first_attempt(
     state: RunState, step: int, action: Action, *, at: datetime, task: str = "", asked_in: int = 0
 ) -> Pending:
-    """The first attempt of a step, or of a sub-request of it, to be sent at once."""
     skill = state.brief.skill(action.tool)
     assert skill is not None, "the plan was checked against the skills"
     pending = Pending(
@@ -106,7 +102,6 @@ def _sent(state: RunState, pending: Pending, at: datetime) -> Pending:
 
 
 def _until(brief: Brief, pending: Pending) -> datetime:
-    """Until when the tool may work on the attempt, by the request."""
     patience = timedelta(seconds=_tool_time_s(brief, pending))
     return pending.until or min(pending.requested_at + patience, brief.limits.deadline_at)
 
@@ -121,7 +116,6 @@ def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *,
 
 
 def request(state: RunState, pending: Pending) -> Publish:
-    """The tool request of the pending attempt. The same whenever it is made."""
     action = gathered.as_sent(state, pending)
     task, asked_in = pending.task or None, pending.round or None
     payload = ToolRequest(
@@ -146,7 +140,6 @@ def request(state: RunState, pending: Pending) -> Publish:
 
 
 def _executor(brief: Brief, action: Action) -> str | None:
-    """Who is asked, by its name if it has told one."""
     skill = brief.skill(action.tool)
     return skill.executor if skill and skill.executor != UNNAMED else None
 
@@ -168,13 +161,11 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
 
 
 def attempts_left(state: RunState) -> int:
-    """Tool requests that the run may still plan: those that wait to be sent are taken already."""
     taken = sum(flight.retry_at is not None for flight in flights(state.waiting))
     return state.brief.limits.max_attempts_of_run - state.attempts - taken
 
 
 def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> bool:
-    """Whether another attempt would be allowed, were there any left."""
     return error.retryable and is_repeatable(state, pending)
 
 
@@ -184,7 +175,6 @@ def is_repeatable(state: RunState, pending: Pending) -> bool:
 
 
 def repetitions(state: RunState) -> int:
-    """How many steps were the same call with the same result as one of the newest plan."""
     newest = state.completed[-len(state.plan.actions) :] if state.plan else ()
     return max((_times(state, record.call) for record in newest), default=0)
 
@@ -202,7 +192,6 @@ def _times(state: RunState, call: str) -> int:
 
 
 def name_of_call(action: Action) -> str:
-    """The same for every action that asks the same of the same tool."""
     return digest([action.tool, action.command, action.payload])
 
 
@@ -224,7 +213,6 @@ def _tried(run_id: str, pending: Pending) -> list[object]:
 
 
 def _tool_time_s(brief: Brief, pending: Pending) -> float:
-    """How long the tool may take, with the time that its request may wait."""
     skill = brief.skill(pending.action.tool)
     assert skill is not None, "a pending tool is one of the skills"
     return skill.timeout_s + brief.limits.queue_wait_s

@@ -53,7 +53,6 @@ def named_in(text: str) -> Iterator[str]:
 
 
 def _is_host(name: str) -> bool:
-    """Whether a bare name may be one: neither a file nor two sentences without a space between them."""
     suffix = name.rpartition(".")[2]
     return not _FILES.fullmatch(suffix) and not (suffix[:1].isupper() and suffix[1:].islower())
 

@@ -36,7 +36,6 @@ def _beginning(goal: str) -> str:
 
 
 def outstanding(state: RunState) -> tuple[Publish, ...]:
-    """What the bus must know of a run that stands here: all that has to be said again if the bus forgot it."""
     said = []
     if state.status is Status.QUEUED and state.brief.announced:
         said.append(announcement(state))

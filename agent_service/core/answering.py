@@ -54,7 +54,6 @@ def answered(state: RunState, *, at: datetime, by_message: bool) -> Transition:
 
 
 def on_expiry(state: RunState, event: TimerFired) -> Transition:
-    """Nobody answered in time: the run ends, and can be reopened by an answer that comes later."""
     assert isinstance(state.waiting, ForAnswer)
     question = state.waiting.ask.question
     return endings.escalate(state, "unanswered", f"nobody answered in time: {question}", at=event.at)

@@ -33,7 +33,6 @@ def rule_of(command: ToolCommand) -> Approve:
 
 
 def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
-    """Whether a person has allowed just this, for the step that comes next, and said nothing since."""
     named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0, state.heard)
     return any((r.subject_hash, r.verdict, r.step, r.heard) == named for r in state.rulings)
 
@@ -57,7 +56,6 @@ def with_ruling(state: RunState, ruling: Ruling) -> RunState:
 
 
 def refused_in_a_row(state: RunState) -> int:
-    """How many of the newest rulings allowed nothing."""
     return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
 
 
@@ -80,14 +78,12 @@ def refusal(what: str, ruling: Ruling) -> str:
 
 
 def hash_of(proposal: Plan | Framing) -> str:
-    """What an approval of it names."""
     if isinstance(proposal, Plan):
         return acting.name_of_call(proposal.action)
     return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
 
 
 def _subject_of(state: RunState, proposal: Plan | Framing, of: tuple[int, str, int]) -> str:
-    """What an approval of it names: a task of its own name, where the same was allowed for another of its step."""
     call, (step, task, asked_in) = hash_of(proposal), of
     allowed = any((r.subject_hash, r.verdict, r.step) == (call, "approved", step) for r in state.rulings)
     return acting.digest([call, task, asked_in]) if task and allowed else call

@@ -43,7 +43,6 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
 
 
 def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
-    """What was refused before is told with the question; to compact need not be the last that asks for a decision."""
     if not state.refusals or asking.phase is Phase.VERIFY:
         return state, asking
     told = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
@@ -61,7 +60,6 @@ def reflect(state: RunState, *, at: datetime) -> Transition:
 
 
 def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
-    """Ask what follows from what a person said: the goal may be met by now, or be another one."""
     return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, at=at, feedback=feedback)
 
 
@@ -71,7 +69,6 @@ def phase_of_next(state: RunState, at: datetime) -> Phase:
 
 
 def ask_to_reflect(state: RunState, at: datetime) -> Transition:
-    """Ask what the newest result means, now that the notes are short enough."""
     feedback: tuple[str, ...] = ()
     if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
         feedback = ("this action has brought this same result three times: choose another, or end the run",)
@@ -130,14 +127,12 @@ def _fell_silent(event: ModelUnavailable) -> bool:
 
 
 def _without_end(event: ModelUnavailable) -> ModelUnavailable:
-    """A call that fell silent again and again would do so the next time, and be paid for each time."""
     why = f"the model fell silent {MOST_SILENCES} times in a row, and each time it was paid for: {event.message}"
     remedy = "raise agent.model.timeout_s, or lower max_tokens or the effort, then resume the run"
     return replace(event, remedy="pause", message=f"{why}; {remedy}")
 
 
 def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
-    """When it is resumed the question is asked as if for the first time."""
     anew = replace(asking, silences=0)
     if isinstance(state.waiting, ForModel):
         state = replace(state, waiting=ForModel(asking=anew))
@@ -164,7 +159,6 @@ def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:
 
 
 def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
-    """The same question with as few notes as can be; when there are none left to give up, the run fails."""
     smaller = notes.shrunk(state)
     if smaller is None:
         return endings.fail(state, event.error_class, event.message, at=event.at)
@@ -174,12 +168,10 @@ def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transit
 
 
 def next_question(state: RunState, phase: Phase) -> Asking:
-    """The call that would be made next."""
     return Asking(call=state.calls + 1, phase=phase)
 
 
 def _delay_s(asking: Asking, wished_s: float | None) -> float:
-    """The provider's wish, where it is a sensible one, else a backoff."""
     if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
         return wished_s
     return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]

@@ -44,7 +44,6 @@ class Pending:
 
     @property
     def name(self) -> tuple[int, str, int]:
-        """Which request of the run it is an attempt of."""
         return self.step, self.task, self.round
 
 
@@ -79,7 +78,6 @@ class Task:
 
     @property
     def again(self) -> str:
-        """What the request is called that asks it once more."""
         return f"{self.id}.{AGAIN}" if self.id else AGAIN
 
 
@@ -106,7 +104,6 @@ class Gathering:
 
 
 def asker_of(task_id: str) -> str:
-    """Whose question led to a task: the id of another, or the step's own."""
     return task_id.rpartition(".")[0]
 
 
@@ -128,5 +125,4 @@ class Evidence:
 
     @property
     def name(self) -> tuple[int, str, int]:
-        """Of which request of the run it came."""
         return self.step, self.task, self.round

@@ -46,6 +46,5 @@ def _echoes(brief: Brief, tool: str) -> bool:
 
 
 def _asked(state: RunState) -> list[str]:
-    """The tools that something is asked of."""
     asked = [flight.pending.action.tool for flight in flights(state.waiting)]
     return [*asked, *(gathering.first.action.tool for gathering in gatherings(state.waiting))]

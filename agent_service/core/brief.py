@@ -123,7 +123,6 @@ class Brief:
 
     @property
     def may_have_children(self) -> bool:
-        """Whether it may start other runs as its steps."""
         return self.depth < self.limits.max_depth
 
     @property

@@ -38,7 +38,6 @@ WAKE_PREFIX = "child:"
 
 
 def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
-    """Of the tools on offer those that a run gets: its subset, and no agent where it may have no children."""
     return tuple(
         skill
         for skill in offered
@@ -47,7 +46,6 @@ def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ..
 
 
 def is_agent(skill: ToolOffer | None) -> bool:
-    """Whether a tool is this agent itself, and no other executor's."""
     return skill is not None and (skill.name, skill.route) == (agent_tool.NAME, subjects.SERVICE_AGENT)
 
 
@@ -84,12 +82,10 @@ def flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
 
 
 def most_at_once(brief: Brief, tool: str) -> int:
-    """How many requests of a tool may be under way at the same time for what it is: children are limited."""
     return brief.limits.max_children if is_agent(brief.skill(tool)) else sys.maxsize
 
 
 def to_come(state: RunState, gathering: Gathering) -> int:
-    """How many of the tasks that a step gathers are children, and not asked yet: they share what may be spent."""
     sent = {flight.pending.name for flight in flights(state.waiting)}
     names = ((gathering.step, task.id, task.round) for task in gathering.tasks if is_asked_by(state.brief, task.action))
     return sum(name not in sent for name in names)
@@ -100,7 +96,6 @@ def is_child(pending: Pending) -> bool:
 
 
 def under_way(state: RunState) -> tuple[Pending, ...]:
-    """The children that the run waits for."""
     return tuple(f.pending for f in flights(state.waiting) if is_child(f.pending) and f.retry_at is None)
 
 
@@ -111,21 +106,18 @@ def stopping(state: RunState) -> tuple[Pending, ...]:
 
 
 def wants(state: RunState, child_run_id: str) -> bool:
-    """Whether a child is to go on."""
     stop = {pending.name for pending in stopping(state)}
     going_on = (pending for pending in under_way(state) if pending.name not in stop)
     return any(run_id_of(state.run_id, pending) == child_run_id for pending in going_on)
 
 
 def run_id_of(parent_run_id: str, pending: Pending) -> str:
-    """The id of a child: of the instant of the request, and what follows from which attempt of which request it is."""
     name = f"{parent_run_id}:{pending.step}:{pending.task}:{pending.round}:{pending.attempt}"
     instant = int(pending.requested_at.timestamp() * 1000).to_bytes(6, "big")
     return f"run_{ULID.from_bytes(instant + hashlib.sha256(name.encode()).digest()[:10])}"
 
 
 def wake(state: RunState, pending: Pending) -> WakeAccepted:
-    """The child of an attempt, as it is accepted."""
     brief, run_id = state.brief, run_id_of(state.run_id, pending)
     call, grant = AgentCall.model_validate(as_sent(state, pending).payload), pending.grant
     assert grant is not None, "a child has a grant"
@@ -155,7 +147,6 @@ def wake(state: RunState, pending: Pending) -> WakeAccepted:
 
 
 def _context(call: AgentCall) -> dict[str, JsonValue]:
-    """What the child was given, and beside it as much of what other tasks brought as a prompt shows of both."""
     given = {name: value for name, value in call.context.items() if name != DEPTH}
     if not call.evidence:
         return given
@@ -172,7 +163,6 @@ def _length(value: JsonValue) -> int:
 
 
 def _shortened(one: dict[str, JsonValue], share: int) -> dict[str, JsonValue]:
-    """What a task brought that a child is told of, cut where it would fill the child's prompts."""
     text = json.dumps(one, ensure_ascii=False)
     return one if len(text) <= share else {"task": one.get("task"), "cut": clipped(text, share)}
 
@@ -192,6 +182,5 @@ def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
 
 
 def _refused(state: RunState) -> list[Ruling]:
-    """What a person refused, and has said nothing since."""
     in_force = {r.subject_hash: r for r in state.rulings if r.heard >= state.heard}
     return [replace(r, step=0, heard=0) for r in in_force.values() if r.verdict != "approved"]

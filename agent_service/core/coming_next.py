@@ -50,8 +50,6 @@ def next_of(state: RunState, passed: set[Name], *, begins: bool) -> Ready | None
 
 
 def _name_of(gathering: Gathering, task: Task) -> Name:
-    """Of the request that comes next for the task: the first, or the one that asks it again, after all continuations
-    that there were."""
     asked_in = gathering.round + 1 if task.asks else task.round
     return gathering.step, task.again if task.asks else task.id, asked_in
 
@@ -70,7 +68,6 @@ def _has_failed_before(gathering: Gathering, task: Task, came: Mapping[Name, str
 
 
 def _needed(gathering: Gathering, task: Task, came: Mapping[Name, str]) -> list[str | None]:
-    """What came of each task that it depends on; None where nothing has yet."""
     return [came.get((gathering.step, need, task.round)) for need in task.needs]
 
 
@@ -97,7 +94,6 @@ def flaw_of(state: RunState, ready: Ready) -> tuple[str, str] | None:
 
 
 def _lacking(state: RunState, ready: Ready) -> str:
-    """Why it is no child that could do anything; empty where it is one, or none at all."""
     if not children.is_asked_by(state.brief, ready.task.action):
         return ""
     return grants.lacking(state, (ready.task.action,), among=children.to_come(state, ready.gathering))
@@ -108,12 +104,10 @@ def may_begin(state: RunState, at: datetime) -> bool:
 
 
 def _has_room(state: RunState, tool: str) -> bool:
-    """Whether one more request may be under way beside the others."""
     granted, busy = state.brief.limits.continuations, [one.pending.action.tool for one in flights(state.waiting)]
     most = min(granted.parallel_per_tool, children.most_at_once(state.brief, tool))
     return len(busy) < granted.parallel and busy.count(tool) < most
 
 
 def is_unheard(state: RunState, gathering: Gathering) -> bool:
-    """Whether people said something that neither the model was told, nor was said to let it go on."""
     return state.heard > max(state.shown, gathering.words)

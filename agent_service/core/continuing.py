@@ -72,7 +72,6 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: da
 
 
 def settled(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
-    """The state with what came of a request of a step that gathers, and nothing more begun."""
     gathering = gathering_of(state.waiting, pending.step)
     assert gathering is not None, "the step gathers"
     task = gathered.task_of(gathering, pending.task)
@@ -86,7 +85,6 @@ def settled(state: RunState, pending: Pending, result: ToolResult, *, at: dateti
 
 
 def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Transition:
-    """The time is over in which the step may gather."""
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
     why = f"the {granted} ms are over in which a step may gather what its tool asks for"
     return _stop(state, gathering, why, at=at)
@@ -121,12 +119,10 @@ def allowed(state: RunState, waiting: ForApproval, *, at: datetime) -> Transitio
 
 
 def not_allowed(state: RunState, waiting: ForApproval, why: str, *, at: datetime) -> Transition:
-    """Nobody has allowed it: the task fails with the reason, and the others go on."""
     return launch(_failed(state, _in_question(state, waiting), "not_approved", why, at=at), at=at)
 
 
 def overruled(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
-    """A person said something else instead: the task fails, and the others go on."""
     return launch(_failed(state, _in_question(state, waiting), OVERRULED, UNHEARD, at=at), at=at)
 
 
@@ -141,7 +137,6 @@ def heeding(state: RunState, before: RunState) -> RunState:
 
 
 def stood_still(held: ForEvidence, waited: timedelta) -> ForEvidence:
-    """What went on gathering, once a person was waited for."""
     later = tuple(replace(one, until=one.until + waited) for one in held.gatherings)
     return replace(held, gatherings=later)
 
@@ -166,7 +161,6 @@ def _with(state: RunState, gathering: Gathering) -> RunState:
 def _asked(
     state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[str, ...]
 ) -> tuple[str, tuple[Task, ...]] | str:
-    """What a continuation asks for, in words and as tasks; or why that cannot be done."""
     offer = state.brief.skill(asker.action.tool)
     if offer is not None and not offer.continues:
         return f"{offer.name} says of itself that it never asks for more (`continues: false`)"
@@ -180,7 +174,6 @@ def _asked(
 
 
 def wish_of(continuation: Continuation) -> str:
-    """What is asked for, in a few words."""
     match continuation:
         case MultiStep(tasks=asked):
             return f"{len(asked)} tasks ({', '.join(task.id for task in asked)})"[:MAX_WISH]
@@ -188,13 +181,11 @@ def wish_of(continuation: Continuation) -> str:
 
 
 def _refused(result: ToolResult, why: str) -> ToolResult:
-    """The result with which a wish is refused: the model is told, and may plan something else."""
     error = ToolError(error_class=BAD, message=why[:MAX_REASON])
     return result.model_copy(update={"status": "error", "error": error, "result": None})
 
 
 def _in_question(state: RunState, waiting: ForApproval) -> Ready:
-    """What waited for an approval."""
     gathering = gathering_of(state.waiting, waiting.step)
     task = gathered.task_of(gathering, waiting.task) if gathering else None
     assert gathering is not None, "its step gathers still"
@@ -211,13 +202,11 @@ def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pendin
 
 
 def _error(state: RunState, step: int, tool: str, error_class: str, message: str, *, at: datetime) -> ToolResult:
-    """What came of a request that is not made."""
     error = ToolError(error_class=error_class, message=message)
     return ToolResult(run_id=state.run_id, step=step, tool=tool, status="error", error=error, completed_at=at)
 
 
 def _failed(state: RunState, ready: Ready, error_class: str, why: str, *, at: datetime) -> RunState:
-    """The state once it is settled that this is not asked: the task failed; or the step, where its tool is meant."""
     result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, why, at=at)
     if not ready.task.id:
         return finishing.finish_step(state, ready.gathering.first, result, at=at)
@@ -225,7 +214,6 @@ def _failed(state: RunState, ready: Ready, error_class: str, why: str, *, at: da
 
 
 def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: ToolResult) -> RunState:
-    """The state with what came of a task, which is not waited for any more."""
     evidence = Evidence(
         step=gathering.step,
         task=task.id,
@@ -249,7 +237,6 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
 
 
 def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> Transition:
-    """Begin nothing more in the step. What may have changed something is waited for; then the step is over."""
     mine = _of_step(state, gathering)
     given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not children.is_child(one.pending)]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
@@ -263,7 +250,6 @@ def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
 
 
 def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
-    """The step is finished without an answer: the model is told why, and what was gathered."""
     message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
     known = gathered.told(state, gathering.step)
     told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
@@ -272,7 +258,6 @@ def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
 
 
 def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> Transition:
-    """Rest until a person allows what a task asks, or asking the tool again."""
     held = state.waiting
     assert isinstance(held, ForEvidence), "what is paused asks nobody"
     asked = _who_asks(ready)
@@ -281,7 +266,6 @@ def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> Transition
 
 
 def _who_asks(ready: Ready) -> str:
-    """Which tool asks for it, and why in its own words."""
     if ready.task.asks:
         return f"{ready.task.action.tool} is to be asked again with what it asked for"
     asker = gathered.task_of(ready.gathering, asker_of(ready.task.id))
@@ -291,7 +275,6 @@ def _who_asks(ready: Ready) -> str:
 
 
 def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> Transition:
-    """Wait for what was sent; where the last step is over, the model reflects."""
     if not state.open_steps:
         return finishing.go_on(state, at=at)
     asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)

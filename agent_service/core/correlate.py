@@ -91,7 +91,6 @@ def _was_ever_sent(state: RunState, gathering: Gathering, name: str, asked_in: i
 
 
 def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
-    """Whether a sub-request that is not under way was so before. Of a step that was stopped any may have been."""
     if gathering.stopped:
         return asked_in <= gathering.round + 1
     gathers = [task for task in gathering.tasks if task.asks]
@@ -116,7 +115,6 @@ def _judge_nameless(state: RunState, gathering: Gathering, result: ToolResult, p
 
 
 def _of_step(state: RunState, gathering: Gathering, task: str = "") -> list[Flight]:
-    """What a result may mean that does not name it in full: no child, whose own end says all of it."""
     of_step = (f for f in flights(state.waiting) if f.pending.step == gathering.step and f.pending.grant is None)
     return [flight for flight in of_step if task in ("", flight.pending.task)]
 

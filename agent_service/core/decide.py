@@ -205,7 +205,6 @@ def _deadline(state: RunState, event: TimerFired) -> Transition:
 
 
 def _on_retry(state: RunState, event: TimerFired) -> Transition | str:
-    """One that was held for want of money is tried whenever there may be some."""
     held = isinstance(state.waiting, ModelRetry) and state.waiting.still_since is not None
     return _ask_again(state, event) if held and event.at < state.over_at else _when_due(_ask_again)(state, event)
 
@@ -225,7 +224,6 @@ def _never(why: str) -> Rule:
 
 
 def _went_on(state: type[Waiting]) -> Rule:
-    """Everything was stopped, and goes on: the run stays where it is, and no time has passed for it."""
     return Rule(standing_still.on_stood_still, (state,))
 
 

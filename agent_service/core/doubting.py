@@ -36,7 +36,6 @@ def outcome_of(signal: Signal) -> Outcome:
 
 
 def of(pending: Pending) -> Doubt:
-    """The doubt about a write whose outcome is not known."""
     return Doubt(step=pending.step, tool=pending.action.tool, call=acting.name_of_call(pending.action))
 
 
@@ -56,7 +55,6 @@ def _flaw(state: RunState, doubt: Doubt) -> str:
 
 
 def after(state: RunState, record: StepRecord) -> tuple[Doubt, ...]:
-    """What is still in doubt once a step is finished."""
     skill = state.brief.skill(record.tool)
     tiers = {command.name: command.tier for command in skill.commands} if skill else {}
     if record.status != "ok" or tiers.get(record.command) != "read":
@@ -65,5 +63,4 @@ def after(state: RunState, record: StepRecord) -> tuple[Doubt, ...]:
 
 
 def after_a_word(state: RunState, signal: Signal) -> tuple[Doubt, ...]:
-    """What is still in doubt once a person has answered."""
     return state.doubts if signal.kind != "answer" or outcome_of(signal) == "look" else ()

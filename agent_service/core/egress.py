@@ -72,7 +72,6 @@ def handed_on(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def addresses_in(arguments: JsonValue, schema: JsonValue, field: str = "") -> Iterator[str]:
-    """The texts that are addresses by their field's name, by their schema's format, or by how they begin."""
     known = schema if isinstance(schema, dict) else {}
     match arguments:
         case str():
@@ -97,13 +96,11 @@ def _is_odd(address: str) -> bool:
 
 
 def _split(address: str) -> tuple[str, str]:
-    """The host with what belongs to it, and all that follows."""
     found = _AUTHORITY.match(address)
     return (found[1], found[2]) if found else ("", address)
 
 
 def _named(state: RunState) -> Iterator[str]:
-    """The words of people: the goal and its context, unless strangers wrote them, and messages."""
     if not state.brief.untrusted:
         yield state.brief.goal
         yield json.dumps(state.brief.context, ensure_ascii=False)
@@ -111,7 +108,6 @@ def _named(state: RunState) -> Iterator[str]:
 
 
 def _asked_by_strangers(state: RunState) -> Iterator[str]:
-    """A request that strangers wrote: its links are as good as those of a result. No request that a run made."""
     if state.brief.untrusted and state.brief.parent is None:
         yield state.brief.goal
         yield json.dumps(state.brief.context, ensure_ascii=False)
@@ -145,7 +141,6 @@ def _stands_in(address: str, text: str) -> bool:
 
 
 def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
-    """Whether path or query hold a value of the run, beyond what people and the host itself have said."""
     tail = _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
     steps = [_Step(note) for note in state.notes]
     theirs = [step for step in steps if step.asks(action, hosts)]
@@ -159,13 +154,11 @@ def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str
 
 
 def _is_of_the_house(state: RunState, step: "_Step") -> bool:
-    """Whether a note tells what the house knows, and not what anybody may read."""
     skill = state.brief.skill(step.tool)
     return step.kind == "memory" or (skill is not None and skill.output == "trusted")
 
 
 def _in_so_many_words(state: RunState) -> Iterator[str]:
-    """What people wrote: of a context, which may hold what is to stay in the house, only the addresses."""
     if not state.brief.untrusted:
         yield state.brief.goal
         yield from _LINK.findall(json.dumps(state.brief.context, ensure_ascii=False))
@@ -207,7 +200,6 @@ def _leaves(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def _codes(text: str) -> set[str]:
-    """Words with a digit in them, as they are looked for within longer ones."""
     words = (_squeezed(word) for word in _WORD.findall(_DATE.sub(" ", text)) if re.search(r"\d", word))
     return {word for word in words if len(word) >= LEAST}
 

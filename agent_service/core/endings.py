@@ -63,7 +63,6 @@ def complete(state: RunState, outcome: str, at: datetime) -> Transition:
 
 
 def complete_as_claimed(state: RunState, claim: Reflection, at: datetime) -> Transition:
-    """The claim was to be looked at, and nobody can be asked: it stands by its proofs."""
     return complete(replace(state, claim=None), claim.outcome or claim.summary, at)
 
 
@@ -117,7 +116,6 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
 
 
 def with_lost_call(state: RunState) -> RunState:
-    """The state without a reserve: a call that was begun and is given up was perhaps made, and counts as lost."""
     match state.waiting:
         case ForModel(reserve=Reserve() as reserve) as waiting:
             return replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
@@ -167,7 +165,6 @@ def _waits_for_people_since(state: RunState) -> datetime | None:
 
 
 def _kept(state: RunState) -> Held | None:
-    """What an answer would find open: not a question to the model, which is put anew."""
     match under_way(state.waiting):
         case ForTool() | ToolRetry() | ForReads() | ForEvidence() | Planned() as held:
             return held
@@ -210,7 +207,6 @@ def _not_completed(state: RunState) -> dict[str, Any]:
 
 
 def _with_remedy(state: RunState) -> str:
-    """The reason; in doubt also what a person has to find out, for only the event gets to where nobody knows us."""
     now = remedy(state) if state.ending_class == "in_doubt" else None
     return f"{state.reason.rstrip('.')}. What to do now: {now}" if now else state.reason
 

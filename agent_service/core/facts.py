@@ -24,7 +24,6 @@ def with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...
 
 
 def _said(fact: str) -> str:
-    """What a fact says, without where it comes from and how it ends."""
     return " ".join(_SOURCE.sub("", fact).casefold().split()).rstrip(".;! ")
 
 

@@ -21,12 +21,10 @@ OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
 
 
 def finished(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
-    """The step is over: the model reflects on it, unless others of its plan are still under way."""
     return go_on(finish_step(state, pending, result, at=at), at=at)
 
 
 def go_on(state: RunState, *, at: datetime) -> Transition:
-    """What follows once a step is over."""
     if state.open_steps:
         return Transition(state=state, effects=(endings.progress(state, "act", state.summary),))
     return asking.reflect(state, at=at)
@@ -76,7 +74,6 @@ def finish_step(
 
 
 def _sent(state: RunState, action: Action) -> dict[str, JsonValue] | None:
-    """The arguments of a write, long texts cut."""
     command = state.brief.command(action)
     if command is None or command.tier != "write":
         return None
@@ -84,7 +81,6 @@ def _sent(state: RunState, action: Action) -> dict[str, JsonValue] | None:
 
 
 def _comparable(output: dict[str, JsonValue]) -> object:
-    """A result without what differs from step to step though nothing else does: names of artifacts, and of the call."""
     output = {key: value for key, value in output.items() if key not in OF_THE_CALL}
     artifacts = output.get("artifacts")
     if not isinstance(artifacts, list):
@@ -94,7 +90,6 @@ def _comparable(output: dict[str, JsonValue]) -> object:
 
 
 def summary_of(result: ToolResult) -> str:
-    """What the tool said, in the words that are kept of a step."""
     return summary_of_output(output_of(result))
 
 
@@ -105,13 +100,11 @@ def output_of(result: ToolResult) -> dict[str, JsonValue]:
 
 
 def summary_of_output(output: dict[str, JsonValue]) -> str:
-    """The same of what is kept of a result."""
     text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
     return str(text)[:MAX_SUMMARY]
 
 
 def artifacts_of(result: ToolResult) -> tuple[str, ...]:
-    """The paths that a result names, but none that leaves the run's artifacts."""
     if result.result is None:
         return ()
     named = (result.result.model_extra or {}).get("artifacts")
@@ -121,7 +114,6 @@ def artifacts_of(result: ToolResult) -> tuple[str, ...]:
 
 
 def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> str:
-    """Where content of strangers came in first, with this result: its tool says so, or does not deny it."""
     skill, command = state.brief.skill(action.tool), state.brief.command(action)
     declared = (command and command.output) or (skill and skill.output)
     strange = "" if declared == "trusted" and not is_marked(result) else f"step {step} ({action.tool})"

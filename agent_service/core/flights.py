@@ -22,7 +22,6 @@ from agent_service.core.waiting import (
 
 
 def flights(waiting: Waiting) -> tuple[Flight, ...]:
-    """All that is under way, in the order of the steps."""
     match under_way(waiting):
         case ForTool(pending=pending):
             return (Flight(pending=pending),)
@@ -34,7 +33,6 @@ def flights(waiting: Waiting) -> tuple[Flight, ...]:
 
 
 def gatherings(waiting: Waiting) -> tuple[Gathering, ...]:
-    """The steps that gather what their tools asked for."""
     match under_way(waiting):
         case ForEvidence(gatherings=several):
             return several
@@ -47,20 +45,17 @@ def gathering_of(waiting: Waiting, step: int) -> Gathering | None:
 
 
 def flight_of(waiting: Waiting, step: int, task: str = "", asked_in: int = 0) -> Flight | None:
-    """What is under way of a step's own request, or of a sub-request of it."""
     name = (step, task, asked_in)
     return next((flight for flight in flights(waiting) if flight.pending.name == name), None)
 
 
 def due_first(waiting: Waiting) -> Flight | Gathering:
-    """Of what is under way, that whose instant comes first: to be sent, or to be given up."""
     held = under_way(waiting)
     every: list[Flight | Gathering] = [*held.ticking] if isinstance(held, ForEvidence) else []
     return min((*every, *flights(waiting)), key=_due_at)
 
 
 def departing(pendings: tuple[Pending, ...]) -> ForTool | ForReads:
-    """What a run waits for once these first attempts are sent."""
     if len(pendings) == 1:
         return ForTool(pending=pendings[0])
     return ForReads(flights=tuple(Flight(pending=pending) for pending in pendings))
@@ -80,7 +75,6 @@ def with_flight(waiting: Waiting, flight: Flight) -> Waiting:
 
 
 def without_flight(waiting: Waiting, pending: Pending) -> tuple[Flight, ...]:
-    """All that is under way but that request."""
     return tuple(flight for flight in flights(waiting) if flight.pending.name != pending.name)
 
 
@@ -94,7 +88,6 @@ def landed(waiting: Waiting, step: int) -> Waiting:
 
 
 def gathers(state: RunState, gathering: Gathering, under_way_now: tuple[Flight, ...]) -> RunState:
-    """The state with that gathering in the place of what the step gathered or waited for before."""
     others = (other for other in gatherings(state.waiting) if other.step != gathering.step)
     every = tuple(sorted((*others, gathering), key=lambda one: one.step))
     return replace(state, waiting=then(state.waiting, ForEvidence(flights=under_way_now, gatherings=every)))

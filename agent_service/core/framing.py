@@ -14,7 +14,6 @@ from agent_service.core.state import DoneItem, RunState
 
 
 def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:
-    """Why a framing cannot be taken up: its shape, and proofs that no tool of the run could bring."""
     offered = ", ".join(skill.name for skill in brief.skills) or "none"
     unknown = dict.fromkeys(
         proof.tool for proof in _proofs(brief, framing) if proof.tool and not brief.skill(proof.tool)
@@ -24,7 +23,6 @@ def flaws_of(brief: Brief, framing: Framing) -> tuple[str, ...]:
 
 
 def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
-    """Values that a result of any tool would show: the words of a page, say, that a report was kept."""
     if len(brief.skills) < 2:
         return
     for n, proof in enumerate(framing.proofs, start=1):
@@ -56,7 +54,6 @@ def _framed(state: RunState, framing: Framing) -> RunState:
 
 
 def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:
-    """The items, counted on from those of the framing before, which notes still speak of."""
     texts, proofs = framing.definition_of_done, _proofs(state.brief, framing)
     if not proofs:
         return tuple(DoneItem(id=f"d{n}", text=text) for n, text in enumerate(texts, start=1))
@@ -66,7 +63,6 @@ def _items(state: RunState, framing: Framing) -> tuple[DoneItem, ...]:
 
 
 def _proofs(brief: Brief, framing: Framing) -> tuple[Proof, ...]:
-    """Each with its tool by its name alone, and without one where none counts."""
     return tuple(replace(proof, tool=_tool(brief, proof)) for proof in framing.proofs)
 
 

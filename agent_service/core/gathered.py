@@ -30,7 +30,6 @@ MAX_TOLD = 600
 
 
 def as_sent(state: RunState, pending: Pending) -> Action:
-    """The call of an attempt, with what a sub-request is given to work with. The same whenever it is made."""
     gathering = gathering_of(state.waiting, pending.step) if pending.task else None
     task = task_of(gathering, pending.task) if gathering else None
     if task is None:
@@ -61,12 +60,10 @@ def given(
 
 
 def kept(output: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """A result as it is kept."""
     return _bounded(output, MAX_KEPT)
 
 
 def told(state: RunState, step: int) -> list[JsonValue]:
-    """What a step has gathered, in short, for the model."""
     return [_in_short(one) for one in _in_order(one for one in state.evidence if one.step == step)]
 
 
@@ -80,7 +77,6 @@ def _handed(some: Sequence[Evidence]) -> list[JsonValue]:
 
 
 def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
-    """One result, as a plugin reads it."""
     item: dict[str, JsonValue] = {"task": one.task.rpartition(".")[2], "round": one.round, "action": one.kind}
     if one.kind == "retrieve":
         item |= {"query": _shortened(one.query, max(LEAST_HANDED, share // 4)), "profile": one.profile}
@@ -89,7 +85,6 @@ def _item(one: Evidence, share: int) -> dict[str, JsonValue]:
 
 
 def _bounded(output: dict[str, JsonValue], most: int) -> dict[str, JsonValue]:
-    """The result, or, where it is too long, its path and as much of its text as may be."""
     if size_of(output) <= most:
         return output
     named: dict[str, JsonValue] = {

@@ -71,7 +71,6 @@ def _constraints(action: Action) -> AgentConstraints:
 
 
 def _pool(state: RunState) -> Grant:
-    """What children that are started now may spend together, beside those that are under way."""
     limits, spent, aside, others = state.brief.limits, state.spent, set_aside(state), under_way(state)
     tokens = None if limits.max_tokens is None else limits.max_tokens - spent.tokens - spent.lost_tokens
     cost = None if limits.max_cost_usd is None else limits.max_cost_usd - (cost_so_far(spent) or 0.0)
@@ -106,7 +105,6 @@ def _minus(pool: Grant, grant: Grant) -> Grant:
 
 
 def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
-    """The state with what a child spent, and with the writes of which it leaves it open whether they were made."""
     grant, told = pending.grant, (result.result.model_extra or {}) if result.result else {}
     if grant is None:
         return state
@@ -117,7 +115,6 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
 
 
 def _with_time(state: RunState, told: dict[str, JsonValue]) -> RunState:
-    """The state with a deadline that stood still for as long as the child's did, while it waited for people."""
     limits, until = state.brief.limits, told.get("deadline_at")
     if limits.deadline_named or not isinstance(until, str):
         return state

@@ -61,12 +61,10 @@ def deaf_to(state: RunState, event: SignalReceived) -> str:
 
 
 def hear(state: RunState, event: SignalReceived) -> Transition | str:
-    """While the run goes on: a message, or a larger budget."""
     return _unasked(event) or Transition(state=told(state, event))
 
 
 def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | str:
-    """As while it runs, but all except a message lets the run go on with what the pause held."""
     waiting, signal = state.waiting, event.signal
     assert isinstance(waiting, ForPerson)
     if signal.kind != "answer" and (refused := _unasked(event)):
@@ -85,7 +83,6 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
 
 
 def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | str:
-    """A message ends a wait: what a person says counts at once. So does a resume."""
     if refused := _unasked(event):
         return refused
     heard = told(state, event)
@@ -96,7 +93,6 @@ def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | s
 
 
 def hear_answer(state: RunState, event: SignalReceived) -> Transition | str:
-    """While a question is open, whatever a person says answers it."""
     waiting, signal = state.waiting, event.signal
     assert isinstance(waiting, ForAnswer)
     match signal.kind:
@@ -111,7 +107,6 @@ def hear_answer(state: RunState, event: SignalReceived) -> Transition | str:
 
 
 def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
-    """While something waits for approval: what is decided about it, or a message, after which it is void."""
     waiting, signal = state.waiting, event.signal
     assert isinstance(waiting, ForApproval)
     if flaw := _flaw_of_ruling(state, waiting, event):
@@ -134,7 +129,6 @@ def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
 
 
 def on_expiry(state: RunState, event: TimerFired) -> Transition:
-    """Nobody ruled in time: by the rule of the run."""
     waiting = state.waiting
     assert isinstance(waiting, ForApproval)
     if state.brief.limits.on_expiry == "escalate":
@@ -164,7 +158,6 @@ def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
 
 
 def told(state: RunState, event: SignalReceived) -> RunState:
-    """The state once the signal is heard: its id, its message, its budgets, and what it settles."""
     signal = event.signal
     signals, doubts = (*state.signals, signal.signal_id)[-MAX_SIGNALS:], doubting.after_a_word(state, signal)
     heard = replace(state, signals=signals, doubts=doubts, updated_at=event.at)
@@ -177,7 +170,6 @@ def told(state: RunState, event: SignalReceived) -> RunState:
 
 
 def _rests_on(state: RunState, waiting: ForAnswer | ForApproval, patience_s: float) -> Transition:
-    """What is asked stays open; where a later deadline gives people longer, that is said."""
     until = limits.expires_at(state.brief.limits, waiting.since, patience_s)
     if until == waiting.expires_at:
         return Transition(state=state)
@@ -186,7 +178,6 @@ def _rests_on(state: RunState, waiting: ForAnswer | ForApproval, patience_s: flo
 
 
 def _noted(state: RunState, signal: Signal, message: str) -> RunState:
-    """The state with what was said. A stranger's words prove nothing, and name nobody to write to."""
     asked = "" if signal.kind == "message" else _what_was_asked(state.waiting)
     noted = notes.with_message(state, message, answers=asked, untrusted=signal.untrusted)
     if signal.untrusted:
@@ -195,7 +186,6 @@ def _noted(state: RunState, signal: Signal, message: str) -> RunState:
 
 
 def _what_was_asked(waiting: Waiting) -> str:
-    """What a message is the answer to."""
     match waiting:
         case ForAnswer(ask=ask):
             return ask.question
@@ -207,7 +197,6 @@ def _what_was_asked(waiting: Waiting) -> str:
 
 
 def _unasked(event: SignalReceived) -> str:
-    """Why a ruling or an answer is refused where nothing waits for one."""
     return NOTHING_ASKED.get(event.signal.kind, "")
 
 
@@ -240,7 +229,6 @@ def _step_of(state: RunState, waiting: ForApproval) -> int:
 
 
 def _reason(signal: Signal) -> str:
-    """Why something is rejected; a stranger's words are among the notes, and no part of a ruling."""
     return "" if signal.untrusted else signal.message or ""
 
 
@@ -256,7 +244,6 @@ def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -
 
 
 def _remembered(state: RunState, waiting: ForApproval, ruling: Ruling) -> RunState:
-    """The state with a ruling, among the notes too: the model is to know it later as well."""
     match waiting.proposal:
         case Plan(action=action):
             what = f"{action.tool}.{action.command} {json.dumps(action.payload, ensure_ascii=False, sort_keys=True)}"

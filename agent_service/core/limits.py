@@ -96,13 +96,11 @@ def stood_still(state: RunState, since: datetime | None, at: datetime) -> RunSta
 
 
 def expires_at(limits: Limits, since: datetime, patience_s: float) -> datetime:
-    """Until when a person is waited for: not beyond a deadline that the caller named, for it does not stand still."""
     patient_until = since + timedelta(seconds=patience_s)
     return min(patient_until, limits.deadline_at) if limits.deadline_named else patient_until
 
 
 def with_more_attempts(state: RunState) -> RunState:
-    """The state with tool attempts for one more step, which no constraint can grant: a person lets the run go on."""
     granted = state.brief.limits
     attempts = max(granted.max_attempts_of_run, state.attempts + granted.max_attempts)
     return replace(state, brief=replace(state.brief, limits=replace(granted, max_attempts_of_run=attempts)))
@@ -120,7 +118,6 @@ def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | No
 
 
 def nearly_spent(state: RunState) -> bool:
-    """Whether so little is left of tokens or money that a call which decides nothing would take another's place."""
     limits, spent = state.brief.limits, state.spent
     budgets = ((limits.max_tokens, spent.tokens + spent.lost_tokens), (limits.max_cost_usd, cost_so_far(spent)))
     return any(limit and used and spent.calls * (limit - used) < FEW_CALLS * used for limit, used in budgets)
@@ -144,7 +141,6 @@ def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
 
 
 def set_aside(state: RunState) -> Grant:
-    """What children may still spend that run, or are waited for no more and have not told what they spent."""
     if not state.brief.may_have_children:
         return _NOTHING
     held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
@@ -152,7 +148,6 @@ def set_aside(state: RunState) -> Grant:
 
 
 def under_way(state: RunState) -> Grant:
-    """What of that is for the children that the run waits for."""
     return _sum(state.pendings) if state.brief.may_have_children else _NOTHING
 
 
@@ -180,7 +175,6 @@ def with_lost(spent: Spent, reserve: Reserve) -> Spent:
 
 
 def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
-    """The same of a call of which it is known what it has cost."""
     return replace(
         spent,
         lost_calls=spent.lost_calls + 1,
@@ -218,7 +212,6 @@ def past_deadline(limits: Limits) -> tuple[str, str]:
 
 
 def budget_use(state: RunState) -> dict[str, Any]:
-    """What the run has spent and may spend, for people: the fields of BudgetUse."""
     limits = state.brief.limits
     return {
         "steps": state.step + state.spent.child_steps,

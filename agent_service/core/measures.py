@@ -58,7 +58,6 @@ def lost_prompt(state: RunState, model: str, size: int) -> int:
 
 
 def least_reply(state: RunState) -> int:
-    """Tokens of reply without which a call is not worth making."""
     longest = state.longest_reply
     return max(SHORTEST_REPLY, longest + longest // 2) if longest else FIRST_REPLY
 

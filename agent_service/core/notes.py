@@ -56,14 +56,12 @@ def clipped(text: str, length: int, rest: str = "") -> str:
 
 
 def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
-    """The state with the note of a finished step, which takes the reflection before it along."""
     known = len(state.notes) - _unshown(state)
     step = _step(state, pending, record, output)
     return replace(state, notes=(*state.notes[:known], step, *state.notes[known:]), reflection=None)
 
 
 def _unshown(state: RunState) -> int:
-    """How many of the newest notes are of people, and were not shown yet when the newest plan was made."""
     newest = takewhile(lambda note: note.kind == "person", reversed(state.notes))
     return min(len(tuple(newest)), max(0, state.heard - state.shown))
 
@@ -80,7 +78,6 @@ def with_message(state: RunState, message: str, *, answers: str = "", untrusted:
 
 
 def with_ruling(state: RunState, what: str, ruling: Ruling) -> RunState:
-    """The state with what was decided about something that needed approval, remembered as long as messages are."""
     why = f"\n{clipped(harmless(ruling.reason), MAX_MESSAGE)}" if ruling.reason else ""
     told = f"{ruling.verdict}: {clipped(harmless(what), MAX_ARGUMENTS)}{why}"
     return _with_word(state, f"<ruling>\n{told}\n</ruling>")
@@ -94,19 +91,16 @@ def _with_word(state: RunState, text: str) -> RunState:
 
 
 def is_heeded(note: Note) -> bool:
-    """Whether it is a person's word that the run heeds, and not a stranger's."""
     return note.kind == "person" and f"<{_OF_STRANGERS}>" not in note.text
 
 
 def overfull(state: RunState) -> bool:
-    """Whether the notes have grown so long that the older ones are to be compacted."""
     steps = [note for note in state.notes if note.kind == "step"]
     size = sum(len(note.text) for note in state.notes if note.kind != "person")
     return size > state.brief.limits.max_notes and len(steps) >= _kept_steps(state) + SLACK_STEPS
 
 
 def _kept_steps(state: RunState) -> int:
-    """How many of the newest steps stay as they are: at least those of the newest plan, which nobody has seen yet."""
     return max(KEPT_STEPS, len(state.plan.actions) if state.plan else 0)
 
 
@@ -138,7 +132,6 @@ def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None 
 
 
 def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
-    """The steps of which no note is left once all but the newest are given up."""
     noted = sum(note.kind == "step" for note in state.notes)
     return state.completed[: len(state.completed) - min(noted, kept_steps)]
 
@@ -155,7 +148,6 @@ def shrunk(state: RunState) -> RunState | None:
 
 
 def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
-    """A reflection as the model is reminded of it."""
     met = ", ".join(f"{m.item} ({m.evidence})" for m in reflection.met)
     unmet = ", ".join(f"{u.item} ({u.reason})" for u in reflection.unmet)
     facts = "".join(f"\n- {fact[:MAX_FACT]}" for fact in reflection.facts)
@@ -169,7 +161,6 @@ def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
 
 
 def _memory(facts: Sequence[str], older: Sequence[StepRecord]) -> Note:
-    """The facts, and a line for each of the older steps: what was called, and what came of it."""
     learned = [f"- {harmless(fact)[:MAX_FACT]}" for fact in facts] or ["- nothing worth keeping"]
     lines = ["<memory_of_older_steps>", *learned, *_remembered(older), "</memory_of_older_steps>"]
     return Note(kind="memory", text="\n".join(lines))
@@ -203,19 +194,16 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
 
 
 def _asked_first(state: RunState, record: StepRecord) -> str:
-    """What the tool asked for before it answered; of a step that was given up, the output tells it."""
     asked = [one for one in state.evidence if one.step == record.step] if record.status != "budget" else []
     told = "; ".join(f"{one.task}: {one.query or f'{one.tool} {one.command}'} ({one.status})" for one in asked)
     return f"Asked for first: {clipped(harmless(told), MAX_THOUGHT)}\n" if told else ""
 
 
 def _before(state: RunState, pending: Pending) -> int:
-    """The newest step when the pending one was planned, perhaps with others beside it."""
     return min(state.open_steps, default=pending.step) - 1
 
 
 def _reasons(state: RunState) -> Iterator[str]:
-    """Why the step was planned; told with the first that is finished of those that were planned together."""
     plan = state.plan
     if plan is None or len(state.open_steps) < len(plan.actions):
         return
@@ -226,7 +214,6 @@ def _reasons(state: RunState) -> Iterator[str]:
 
 
 def _result(output: dict[str, JsonValue]) -> str:
-    """Summary, what the tool brought besides as JSON, its artifacts by path and size, and the excerpt."""
     path, excerpt, summary = (_text(output.get(name)) for name in ("artifact_path", "excerpt", "summary"))
     kept = path if ARTIFACT_PATH.fullmatch(path) else ""
     rest = f"; the whole is the artifact {kept}" if kept else "; ask the tool for less at a time"
@@ -249,7 +236,6 @@ def _result(output: dict[str, JsonValue]) -> str:
 
 
 def _listed(artifacts: JsonValue) -> list[str]:
-    """Each artifact by its path and size; none where one of them is no artifact of a run."""
     if not isinstance(artifacts, list):
         return []
     listed = [_sized(artifact) for artifact in artifacts if isinstance(artifact, dict)]

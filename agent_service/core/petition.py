@@ -82,7 +82,6 @@ def _call(action: Action) -> dict[str, object]:
 
 
 def _arguments(sent: dict[str, JsonValue]) -> dict[str, object]:
-    """As they are, and as a text that shows each number with all its digits."""
     text = json.dumps(sent, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return {"arguments": sent, "arguments_json": text}
 

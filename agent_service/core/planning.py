@@ -45,7 +45,6 @@ def writes(state: RunState, plan: Plan) -> bool:
 
 
 def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
-    """Dispatch a plan that was accepted, unless a budget is spent or a person has to allow it first."""
     reached = limits.reached_before_a_step(state, at)
     if reached:
         kept = replace(state, waiting=Planned(plan=plan))
@@ -61,7 +60,6 @@ def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
 def take_next(
     state: RunState, chosen: Next | Unusable, refusals: tuple[str, ...], *, at: datetime, repairs: int = 0
 ) -> Transition:
-    """Take up what comes next, by itself or with a framing or a reflection."""
     asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals, repairs=repairs)
     match chosen:
         case Plan():
@@ -75,7 +73,6 @@ def take_next(
 
 
 def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:
-    """Rest until a person has answered."""
     if flaws := answering.flaws_of(state, question):
         return _rest_again(state, asking, flaws, at=at)
     then = answering.ask_person(state, question, at=at)
@@ -83,13 +80,11 @@ def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetim
 
 
 def take_wait(state: RunState, wait: Wait, asking: Asking, *, at: datetime) -> Transition:
-    """Rest until an instant has come."""
     if flaws := timing.flaws_of(state, wait, at):
         return _rest_again(state, asking, flaws, at=at)
     return timing.wait_for(state, wait, at=at)
 
 
 def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime) -> Transition:
-    """A question or a wait that cannot be used is mended also where no step is left, for it takes none."""
     phase = phase_of_next(state, at) if asking.phase is Phase.PLAN else asking.phase
     return ask_again(state, replace(asking, phase=phase), flaws, at=at)

@@ -75,7 +75,6 @@ def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Jud
 
 
 def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
-    """The places in which a claim needs its quote to be found, of those that can show its item."""
     item = next((item for item in state.done_items if item.id == claim.item), None)
     if item is None or item.proof is None or not says_something(claim.quote):
         return ()
@@ -102,13 +101,11 @@ def without_tick(item: DoneItem) -> DoneItem:
 
 
 def told(item: DoneItem) -> Told:
-    """The item, with what proved it, as others are told."""
     quotes = item.quotes if item.proof else None
     return Told(id=item.id, text=item.text, done=item.done, evidence=item.evidence, quotes=quotes)
 
 
 def in_words(proof: Proof) -> str:
-    """What shows an item of this kind."""
     of_tool = f" of {proof.tool}" if proof.tool else ""
     match proof.kind:
         case "step":
@@ -147,7 +144,6 @@ def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Ma
 
 
 def _quotable(state: RunState, place: str) -> str:
-    """What of a place may be quoted."""
     if not place.startswith(STEP):
         return place
     return f"the result {'or the arguments ' if sent_with(state, place) else ''}of {place}"
@@ -178,7 +174,6 @@ def _step_at(state: RunState, place: str) -> StepRecord | None:
 
 
 def _brought_nothing(state: RunState, place: str) -> bool:
-    """Whether there are no words to quote: that the step ended ok is all that it shows."""
     step = _step_at(state, place)
     return step is not None and not says_something(step.summary)
 

@@ -45,7 +45,6 @@ def _without(addresses: list[str], text: str) -> str:
 
 
 def _leaves(value: JsonValue) -> Iterator[str]:
-    """Each text and number by itself, as it is and as JSON writes it; a list of such also as a whole."""
     if isinstance(value, dict):
         for inner in value.values():
             yield from _leaves(inner)

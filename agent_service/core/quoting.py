@@ -43,7 +43,6 @@ def stands_in(quote: str, text: str) -> bool:
 
 
 def is_short(quote: str) -> bool:
-    """Whether so little is quoted that only a whole line of it counts. A sign of an unspaced script is a syllable."""
     return sum(2 if char >= _UNSPACED else 1 for char in _bare(quote) if char.isalnum()) < LEAST
 
 
@@ -67,18 +66,15 @@ def readings(text: str) -> tuple[str, ...]:
 
 
 def says_something(quote: str) -> bool:
-    """Whether there is something in it to look for."""
     bare = _bare(quote)
     return len(bare) <= LONGEST and any(map(str.isalnum, bare))
 
 
 def names_a_field(quote: str) -> bool:
-    """Whether it quotes JSON: the name of a field, and something of its value."""
     return bool(_OF_A_FIELD.search(_alike(_bare(quote))))
 
 
 def _sought(quote: str) -> str:
-    """The folded quote; where it begins or ends with what needs no border there, without it."""
     alike = _alike(_bare(with_signs(quote)))
     folded = _with_borders(alike)
     folded = folded if _is_whole(alike[0]) else folded.removeprefix(_BORDER)
@@ -98,7 +94,6 @@ def _with_borders(alike: str) -> str:
 
 
 def _bare(quote: str) -> str:
-    """Without marks around it, and without the dots that say that the text goes on."""
     bare, marked = quote.replace("&lt;", "<"), True
     while marked:
         bare = _DOTS.sub("", bare.strip()).strip()

@@ -80,5 +80,4 @@ def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, r
 
 
 def _told(state: RunState, then: Transition, what: str = "") -> Transition:
-    """Say that the reflection is committed, and what it came to."""
     return after_progress(state, "reflect", what or state.summary, then)

@@ -22,7 +22,6 @@ from schemas.catalog import ToolOffer
 
 
 def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
-    """Take up a framing. What comes along with one that has to be looked at first is planned anew afterwards."""
     if state.framing is None:
         return adopt(state, framing, plan, at=at)
     within = _within_the_first(state, framing)
@@ -36,7 +35,6 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
 
 
 def flaws_of(state: RunState, framing: Framing) -> tuple[str, ...]:
-    """Why a framing is not proposed again."""
     return refusals_of(state, hash_of(_within_the_first(state, framing)), "this framing") if state.rulings else ()
 
 
@@ -52,7 +50,6 @@ def why_needed(state: RunState, framing: Framing) -> str:
 
 
 def _within_the_first(state: RunState, framing: Framing) -> Framing:
-    """The framing with the constraints of the first one, which stay in force."""
     first = state.original or state.framing
     kept = first.constraints if first else ()
     return replace(framing, constraints=tuple(dict.fromkeys((*kept, *framing.constraints))))
@@ -64,7 +61,6 @@ def _new_addressees(state: RunState, framing: Framing) -> tuple[str, ...]:
 
 
 def _new_writes(state: RunState, framing: Framing) -> tuple[str, ...]:
-    """The tools with a command whose effect is not known to stay in the house."""
     writes = (skill.name for skill in state.brief.skills if _reaches_out(skill))
     before, new = "\n".join(_named_before(state)), "\n".join(_texts(framing))
     return tuple(f"the tool {name}" for name in writes if _names(new, name) and not _names(before, name))
@@ -79,7 +75,6 @@ def _names(text: str, tool: str) -> bool:
 
 
 def _named_before(state: RunState) -> Iterator[str]:
-    """What people said, and what was framed before. What strangers asked for nobody has named."""
     if not state.brief.untrusted:
         yield state.brief.goal
         yield json.dumps(state.brief.context, ensure_ascii=False)

@@ -65,7 +65,6 @@ def _of_a_paused_run(state: RunState) -> Remedy:
 
 
 def _of_doubts(state: RunState) -> str:
-    """How an answer settles whether writes were carried out, of which that is not known."""
     steps = ", ".join(f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts)
     return f", with --ran or --did-not-run if it says whether {steps} was carried out" if steps else ""
 
@@ -83,7 +82,6 @@ def _of_an_escalated_run(state: RunState) -> Remedy:
 
 
 def _first(state: RunState) -> str:
-    """What comes before an answer or a new run, by the class of the ending."""
     match state.ending_class:
         case "configuration" | "not_allowed":
             return "mend what the reason names"
@@ -114,7 +112,6 @@ def _found_out(state: RunState) -> str:
 
 
 def _in_question(state: RunState) -> str:
-    """The step, or the task of it, of which it is not known whether it was done."""
     asked = petition(state)
     if asked and asked.task:
         return f"step {asked.step}, {asked.task} of round {asked.round} ({asked.tool} {asked.command})"

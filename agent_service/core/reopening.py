@@ -63,12 +63,10 @@ def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
 
 
 def closes_at(state: RunState, ended: Ended) -> datetime:
-    """Until when an answer sets a run going again that was handed to a person."""
     return ended.at + timedelta(days=state.brief.limits.reopen_days)
 
 
 def _running(state: RunState) -> RunState:
-    """The state as it goes on: what was counted against it is forgiven, but not what it spent."""
     return replace(
         limits.with_more_attempts(state),
         waiting=Deciding(),
@@ -82,7 +80,6 @@ def _running(state: RunState) -> RunState:
 
 
 def _not_raised(before: RunState, running: RunState, ended: Ended, at: datetime) -> str:
-    """Why the run could not go far: the budget that ended it, or another, is spent still."""
     limit = RAISED.get(ended.stop.ending_class)
     if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
         return ended.stop.reason
@@ -103,7 +100,6 @@ def _reopened(state: RunState, ended: Ended, event: SignalReceived) -> Reopened:
 
 
 def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
-    """Finish the steps that were open with what came of them, or with a person's word; or wait for them still."""
     if isinstance(state.waiting, Planned):
         return hearing.go_on(state, at=event.at, said=state.heard > state.shown)
     if state.started_at is None:  # it ended while it waited for its turn
@@ -121,7 +117,6 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
 
 
 def _gathering_on(state: RunState, waited: timedelta) -> RunState:
-    """The state with steps whose time to gather stood still meanwhile."""
     held = state.waiting
     return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, ForEvidence) else state
 
@@ -143,26 +138,22 @@ def _with_the_step(
 
 
 def _may_still_come(state: RunState, pending: Pending, ended: Ended, at: datetime, outcome: Outcome) -> bool:
-    """Whether a result of the step is waited for: it may be tried again, or nobody knows of it and its time runs."""
     if not _in_question(state, pending, ended):
         return True
     return not results.came_of(ended, pending) and at < pending.deadline_at and outcome == "look"
 
 
 def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
-    """Whether a person is to say what came of it: it may not be repeated, or its executor does not know."""
     return not acting.is_repeatable(state, pending) or bool(results.came_of(ended, pending))
 
 
 def _meant(state: RunState, held: Waiting, ended: Ended) -> tuple[Pending, ...]:
-    """What a person's word could be of: what they were asked about, or else all that is in question and not known."""
     asked = [flight.pending for flight in flights(held)]
     unknown = (one for one in asked if _in_question(state, one, ended) and results.known(ended, one) is None)
     return tuple(one for one in asked if results.was_first_in_doubt(ended, one)) or tuple(unknown)
 
 
 def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
-    """Why nobody could tell of what an outcome is."""
     if not any(_in_question(state, flight.pending, ended) for flight in flights(held)):
         return "no step of it is in doubt"
     several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
@@ -180,7 +171,6 @@ def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived
 
 
 def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:
-    """What a person says came of a write in doubt, as its result. Of another nobody knows."""
     message = event.signal.message or ""
     output, error = None, None
     match outcome:

@@ -70,8 +70,6 @@ def _output(state: RunState) -> dict[str, JsonValue]:
 
 
 def _usage(state: RunState) -> ChildUsage:
-    """What the child spent. Of children of its own that have not told what they spent, nobody knows more than what they
-    were granted: as long as that is so, it is lost."""
     aside, spent = set_aside(state), state.spent
     known = ChildUsage.model_validate(spent, from_attributes=True)
     lost_cost = None if spent.lost_cost_usd is None else spent.lost_cost_usd + (aside.cost_usd or 0.0)
@@ -100,7 +98,6 @@ _ENDED = {Status.ESCALATED: "could not go on", Status.FAILED: "failed", Status.C
 
 
 def with_open_writes(before: RunState, event: Event, ended: RunState) -> RunState:
-    """The state of a child that ends, with the writes that it leaves under way, of which it will not be told."""
     if not isinstance(ended.waiting, Ended):
         return ended
     told = event.result if isinstance(event, ToolReturned) else None
@@ -116,7 +113,6 @@ def with_open_writes(before: RunState, event: Event, ended: RunState) -> RunStat
 
 
 def _is_known(ended: Ended, pending: Pending, told: ToolResult | None) -> bool:
-    """Whether it is known what came of an attempt: by what came just now, or by what was kept of it."""
     came = told if told and (told.step, told.task or "", told.round or 0) == pending.name else None
     if came is not None:
         return came.error is None or came.error.error_class != IN_DOUBT

@@ -34,7 +34,6 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 
 
 def on_result(state: RunState, event: ToolReturned) -> Transition | str:
-    """Take up a result, or say why it is ignored."""
     judgement = judge(state, event.result, event.place)
     if why := unbelieved(state, event.result, event.proof, judgement.relation):
         return Refusal(why)
@@ -75,7 +74,6 @@ def on_due(state: RunState, event: TimerFired) -> Transition:
 
 
 def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transition:
-    """The outcome is unknown, which only a repeatable command can bear."""
     repeatable = acting.is_repeatable(state, pending)
     error = ToolError(
         error_class="timeout" if repeatable else "in_doubt",
@@ -114,7 +112,6 @@ def _without_answer(state: RunState, pending: Pending, error: ToolError, *, at: 
 
 
 def _heard(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:
-    """Remember a message that does not say what it answers: delivered again it would answer what is asked after it."""
     flight = flight_of(state.waiting, *pending.name)
     assert flight is not None, "the result was matched with what is under way"
     pending = replace(pending, heard=(*pending.heard, place))
@@ -127,7 +124,6 @@ def _heard(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pen
 
 
 def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolResult:
-    """The tool ran, and what it brought cannot be read: only a repeatable command can bear that."""
     if result.error is None or acting.is_repeatable(state, pending):
         return result
     return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
@@ -151,7 +147,6 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str
 
 
 def _kept(state: RunState, event: ToolReturned) -> RunState:
-    """The state with the result of an attempt that was open at the end, for an answer that reopens the run."""
     ended = state.waiting
     if not isinstance(ended, Ended) or ended.held is None or event.malformed:
         return state
@@ -163,18 +158,15 @@ def _kept(state: RunState, event: ToolReturned) -> RunState:
 
 
 def came_of(ended: Ended, pending: Pending) -> tuple[ToolResult, ...]:
-    """The results of an attempt that was open at the end, first that with which the run was handed over."""
     return tuple(r for r in ended.came if (r.step, r.task or "", r.round or 0) == pending.name)
 
 
 def was_first_in_doubt(ended: Ended, pending: Pending) -> bool:
-    """Whether this is the attempt whose outcome is not known by its own result, and people were asked about it."""
     first = ended.came[:1]
     return came_of(ended, pending)[:1] == first != () and _is_in_doubt(first[0])
 
 
 def known(ended: Ended, pending: Pending) -> ToolResult | None:
-    """What is known to have come of an attempt that was open at the end."""
     return next((r for r in came_of(ended, pending) if not _is_in_doubt(r)), None)
 
 
@@ -183,7 +175,6 @@ def _is_in_doubt(result: ToolResult) -> bool:
 
 
 def _as_error(result: ToolResult) -> ToolResult:
-    """A result that is not ok, as an error. What a tool asks for counts for nothing once its run has ended."""
     if result.status == "error":
         return result if result.error else result.model_copy(update={"error": ToolError(message="no reason given")})
     error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")

@@ -15,7 +15,6 @@ from agent_service.core.waiting import ForEvidence, ForReads, ForTool, Waiting
 
 
 def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
-    """The run goes on where it was, as if no time had passed. A deadline that the caller named stays where it is."""
     if state.stood_until and state.stood_until >= event.at:
         return "it has heard of that already"
     since = max(event.since, state.accepted_at)
@@ -29,7 +28,6 @@ def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
 
 
 def _later(waiting: Waiting, by: timedelta) -> Waiting:
-    """The same, with later ends for what is waited for. What is due is due: a retry, an instant that was chosen."""
     match waiting:
         case ForTool(pending=pending):
             return changed(waiting, pending=_pending(pending, by))

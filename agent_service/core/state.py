@@ -255,7 +255,6 @@ class RunState:
 
     @property
     def asking(self) -> Asking | None:
-        """The model call that is open: being made, put off, or held until the run is resumed."""
         match under_way(self.waiting):
             case ForModel(asking=asking) | ModelRetry(asking=asking):
                 return asking
@@ -263,23 +262,19 @@ class RunState:
 
     @property
     def pending(self) -> Pending | None:
-        """The (first) attempt that is open: sent, to be sent later, or either of them held until it is resumed."""
         return next(iter(self.pendings), None)
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
-        """All attempts that are open, of which there are several while reads run side by side."""
         return pendings_of(under_way(self.waiting))
 
     @property
     def reserve(self) -> Reserve | None:
-        """What is set aside for the model call that is being made."""
         waiting = under_way(self.waiting)
         return waiting.reserve if isinstance(waiting, ForModel) else None
 
     @property
     def retry_at(self) -> datetime | None:
-        """When the open call is made, or the open attempt sent, that was put off."""
         waiting = under_way(self.waiting)
         return waiting.retry_at if isinstance(waiting, ModelRetry | ToolRetry) else None
 
@@ -297,7 +292,6 @@ class RunState:
 
     @property
     def due_at(self) -> datetime | None:
-        """When something falls due without any message: the run's only timer, stored with the state."""
         deadline = self.over_at
         match self.waiting:
             case ForPerson() | Ended():
@@ -334,12 +328,10 @@ class RunState:
 
     @property
     def outcome(self) -> str:
-        """What a run that is done came to."""
         return self.reason if self.status is Status.DONE else ""
 
     @property
     def open_steps(self) -> tuple[int, ...]:
-        """The steps that are not finished, in their order."""
         return tuple(step for step in steps_of(under_way(self.waiting)) if not self.has_finished(step))
 
     def has_finished(self, step: int) -> bool:

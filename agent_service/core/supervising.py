@@ -20,7 +20,6 @@ from schemas.events import ToolError, ToolResult
 
 
 def concerns(state: RunState) -> bool:
-    """Whether the run may have children, or is one."""
     return state.brief.may_have_children or state.brief.as_step is not None
 
 
@@ -43,7 +42,6 @@ def followed(before: RunState, event: Event, then: Transition) -> Transition:
 
 
 def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
-    """What has to be seen to again where it may have been left undone: children that are waited for, or no more."""
     held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
     gone = (*filter(children.is_child, held), *state.given_up, *children.stopping(state))
     starts = (StartChild(wake=children.wake(state, pending)) for pending in children.under_way(state))
@@ -96,7 +94,6 @@ def _started(before: RunState, after: RunState) -> list[Pending]:
 
 
 def _gone(before: RunState, event: Event, after: RunState) -> list[Pending]:
-    """Those that are to end, though they have not as far as is known: nobody waits for what they could still do."""
     kept, stopping = children.under_way(after), children.stopping(before)
     dropped = [p for p in children.under_way(before) if not _is_among(p, kept) and not _answered(event, p)]
     return [*dropped, *(p for p in children.stopping(after) if not _is_among(p, stopping))]
@@ -107,7 +104,6 @@ def _is_among(pending: Pending, others: tuple[Pending, ...]) -> bool:
 
 
 def _noted(after: RunState, started: list[Pending], gone: list[Pending]) -> RunState:
-    """The state that knows its children; of those that are gone, all that no answer to a person can wait for again."""
     held = pendings_of(after.waiting.held) if isinstance(after.waiting, Ended) else ()
     new = [_child(after, pending) for pending in started]
     listed = tuple(dict.fromkeys((*after.children, *new))) if new else after.children
@@ -132,7 +128,6 @@ def _cancel(state: RunState, pending: Pending) -> CancelChild:
 
 
 def _accounted(before: RunState, event: Event, ignored: Transition) -> Transition:
-    """An answer that nobody waits for still tells what a child spent that was given up."""
     paid = _paid(before, event, before)
     if paid is before or ignored.state is None:
         return ignored

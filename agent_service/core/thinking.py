@@ -78,7 +78,6 @@ def outrun(state: RunState, reply: ModelReplied) -> bool:
 
 
 def _hands_over(then: Transition) -> bool:
-    """Whether that ends the run for what the model does, such as a loop, and not for a budget that is spent."""
     return then.state is not None and then.state.final and not then.state.ending_class.startswith(OF_BUDGETS)
 
 
@@ -94,7 +93,6 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
 
 
 def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> Transition:
-    """Ask again, as if the reply had not come: it does not count as a repair."""
     why = "a person said something newer: the reply does not count"
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, why))
@@ -103,7 +101,6 @@ def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> Transition:
 
 
 def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
-    """What a decision that fits the question leads to; None when it does not fit."""
     match asking.phase, reply.decision:
         case Phase.FRAME, Framing() as framed if not _flaws_of_framing(state, framed):
             return take_framing(state, framed, reply.plan, at=reply.at)
@@ -122,7 +119,6 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
 
 
 def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
-    """The same for what only serves the loop: a second look at a claim, shorter notes."""
     match asking.phase, reply.decision:
         case Phase.VERIFY, Verification() as found:
             return take_verification(state, found, at=reply.at)

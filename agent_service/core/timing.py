@@ -18,13 +18,11 @@ LONGEST_S = 30 * 86400.0
 
 
 def flaws_of(state: RunState, wait: Wait, at: datetime) -> tuple[str, ...]:
-    """Why nothing can be waited for."""
     often = f"you have waited {state.waits} times since the newest step: look at something, ask, or escalate"
     return flaws_of_instant(wait, at) or ((often,) if state.waits >= MOST_IN_A_ROW else ())
 
 
 def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
-    """The same as far as it lies in the wait itself."""
     if (wait.until is None) == (wait.seconds is None):
         return ("wait needs one of seconds and until",)
     if wait.seconds is not None and not LEAST_S <= wait.seconds <= LONGEST_S:
@@ -37,7 +35,6 @@ def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
 
 
 def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
-    """Rest until the instant, at most until the deadline of the run."""
     until = wait.until or at + timedelta(seconds=wait.seconds or 0.0)
     waiting = ForTime(until=min(until, state.brief.limits.deadline_at), since=at, why=wait.why)
     summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
@@ -48,7 +45,6 @@ def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
 
 
 def over(state: RunState, *, at: datetime) -> Transition:
-    """The instant has come, or a person wants it to go on: what comes next, now that time has passed?"""
     waited = state.waiting
     told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, ForTime) else ""
     going_on = replace(state, waiting=Deciding())

@@ -20,7 +20,6 @@ from agent_service.core.state import RunState
 
 
 def is_affordable(state: RunState, at: datetime) -> bool:
-    """Whether somebody is to look at what is claimed, and may be paid for it."""
     return state.brief.verify and reached_before_a_call(state, at) is None
 
 
@@ -32,12 +31,10 @@ def look_at_done(state: RunState, claim: Reflection, *, at: datetime) -> Transit
 
 
 def look_at_framing(state: RunState, framing: Framing, *, at: datetime) -> Transition:
-    """A new framing is proposed."""
     return ask(replace(state, proposed=framing), Phase.VERIFY, at=at)
 
 
 def take_verification(state: RunState, found: Verification, *, at: datetime) -> Transition:
-    """What was found about the claim, which counts now or is refused."""
     claim, framing = state.claim, state.proposed
     settled = replace(state, claim=None, proposed=None)
     if claim:

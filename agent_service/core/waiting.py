@@ -79,7 +79,6 @@ class Asking:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """All that the model is told with the question."""
         return *self.feedback, *self.flaws
 
 
@@ -207,7 +206,6 @@ class ForEvidence:
 
     @property
     def ticking(self) -> tuple[Gathering, ...]:
-        """Those whose time goes on: not while a child is a task of theirs, which has budgets of its own."""
         children = {flight.pending.step for flight in self.flights if flight.pending.grant}
         return tuple(one for one in self.gatherings if not one.stopped and one.step not in children)
 
@@ -362,7 +360,6 @@ Waiting = Annotated[
 
 
 def under_way(waiting: Waiting) -> Waiting:
-    """What the run waits for, or will wait for once it is resumed or a task of its step is decided."""
     match waiting:
         case ForPerson(held=held) | ForApproval(held=ForEvidence() as held):
             return held
@@ -370,7 +367,6 @@ def under_way(waiting: Waiting) -> Waiting:
 
 
 def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
-    """The attempts that are open while that is waited for: several while reads run side by side."""
     match waiting:
         case ForTool(pending=pending) | ToolRetry(pending=pending):
             return (pending,)
@@ -380,7 +376,6 @@ def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
 
 
 def steps_of(waiting: Waiting) -> tuple[int, ...]:
-    """The steps that are open while that is waited for, in their order."""
     if not isinstance(waiting, ForEvidence):
         return tuple(pending.step for pending in pendings_of(waiting))
     steps = (*(flight.pending.step for flight in waiting.flights), *(one.step for one in waiting.gatherings))
@@ -393,5 +388,4 @@ def then(waiting: Waiting, held: Held) -> Waiting:
 
 
 def answered(waiting: Waiting) -> Waiting:
-    """What was waited for is here."""
     return waiting if isinstance(waiting, ForPerson) else Deciding()

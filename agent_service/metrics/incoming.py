@@ -76,7 +76,6 @@ class IncomingMetrics:
 
     @contextmanager
     def message(self, subject: str) -> Iterator[None]:
-        """The same for a message of the bus, which is delivered again where the block raises anything but GiveUp."""
         began, error = time.perf_counter(), NONE
         try:
             yield

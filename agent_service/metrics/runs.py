@@ -52,7 +52,6 @@ class RunMetrics:
         self._spent = SpentMetrics(instruments, provider)
 
     def committed(self, moment: Moment) -> None:
-        """Never raises: what is committed goes on, measured or not."""
         try:
             self._count(moment)
         except Exception:
@@ -93,14 +92,12 @@ class RunMetrics:
         self._spent.paid(reply, phase)
 
     def _call(self, moment: Moment) -> tuple[str, float | None]:
-        """The model that was asked, as far as that is known, and how long it took."""
         run_id = moment.after.run_id
         made = self._made.pop(run_id, None)
         since = made.at if made else self._asked.get(run_id)
         return made.model if made else NONE, (moment.entry.at - since).total_seconds() if since else None
 
     def _follow(self, moment: Moment) -> None:
-        """What the run waits for now: a model, from here on, or nothing any more."""
         run_id, waiting = moment.entry.run_id, moment.after.waiting
         if isinstance(waiting, ForModel):
             if run_id not in self._asked and not isinstance(moment.event, CallReserved):
@@ -155,7 +152,6 @@ class _Tools:
         )
 
     def answered(self, moment: Moment) -> None:
-        """Where the moment is the answer to an attempt, or that none came in time."""
         answered = moment.answered
         if answered is None:
             return

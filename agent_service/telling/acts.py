@@ -54,7 +54,6 @@ class Act:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the run waited for it."""
         return self.status not in ("late", "refused")
 
 
@@ -92,14 +91,12 @@ def settled(moment: Moment) -> tuple[Act, ...]:
 
 
 def _is_plain(moment: Moment, before: RunState) -> bool:
-    """Whether a step has its answer and nothing was gathered: that is most of what is told, and told often."""
     if not isinstance(moment.event, ToolReturned) or moment.gathered or gatherings(before.waiting):
         return False
     return all(record.step == moment.event.result.step for record in moment.finished)
 
 
 def _forgotten(moment: Moment) -> Iterator[tuple[Pending, ToolResult]]:
-    """What an answer settled of steps that are over with it, of which nothing is kept."""
     kept = {(one.step, one.task) for one in moment.gathered}
     for pending, result in moment.settled_by_answer:
         if pending.task and (pending.step, pending.task.removesuffix(f".{AGAIN}")) not in kept:
@@ -107,7 +104,6 @@ def _forgotten(moment: Moment) -> Iterator[tuple[Pending, ToolResult]]:
 
 
 def by_answer(pending: Pending, result: ToolResult) -> Act:
-    """What came of a request that was under way when its run ended, once an answer has opened that again."""
     return Act(
         step=pending.step,
         attempt=pending.attempt,
@@ -123,7 +119,6 @@ def by_answer(pending: Pending, result: ToolResult) -> Act:
 
 
 def _is_of(answered: Pending, known: Evidence) -> bool:
-    """Whether it is what came of the task with the answer to that request."""
     return answered.step == known.step and known.task in (answered.task, answered.task.removesuffix(f".{AGAIN}"))
 
 
@@ -180,7 +175,6 @@ def _answered(moment: Moment, before: RunState, event: ToolReturned) -> Act:
 
 
 def said_by(result: ToolResult) -> str:
-    """What the tool said, or asked for, in the words that are kept of a step."""
     if result.status == "continuation":
         with suppress(ContinuationInvalid):
             return wish_of(read(result.result))
@@ -188,7 +182,6 @@ def said_by(result: ToolResult) -> str:
 
 
 def _taken_up(moment: Moment, pending: Pending | None, result: ToolResult) -> tuple[ActStatus, ToolError | None]:
-    """What became of an attempt with its result. A wish for more that is not followed fails what wished for it."""
     if result.status != "continuation" or pending is None:
         return result.status, result.error
     if moment.asks_for_more:
@@ -197,7 +190,6 @@ def _taken_up(moment: Moment, pending: Pending | None, result: ToolResult) -> tu
 
 
 def _refused(run: RunState, pending: Pending) -> tuple[ActStatus, ToolError] | None:
-    """What the request ended with, where it ended otherwise than with its own result."""
     status: ActStatus = "error"
     question = "" if pending.task == AGAIN else pending.task.removesuffix(f".{AGAIN}")
     came = [one.output for one in run.evidence if (one.step, one.task) == (pending.step, question)]
@@ -246,12 +238,10 @@ def _action(state: RunState, name: Name) -> Action | None:
 
 
 def _flight(state: RunState, name: Name) -> Flight | None:
-    """The request as it is under way, or was when the run ended."""
     return flight_of(opened(state), *name)
 
 
 def _newest_steps(run: RunState) -> Iterator[tuple[int, Action]]:
-    """The newest steps, with the actions of the newest plan: several of them where it had several."""
     actions = run.plan.actions if run.plan else ()
     first = run.step - len(actions) + 1
     yield from ((step, action) for step, action in enumerate(actions, start=first) if step > 0)
@@ -285,6 +275,5 @@ def _attempt(run: RunState, step: int, sent: int, unfinished_steps: int) -> int:
 
 
 def executor_of(run: RunState, pending: Pending) -> str | None:
-    """Who was asked for the pending attempt, by its name where it is known."""
     skill = run.brief.skill(pending.action.tool)
     return skill.executor if skill else None

@@ -58,7 +58,6 @@ def entry_view(moment: Moment) -> EntryView:
 
 
 def _shown(event: dict[str, Any]) -> dict[str, Any]:
-    """Without the address for the ending, which may hold a secret: whoever follows runs need not be able to call it."""
     return event | {"callback": HIDDEN} if event.get("callback") else event
 
 
@@ -93,14 +92,12 @@ class JournalReader:
         return (await self.moments(newest.run_id, seq - 1, 1))[0].after if seq else None
 
     async def heard(self, run_id: str) -> Heard:
-        """What the whole journal says beyond the state."""
         heard = self._heard.get(run_id) or Heard()
         heard.hear(await self._journals.entries(run_id, heard.seq))
         _remember(self._heard, run_id, heard)
         return heard
 
     async def tasks(self, run_id: str) -> Tasks:
-        """What the steps of the run gathered, by its whole journal."""
         tasks = self._tasks.get(run_id) or Tasks()
         tasks.hear(await self.moments(run_id, tasks.seq, MOST_ENTRIES))
         _remember(self._tasks, run_id, tasks)
@@ -108,7 +105,6 @@ class JournalReader:
 
 
 def _remember(known: OrderedDict[str, T], run_id: str, what: T) -> None:
-    """Of the runs that were asked for last."""
     known[run_id] = what
     known.move_to_end(run_id)
     if len(known) > REMEMBERED_RUNS:

@@ -23,7 +23,6 @@ class Execution(BaseModel):
     last_error: Annotated[Text | None, Told] = None
 
     def __str__(self) -> str:
-        """All but stderr, in a few words."""
         told = (
             f"job {self.job_id}" if self.job_id else "",
             f"run {self.attempts} times" if self.attempts and self.attempts > 1 else "",

@@ -9,10 +9,8 @@ def ok(name: str, text: str) -> Finding:
 
 
 def warning(name: str, text: str, *, remedy: str) -> Finding:
-    """The agent can work like this, but look at it."""
     return Finding(name=name, mark="warning", text=visible(text), remedy=visible(remedy))
 
 
 def wrong(name: str, text: str, *, remedy: str) -> Finding:
-    """The agent cannot work like this."""
     return Finding(name=name, mark="wrong", text=visible(text), remedy=visible(remedy))

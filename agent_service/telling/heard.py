@@ -37,7 +37,6 @@ class Heard:
         self.hear(entries)
 
     def hear(self, entries: Iterable[Entry]) -> None:
-        """Take up the entries that follow."""
         for entry in entries:
             if entry.seq <= self.seq:  # somebody else has read it meanwhile
                 continue

@@ -93,7 +93,6 @@ def _kind(run: RunState, asks: AsksView | None) -> ItemKind:
 
 
 def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
-    """The card of a run of which no more can be read than that it stopped."""
     return InboxItem(
         id=f"run:{damaged.run_id}",
         kind="escalated",
@@ -123,7 +122,6 @@ def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
 
 
 def of_letter(letter: DeadLetter) -> InboxItem:
-    """The card of a dead letter that nobody has dealt with."""
     why = obstacle(letter)
     again = RemedyView(text="mend what it names, then send it again", command=f"agentic dlq retry {letter.id}")
     gone = RemedyView(text=why, command=f"agentic dlq drop {letter.id}")

@@ -70,7 +70,6 @@ class DeadLetter:
 
     @property
     def subject(self) -> str:
-        """Of the message that was refused."""
         return self.said("Subject") or "?"
 
     @property
@@ -80,7 +79,6 @@ class DeadLetter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds all of the refused message."""
         return not self.said("Body") and not self.said("Headers")
 
     def said(self, name: str) -> str:
@@ -118,7 +116,6 @@ class DeadLetter:
 
 
 def fold(messages: Iterable[Stored]) -> list[DeadLetter]:
-    """The letters in their stream's messages (in order), oldest first, each with what was last done about it."""
     found: dict[int, DeadLetter] = {}
     for message in messages:
         letter = _settled(message) or letter_in(message)
@@ -138,7 +135,6 @@ def letter_in(message: Stored) -> DeadLetter | None:
 
 
 def record(letter: DeadLetter, deed: Deed, by: str) -> tuple[str, dict[str, str]]:
-    """Subject and headers of the message that says what was done."""
     said = {name: value for name, value in letter.headers.items() if name.startswith(_SAID) or name == RUN_ID}
     return f"{subjects.SETTLED}.{letter.id}", said | {_BURIED: rfc3339(letter.buried), _SETTLED: deed, _BY: by}
 
@@ -156,7 +152,6 @@ def obstacle(letter: DeadLetter) -> str:
 
 
 def _settled(message: Stored) -> DeadLetter | None:
-    """The letter that a record is about, as far as the record tells."""
     number = message.subject.removeprefix(f"{subjects.SETTLED}.")
     buried = _instant(message.headers.get(_BURIED, ""))
     if not _NUMBER.fullmatch(number) or buried is None:
@@ -178,10 +173,8 @@ def _instant(text: str) -> datetime | None:
 
 
 def _same(one: datetime, other: datetime) -> bool:
-    """The server tells instants in nanoseconds, and what is read from them may differ in the last digit."""
     return abs(one - other) < timedelta(milliseconds=1)
 
 
 def without_secrets(body: str) -> str:
-    """A message's text without what only its reader may know: where a run sends its ending, and its proof of a call."""
     return _SECRETS.sub(r'\1"(hidden)"', body)

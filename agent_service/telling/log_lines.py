@@ -69,7 +69,6 @@ class LogLine:
 
 
 def write(moment: Moment) -> None:
-    """Log an entry that was just committed."""
     if log.isEnabledFor(logging.INFO) or (log.isEnabledFor(logging.WARNING) and _trouble(moment, act_of(moment))):
         line = log_line(moment)
         log.log(line.level, line.message, extra=line.fields)
@@ -97,14 +96,12 @@ def log_line(moment: Moment) -> LogLine:
 
 
 def _name(run: RunState | None) -> str:
-    """The state by its name in docs/STATES.md; an ending by its status."""
     if run is None:
         return "none"
     return run.status.value if isinstance(run.waiting, Ended) else run.waiting.kind
 
 
 def _of_step(run: RunState, act: Act | None) -> Fields:
-    """Of the attempt that is answered, or else of the one that is open, or would be if it were allowed."""
     if act:
         return {"step": act.step, "tool": act.tool, "attempt": act.attempt, **_task(act.name)}
     if pending := run.pending:
@@ -119,7 +116,6 @@ def _of_step(run: RunState, act: Act | None) -> Fields:
 
 
 def _task(name: Name) -> Fields:
-    """Of a sub-request, which it is of its step."""
     _, task, asked_in = name
     return {"task": task, "round": asked_in} if task else {}
 
@@ -149,7 +145,6 @@ def _stopped(moment: Moment) -> bool:
 
 
 def _trouble(moment: Moment, act: Act | None) -> str:
-    """Why somebody should look; empty where nobody need."""
     if _stopped(moment):
         return moment.after.reason
     if isinstance(moment.event, ModelUnavailable):
@@ -169,7 +164,6 @@ def _spent(moment: Moment) -> Fields:
 
 
 def _besides(moment: Moment) -> Fields:
-    """What only some entries have: who asked, which model answered, by which names an executor knows a call."""
     match moment.event:
         case WakeAccepted(by=by) | CancelRequested(by=by) | SignalReceived(by=by) | StoodStill(by=by):
             return {"by": by or None}

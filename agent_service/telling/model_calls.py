@@ -64,29 +64,24 @@ class Made:
 
     @property
     def model(self) -> str | None:
-        """Who replied, or else who is asked."""
         return self.reply.model if self.reply else self.reserved.model if self.reserved else None
 
     @property
     def prompt_hash(self) -> str | None:
-        """Of the templates that its prompt was made with, where it was made with any."""
         made = self.reply.provenance if self.reply else self.reserved
         return made.prompt_hash if made else None
 
     def question(self) -> Question:
-        """What was asked, as it was asked."""
         asking, with_plan = self.asking, self.state.brief.fused
         return Question(state=self.state, call=asking.call, phase=asking.phase, with_plan=with_plan, now=self.at)
 
     def said(self) -> dict[str, Any] | None:
-        """The reply as the journal has it: the decision, and the plan that came along."""
         if self.reply is None or self.last is None:
             return None
         told = json.loads(self.last.entry.event)
         return {"decision": told["decision"], "plan": told["plan"]}
 
     def outcome(self) -> str:
-        """What came of it, in a line."""
         if self.last is None:
             return "there is no reply yet"
         if isinstance(self.last.event, ModelReplied | ModelUnavailable):
@@ -115,7 +110,6 @@ def _went_on(made: Made, moment: Moment) -> Made:
 
 
 def call_view(made: Made, prompt: PromptText) -> CallView:
-    """The call, with the prompt that asks its question."""
     question, reply = made.question(), made.reply
     system = (PromptPart(role="system", text=text) for text in prompt.system)
     user = (PromptPart(role="user", text=text) for text in prompt.user)

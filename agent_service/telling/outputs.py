@@ -34,7 +34,6 @@ def is_artifact_path(path: str) -> bool:
 
 
 def named_artifacts(moments: Iterable[Moment]) -> tuple[NamedArtifact, ...]:
-    """The artifacts of the steps and tasks that the run took up, in the order in which they were first named."""
     named: dict[str, NamedArtifact] = {}
     for moment in moments:
         event = moment.event

@@ -31,7 +31,6 @@ def duration(time: timedelta) -> str:
 
 
 def rfc3339(at: datetime) -> str:
-    """An instant for programs, in full."""
     return _utc(at, "auto")
 
 

@@ -59,7 +59,6 @@ def _of_people(waiting: ForApproval | ForAnswer | ForPerson | Queued | Planned |
 
 
 def proposed(proposal: Plan | Framing) -> str:
-    """What a person is to allow, in a few words."""
     return call_of(proposal.action) if isinstance(proposal, Plan) else "a new framing"
 
 

@@ -50,7 +50,6 @@ def rulings(moment: Moment) -> tuple[Ruling, ...]:
 
 
 def _outrun(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Ruling, ...]:
-    """Nothing of a reply that a person's word has outrun is taken up."""
     attempt, why = asking.repairs + 1, "a person said something newer"
     first = Ruling(
         phase=asking.phase,
@@ -66,7 +65,6 @@ def _outrun(before: RunState, asking: Asking, reply: ModelReplied) -> tuple[Ruli
 
 
 def _goes_on(moment: Moment, decision: Decision, phase: Phase) -> bool:
-    """Whether what came along with a decision is taken up: with a reflection, or a framing that holds now."""
     match phase, decision:
         case Phase.FRAME, Framing():
             return moment.after.framing == decision
@@ -91,7 +89,6 @@ def _ruling(moment: Moment, before: RunState, decision: Decision, phase: Phase, 
 
 
 def _objection(moment: Moment, before: RunState, decision: Decision, phase: Phase) -> tuple[str, str] | None:
-    """Why the decision was not taken up: class and reason."""
     after, asked = moment.after, moment.asked
     if after.refused_done > before.refused_done:
         return "done_refused", _told(after)
@@ -113,5 +110,4 @@ def _not_taken_up(moment: Moment, decision: Decision, phase: Phase) -> bool:
 
 
 def _told(after: RunState) -> str:
-    """What the model was told, or, where it is not asked again, why the run stopped."""
     return "; ".join(after.asking.told) if after.asking else after.reason

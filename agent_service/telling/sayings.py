@@ -71,18 +71,15 @@ OUTCOMES = {
 
 
 def say(moment: Moment) -> str:
-    """The whole entry on one line."""
     return one_line("; ".join((_happened(moment), *consequences(moment))), MAX_SAYING)
 
 
 def consequences(moment: Moment) -> tuple[str, ...]:
-    """What followed, each in a few words."""
     over = () if moment.reopened else map(acted, settled(moment))
     return tuple(filter(None, (*over, _ending(moment), sending(moment), asking(moment))))
 
 
 def speaker(model: str) -> str:
-    """Who replied. A script is called one, whatever the rest of its name says."""
     return f"the script {model} (no language model)" if "script" in model.casefold() else model
 
 
@@ -91,7 +88,6 @@ def call_of(action: Action) -> str:
 
 
 def gist(decision: Decision) -> str:
-    """A decision in a few words."""
     match decision:
         case Framing(goal_statement=goal):
             return goal
@@ -139,25 +135,21 @@ def _happened(moment: Moment) -> str:
 
 
 def unavailable(event: ModelUnavailable) -> str:
-    """Why a call brought nothing."""
     if event.remedy == "hold":
         return f"not asked: {event.message}"
     return f"the model gave no answer ({event.error_class}): {event.message}"
 
 
 def went_on(event: StoodStill) -> str:
-    """After everything was stopped."""
     return f"goes on: everything was stopped by {event.by} since {instant(event.since)}: {event.reason or 'no reason'}"
 
 
 def reserved(event: CallReserved) -> str:
-    """What was set aside for a call."""
     cost = "price not known" if event.reserve.cost_usd is None else f"{event.reserve.cost_usd:.4f} USD"
     return f"at most {event.reserve.tokens} tokens ({cost}) for call {event.call} to {event.model}"
 
 
 def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequested | SignalReceived) -> str:
-    """What somebody asked, and how the run was set up."""
     match event:
         case CallReserved():
             return f"set aside {reserved(event)}"
@@ -173,20 +165,17 @@ def from_people(event: WakeAccepted | RunStarted | CallReserved | CancelRequeste
 
 
 def in_their_words(event: SignalReceived) -> str:
-    """Who said something to the run, and what."""
     signal, who = event.signal, event.by or "a person"
     said = signal.message or (signal.outcome or "").replace("_", " ")
     return f"{who}: {said}" if said else f"by {who}"
 
 
 def _besides(signal: Signal) -> str:
-    """What a signal without a message says."""
     said = signal.outcome or signal.arguments_hash or signal.signal_id
     return said.replace("_", " ")
 
 
 def _due(moment: Moment) -> str:
-    """What fell due, where no attempt did."""
     match moment.before and moment.before.waiting:
         case ForApproval() | ForAnswer():
             return "nobody answered in time"
@@ -196,12 +185,10 @@ def _due(moment: Moment) -> str:
 
 
 def _from(by: str) -> str:
-    """Who it was, where the journal says."""
     return f" (from {by})" if by else ""
 
 
 def ruled(ruling: Ruling) -> str:
-    """What became of a decision."""
     if ruling.status == "ok" and isinstance(ruling.decision, Ask | Wait):
         return gist(ruling.decision)
     if ruling.status == "ok":
@@ -210,7 +197,6 @@ def ruled(ruling: Ruling) -> str:
 
 
 def acted(act: Act) -> str:
-    """What came of an attempt."""
     attempt = f" attempt {act.attempt}" if act.attempt > 1 else ""
     what = act.error.message if act.error else act.summary
     ran = f" ({act.execution})" if act.execution and str(act.execution) else ""
@@ -219,7 +205,6 @@ def acted(act: Act) -> str:
 
 
 def request_of(name: Name) -> str:
-    """A request by its step, and by task and round where it is a sub-request."""
     step, task, asked_in = name
     return f"step {step}, {task} of round {asked_in}" if task else f"step {step}"
 
@@ -239,24 +224,20 @@ def _ending(moment: Moment) -> str:
 
 
 def sending(moment: Moment) -> str:
-    """The attempts that leave for their tools, and the one that follows later."""
     later = moment.retry
     follows = f"{attempt_of(later.pending)} follows at {instant(later.retry_at)}" if later and later.retry_at else ""
     return "; ".join(filter(None, (*map(sent_off, moment.sent), follows)))
 
 
 def sent_off(pending: Pending) -> str:
-    """An attempt that leaves for its tool."""
     return f"sent {attempt_of(pending)}, answer due by {instant(pending.deadline_at)}"
 
 
 def attempt_of(pending: Pending) -> str:
-    """An attempt by its request, its tool and its number."""
     return f"{request_of(pending.name)} ({call_of(pending.action)}), attempt {pending.attempt}"
 
 
 def asking(moment: Moment) -> str:
-    """The model call that is made, or made again later."""
     if moment.asked:
         return f"asked the model to {moment.asked.phase} (call {moment.asked.call})" + _told(moment.asked)
     if moment.put_off:

@@ -130,7 +130,6 @@ def _how(result: NewestResult | None) -> dict[str, Any]:
 
 
 def _ended(record: StepRecord, result: NewestResult | None) -> dict[str, Any]:
-    """What a step failed by where no result of a tool says so: its wish for more was not followed."""
     if record.status == "ok":
         return {"error": None}
     asked = result is not None and result.status == "continuation"
@@ -139,7 +138,6 @@ def _ended(record: StepRecord, result: NewestResult | None) -> dict[str, Any]:
 
 
 def _before(result: NewestResult | None) -> str:
-    """What came of the attempt before the one that is waited for, or what was asked for with the newest."""
     if result is None:
         return ""
     if result.status == "continuation":
@@ -148,13 +146,11 @@ def _before(result: NewestResult | None) -> str:
 
 
 def _of(left: Unfinished, results: Mapping[int, NewestResult]) -> NewestResult | None:
-    """The newest result of the step itself; what came for it under another tool's name is none."""
     result = results.get(left.step)
     return result if result and result.tool == left.action.tool else None
 
 
 def _afterwards(run: RunState, left: Unfinished, result: NewestResult | None) -> str:
-    """What came of the step, at last after the run's end: for whoever has to know whether it did its work."""
     if result and (left.step, left.attempt) in run.late:
         return f"after the end of the run: {result.status}: {result.summary}"
     if run.reason.startswith(f"step {left.step}: "):  # the run ended by it, perhaps without any answer

@@ -76,8 +76,6 @@ def step_detail(moments: Iterable[Moment], step: int) -> StepDetail | None:
 
 
 class _Asked:
-    """The requests of a step, by task and round."""
-
     def __init__(self, step: int) -> None:
         self._step = step
         self._about: dict[str, Any] = {}
@@ -117,7 +115,6 @@ class _Asked:
 
 
 def _came(moment: Moment, known: Mapping[Key, Mapping[int, AttemptView]]) -> Iterator[tuple[Name, AttemptView]]:
-    """What came of attempts with this moment, or what a person's answer made of them."""
     act = act_of(moment)
     if act and act.status != "refused" and act.action and act.action.tool == act.tool:
         yield act.name, _answered(moment, act, known.get((act.task, act.round), {}).get(act.attempt))
@@ -128,7 +125,6 @@ def _came(moment: Moment, known: Mapping[Key, Mapping[int, AttemptView]]) -> Ite
 
 
 def _under_way(moment: Moment) -> Iterator[tuple[Pending, AttemptView]]:
-    """The attempts that are sent with this moment, go on since it, or follow later."""
     for pending in (*moment.sent, *(flight.pending for flight in moment.kept)):
         yield pending, _sent(pending)
     if moment.retry:
@@ -155,7 +151,6 @@ def _about(moment: Moment, sent: Pending) -> dict[str, Any]:
 
 
 def _with(moment: Moment, sent: Pending) -> dict[str, Any]:
-    """What is asked, and who allowed just that."""
     return {"arguments": sent.action.arguments, "approved_by": _approved_by(moment, sent)}
 
 
@@ -190,7 +185,6 @@ def _answered(moment: Moment, act: Act, sent: AttemptView | None) -> AttemptView
 
 
 def _settled(moment: Moment, act: Act, known: AttemptView) -> AttemptView:
-    """The attempt once a person's answer settled what came of it."""
     newest = moment.after.last_result
     said = newest.output if newest and newest.step == act.step and act.error is None else None
     told = {"status": "ok" if act.error is None else "error", "completed_at": moment.entry.at, "result": said}

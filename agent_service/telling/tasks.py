@@ -73,7 +73,6 @@ class TaskView(View):
 
     @property
     def is_again(self) -> bool:
-        """Whether it asks once more what was asked before."""
         return self.id.rpartition(".")[2] == AGAIN
 
 
@@ -86,7 +85,6 @@ class Tasks:
         self.hear(moments)
 
     def hear(self, moments: Iterable[Moment]) -> None:
-        """Take up the moments that follow."""
         for moment in moments:
             if moment.entry.seq > self.seq:  # else somebody has told it meanwhile
                 for step in _gathering(moment):
@@ -116,12 +114,10 @@ def depth_of(task: str) -> int:
 
 
 def child_of(run: RunState, name: Name) -> str | None:
-    """The newest run that was started for a request."""
     return next((c.run_id for c in reversed(run.children) if (c.step, c.task, c.round) == name), None)
 
 
 def going_on(run: RunState) -> frozenset[Name]:
-    """The requests that are under way, and the steps and tasks that wait for what they asked for."""
     under_way = {flight.pending.name for flight in flights(run.waiting)}
     asked = ((one.step, task.id, task.round) for one in gatherings(run.waiting) for task in one.tasks)
     return frozenset(under_way | set(asked))
@@ -137,20 +133,17 @@ def ended_by(moment: Moment, act: Act) -> tuple[Name, ...]:
 
 
 def _gathering(moment: Moment) -> set[int]:
-    """The steps that gather before or after the moment; before a reopening, those that did at the end."""
     before = gatherings(opened(moment.before) if moment.reopened else moment.before.waiting) if moment.before else ()
     return {gathering.step for gathering in (*before, *gatherings(moment.after.waiting))}
 
 
 def _asked_for(run: RunState, step: int) -> Iterator[Task]:
-    """What is asked for and not answered, but the question of the step itself."""
     for gathering in gatherings(run.waiting):
         if gathering.step == step:
             yield from (task for task in gathering.tasks if task.id)
 
 
 def _begun(moment: Moment, step: int, told: dict[Key, TaskView]) -> None:
-    """What is asked for, sent, or failed as soon as it was asked for with this moment."""
     for task in _asked_for(moment.after, step):
         told.setdefault((task.id, task.round), _asked(task))
     for sent in (sent for sent in moment.sent if sent.step == step and sent.task):
@@ -160,7 +153,6 @@ def _begun(moment: Moment, step: int, told: dict[Key, TaskView]) -> None:
 
 
 def _waiting(run: RunState, step: int) -> dict[Key, bool]:
-    """The sub-requests that are under way, and whether they wait for their next attempt."""
     under_way = (flight for flight in flights(run.waiting) if flight.pending.step == step and flight.pending.task)
     return {(flight.pending.task, flight.pending.round): flight.retry_at is not None for flight in under_way}
 
@@ -190,7 +182,6 @@ def _failed(known: Evidence) -> TaskView:
 
 
 def _sent(known: TaskView | None, pending: Pending, run: RunState) -> TaskView:
-    """The task once a request of it left; one that is not known yet is asked again."""
     view = known or TaskView(
         id=pending.task,
         round=pending.round,
@@ -209,7 +200,6 @@ def _going_on(view: TaskView, waits: bool) -> TaskView:
 
 
 def _came(moment: Moment, step: int) -> dict[Key, dict[str, Any]]:
-    """What came of sub-requests of the step with this moment."""
     acts = (act for act in (act_of(moment), *settled(moment)) if act and act.step == step and act.task)
     of_requests = {(act.task, act.round): _of_act(act) for act in acts}
     return of_requests | {(one.task, one.round): _of_evidence(one) for one in moment.gathered if one.step == step}
@@ -230,12 +220,10 @@ def _of_evidence(known: Evidence) -> dict[str, Any]:
 
 
 def _over(view: TaskView, at: datetime, came: dict[str, Any] | None) -> TaskView:
-    """The task once it is answered, or nobody waits for it any more."""
     return view.model_copy(update=(came or {"status": "unfinished"}) | {"ended_at": at})
 
 
 def _in_order(told: Mapping[Key, TaskView]) -> Iterator[TaskView]:
-    """By rounds, each task followed by what it asked for itself."""
     below = defaultdict[Key | None, list[TaskView]](list)
     for view in sorted(told.values(), key=lambda view: (view.round, not view.is_again)):
         below[_asker(view, told)].append(view)
@@ -243,7 +231,6 @@ def _in_order(told: Mapping[Key, TaskView]) -> Iterator[TaskView]:
 
 
 def _asker(view: TaskView, told: Mapping[Key, TaskView]) -> Key | None:
-    """The task that asked for it: the newest of that id before it. None for the step's own tool."""
     return max((key for key in told if key[0] == view.asked_by and key[1] < view.round), default=None)
 
 

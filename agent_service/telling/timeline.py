@@ -63,7 +63,6 @@ class Timeline:
         self._steps = Steps(self._items)
 
     def hear(self, moments: Iterable[Moment]) -> None:
-        """Take up the moments that follow."""
         for moment in moments:
             if moment.entry.seq > self.seq:  # else somebody has told it meanwhile
                 self._happened(moment)
@@ -74,7 +73,6 @@ class Timeline:
         return TimelineView(run_id=run_id, status=self._state, items=self._items.all())
 
     def _happened(self, moment: Moment) -> None:
-        """What the event itself closes, or is."""
         match moment.event:
             case WakeAccepted() as event:
                 self._items.begin(
@@ -95,7 +93,6 @@ class Timeline:
         self._steps.acted(moment)
 
     def _led_to(self, moment: Moment) -> None:
-        """What the run goes on with, or how it stops."""
         if not moment.ended:
             self._over(moment)
         self._steps.went_on(moment)
@@ -113,7 +110,6 @@ class Timeline:
             self._end(moment)
 
     def _over(self, moment: Moment) -> None:
-        """What the run was in and is not any more, while it goes on."""
         if moment.after.status is not Status.QUEUED:
             self._items.close("accepted", moment, "ok")
         elif moment.reopened:  # it ended before its turn had come, for which it waits once more
@@ -211,7 +207,6 @@ class Timeline:
 
 
 def _status(ruling: Ruling) -> ItemStatus:
-    """A verification that refuses what was claimed was taken up, and is a refusal all the same."""
     match ruling.decision:
         case Verification(holds=False) if ruling.status == "ok":
             return "refused"
@@ -219,7 +214,6 @@ def _status(ruling: Ruling) -> ItemStatus:
 
 
 def _decided(moment: Moment, ruling: Ruling) -> dict[str, Any]:
-    """What a decision came to."""
     error = None
     if ruling.why:
         again = moment.after.asking is not None

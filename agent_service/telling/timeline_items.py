@@ -91,7 +91,6 @@ class Items:
         return tuple(self._items.values())
 
     def begin(self, what: str, moment: Moment, item_id: str, *, kind: ItemKind, **told: Any) -> None:
-        """In the place of one that is open, which is over then."""
         self.close(what, moment, "cancelled")
         status: ItemStatus = "waiting" if kind == "wait" else "open"
         entry = moment.entry
@@ -106,12 +105,10 @@ class Items:
             self.change(what, status="open", ended_at=None, error=None)
 
     def close(self, what: str, moment: Moment, status: ItemStatus, **told: Any) -> None:
-        """Nothing to do where none is open."""
         if what in self.open:
             self.change(what, status=status, ended_at=moment.entry.at, **told)
             del self.open[what]
 
     def change(self, what: str, **told: Any) -> None:
-        """Tell more of the one that is open."""
         item_id = self.open[what]
         self._items[item_id] = self._items[item_id].model_copy(update=told)

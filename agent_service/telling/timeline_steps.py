@@ -31,7 +31,6 @@ class Steps:
         """The newest item of each task, by step and id."""
 
     def acted(self, moment: Moment) -> None:
-        """What came of an attempt."""
         act = act_of(moment)
         if act is None:
             return
@@ -43,7 +42,6 @@ class Steps:
             self._items.close(item_of(name), moment, _status(act), **_came(act))
 
     def send(self, moment: Moment, sent: Pending) -> None:
-        """An attempt begins, and perhaps what it is of."""
         item, depth = item_of(sent.name), depth_of(sent.task)
         facts = _facts(sent.name) | {"tool": sent.action.tool, "command": sent.action.command}
         if item not in self._items:
@@ -63,7 +61,6 @@ class Steps:
         )
 
     def went_on(self, moment: Moment) -> None:
-        """What was cut off by the end of the run, what is over without an answer, what nobody waits for any more."""
         for item in map(item_of, going_on(moment.after) if moment.reopened else ()):
             self._items.go_on(item, item)
         for sent in (flight.pending for flight in moment.kept if flight.retry_at is None):
@@ -76,7 +73,6 @@ class Steps:
             self._give_up(moment)
 
     def _begin(self, moment: Moment, sent: Pending, facts: dict[str, Any]) -> None:
-        """The step, or the task, of which this is the first request."""
         item, call = item_of(sent.name), call_of(sent.action)
         if not sent.task:
             why = moment.after.plan.rationale if moment.after.plan else ""
@@ -104,7 +100,6 @@ class Steps:
         self._items.close(item, moment, _status(act), **_came(act))
 
     def _count(self, moment: Moment, pending: Pending, result: ToolResult) -> None:
-        """An attempt that the end cut off ended with the result that came later, if one did."""
         item = item_of(pending.name)
         what, attempt = f"attempt of {item}", f"{item}:attempt:{pending.attempt}"
         if moment.before and isinstance(moment.before.waiting, Ended) and result in moment.before.waiting.came:
@@ -120,7 +115,6 @@ class Steps:
                 self._items.close(what, moment, "cancelled")
 
     def _unasked(self, moment: Moment, act: Act) -> None:
-        """A result that changes nothing, or breaks the protocol."""
         item = item_of(act.name)
         about = _facts(act.name) | {"parent": item, "depth": depth_of(act.task) + 1} if item in self._items else {}
         self._items.begin(

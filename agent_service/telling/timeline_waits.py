@@ -22,7 +22,6 @@ BY_CHOICE = "wait by choice"
 
 
 def waits_of(run: RunState) -> Iterator[str]:
-    """The waits that the run is in, but those for a person."""
     match under_way(run.waiting):
         case ModelRetry():
             yield OF_THE_MODEL
@@ -32,7 +31,6 @@ def waits_of(run: RunState) -> Iterator[str]:
 
 
 def put_off(moment: Moment) -> tuple[str, dict[str, Any]]:
-    """The wait for the next try that begins with this moment: its name, and what is told of it."""
     what, about = OF_THE_MODEL, dict[str, Any]()
     if moment.retry:
         pending = moment.retry.pending
@@ -47,7 +45,6 @@ def put_off(moment: Moment) -> tuple[str, dict[str, Any]]:
 
 
 def pause_of(run: RunState) -> dict[str, Any]:
-    """What is told of a run that rests for a person."""
     match run.waiting:
         case ForApproval(proposal=proposal, reason=why, expires_at=at):
             return {"title": f"Asks for approval of {proposed(proposal)}", "text": _cut(why), "until": at}

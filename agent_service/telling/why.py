@@ -115,7 +115,6 @@ def _waiting_for(run: RunState) -> WaitView | None:
 
 
 def out_longest(run: RunState) -> Pending | None:
-    """Of the attempts that are sent and not answered, the one whose answer is waited for longest."""
     sent = (flight.pending for flight in flights(run.waiting) if flight.retry_at is None)
     return min(sent, key=lambda pending: pending.requested_at, default=None)
 
@@ -190,7 +189,6 @@ def _of_its_wait(run: RunState, seen: Seen) -> Verdict:
 
 
 def _of_what_is_out(run: RunState, seen: Seen) -> Verdict:
-    """Of several reads, the one that is out longest; where none is, they are sent by themselves."""
     pending = out_longest(run)
     if pending is None:
         return f"it waits for {rests_for(run.waiting)}, by itself", None

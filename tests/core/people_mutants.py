@@ -15,10 +15,6 @@ def approved_in_its_place(state: RunState, waiting: ForApproval, _ruling: Any, *
     return hearing._approved(state, waiting, by="", at=at)
 
 
-def ever_ruled(state: RunState, _proposal: Any) -> bool:
-    return bool(state.rulings)
-
-
 PEOPLE_BUGS: dict[Rule, tuple[Bug, ...]] = {
     people.no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it: (
         Bug("nothing needs an approval", approving, "why_needed", always("")),

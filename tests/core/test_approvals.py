@@ -7,20 +7,15 @@ from typing import Any
 import pytest
 
 from agent_service.core.acting import name_of_call
-from agent_service.core.announcing import outstanding
-from agent_service.core.effects import Publish
 from agent_service.core.events import SignalReceived
-from agent_service.core.waiting import ForApproval, Planned, Status
+from agent_service.core.waiting import Planned
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import (
     TOOLS,
     a_planning_run,
-    cancel,
     due,
-    errs,
     frames,
-    goes_on,
     plan,
     plans,
     queued,
@@ -30,11 +25,10 @@ from tests.core.cues import (
     returns,
     signal,
     started,
-    too_early,
 )
 from tests.core.going_on import made
-from tests.core.people_cues import a_run_for_answer, a_run_for_approval, a_run_with_strangers, answer, approves, rejects
-from tests.core.script import NOON, NOTHING, Outcome, Script, asks, asks_people, cancels, escalates, ignores, requests
+from tests.core.people_cues import a_run_for_approval, approves, rejects
+from tests.core.script import Outcome, Script, asks, asks_people, escalates, ignores, requests
 
 POST = name_of_call(plan("post").action)
 OTHER = "0123456789abcdef0123456789abcdef"
@@ -74,44 +68,9 @@ def test_a_command_is_asked_for_by_its_rule_and_by_where_its_run_has_been(
     a_run_with(strangers=True, **command) >> plans("tool") << strange
 
 
-def test_an_error_of_strangers_counts_as_what_they_wrote() -> None:
-    run = a_planning_run() >> plans("browse") >> errs("http_404") >> reflects("continue")
-    run >> plans("post") << asks_people("approval")
-
-
 def test_a_result_that_strangers_wrote_counts_whatever_its_tool_declares() -> None:
     run = a_planning_run() >> plans("fetch") >> returns(untrusted=True) >> reflects("continue")
     run >> plans("post") << asks_people("approval")
-
-
-@pytest.mark.parametrize(
-    ("tool", "command", "follows"),
-    [
-        (None, None, ASKED),
-        (None, "trusted", requests("post", step=2)),
-        ("untrusted", "trusted", requests("post", step=2)),
-        ("trusted", "untrusted", ASKED),
-    ],
-)
-def test_a_tool_of_which_nobody_says_whose_words_it_brings_counts_as_strangers(
-    tool: Any, command: Any, follows: Outcome
-) -> None:
-    look = ToolCommand(name="handle", tier="read", output=command)
-    sensor = ToolOffer(name="sensor", route="sensor", output=tool, commands=(look,))
-    run = queued() >> started((*TOOLS, sensor)) >> frames() >> plans("sensor") >> returns() >> reflects("continue")
-    run >> plans("post") << follows
-
-
-def test_a_result_that_says_so_in_its_output_is_strangers_whatever_its_tool_declares() -> None:
-    run = a_planning_run() >> plans("fetch") >> returns(output={"summary": "a page", "output": {"untrusted": True}})
-    run >> reflects("continue") >> plans("post") << asks_people("approval")
-
-
-def test_a_tool_is_told_that_the_run_holds_what_strangers_wrote() -> None:
-    run = a_planning_run() >> plans("save")
-    assert "untrusted" not in run.sent(subjects.TOOL_REQUEST)
-    run = a_run_with_strangers() >> goes_on("save")
-    assert run.sent(subjects.TOOL_REQUEST)["untrusted"] is True
 
 
 def test_a_message_of_strangers_counts_as_what_they_wrote_and_is_no_person_s() -> None:
@@ -127,35 +86,6 @@ def test_a_ruling_that_a_stranger_worded_is_told_without_the_words() -> None:
     (ruling,) = run.state.rulings
     assert (ruling.verdict, ruling.reason) == ("rejected", "")
     assert "eve" not in " ".join(run.told())
-
-
-@pytest.mark.parametrize(("untrusted", "follows"), [(True, asks_people("approval")), (False, requests("post", step=1))])
-def test_a_request_that_strangers_wrote_is_no_order_to_write(untrusted: bool, follows: Outcome) -> None:
-    run = a_planning_run(untrusted=untrusted)
-    run >> plans("post") << follows
-
-
-def test_what_is_asked_names_the_call_in_full_and_until_when() -> None:
-    run = a_run_for_approval(approval_s=3600.0)
-    asked = run.sent(subjects.WAITING)
-    assert (asked["step"], asked["tool"], asked["command"]) == (2, "post", "handle")
-    assert (asked["arguments"], asked["arguments_hash"]) == ({"url": "https://example.org"}, POST)
-    assert len(POST) * 4 == 128, "bits"
-    assert "step 1 (browse) brought what strangers wrote" in asked["reason"]
-    assert asked["expires_at"] == "2026-11-21T13:00:00Z"
-    assert (run.state.status, run.state.step, run.state.due_at) == (Status.PAUSED, 1, run.now.replace(hour=13))
-
-
-def test_nothing_is_shown_that_is_not_sent() -> None:
-    run = a_run_with_strangers() >> replies(reflection("continue"))
-    run >> plans("post", to="all", Tool="dry-run", step="a look, no more")
-    allowed = run.sent(subjects.WAITING)["arguments"]
-    sent = (run >> approves()).sent(subjects.TOOL_REQUEST)["tool_payload"]
-    assert allowed == sent == (run >> errs("in_doubt")).sent(subjects.WAITING)["arguments"]
-
-
-def test_what_is_asked_is_all_that_is_owed_to_the_bus() -> None:
-    assert [said.subject for said in outstanding(a_run_for_approval().state)] == [subjects.WAITING]
 
 
 # What an approval is of
@@ -189,17 +119,6 @@ def test_an_approval_of_something_else_is_refused(details: dict[str, Any], becau
     run >> approves(step=2) << requests("post", step=2)
 
 
-@pytest.mark.parametrize(("kind", "because"), [("answer", "approve it, reject it"), ("resume", "approve or reject")])
-def test_what_is_no_ruling_does_not_pass_for_one(kind: Any, because: str) -> None:
-    a_run_for_approval() >> signal(kind, message="yes") << ignores(because)
-
-
-def test_a_retry_of_what_was_approved_is_not_asked_for_again() -> None:
-    run = a_run_with(strangers=True, tier="write", idempotent=True, approve="untrusted") >> plans("tool") >> approves()
-    run >> errs("upstream", retryable=True) << NOTHING
-    run >> due << requests("tool", step=2, attempt=2)
-
-
 # What follows from a refusal
 
 
@@ -211,21 +130,12 @@ def test_what_a_person_refuses_is_told_with_their_reason_and_not_carried_out() -
     assert run.state.messages == ("not to them",)
 
 
-def test_a_refusal_needs_no_hash_for_it_can_do_no_harm() -> None:
-    a_run_for_approval() >> signal("reject") << asks("reflect")
-
-
 def test_what_was_refused_may_not_be_planned_again_until_the_person_says_more() -> None:
     run = a_run_for_approval() >> rejects(message="not now") >> reflects("continue")
     run >> plans("post") << asks("plan")
     assert run.told()[0] == "post handle with these arguments was not approved (rejected): not now"
     run = run >> signal("message", message="now you may")
     run >> plans("post") << asks_people("approval")
-
-
-def test_other_arguments_are_another_thing_to_ask_for() -> None:
-    run = a_run_for_approval() >> rejects() >> reflects("continue")
-    run >> plans("post", url="https://example.com") << asks_people("approval")
 
 
 def test_nobody_in_time_is_a_refusal_by_default() -> None:
@@ -236,31 +146,11 @@ def test_nobody_in_time_is_a_refusal_by_default() -> None:
     run >> plans("post") << asks("plan")
 
 
-def test_nobody_in_time_ends_the_run_where_it_is_to_and_its_plan_is_kept() -> None:
-    run = a_run_for_approval(approval_s=60.0, on_expiry="escalate")
-    run >> due << escalates("approval_expired")
-    run >> answer("look at it again") << (Outcome("publish agent.reopened"), asks("reflect"))
-    assert run.state.rulings == ()
-
-
 def test_a_message_makes_the_approval_void_and_the_model_think_anew() -> None:
     run = a_run_for_approval()
     run >> signal("message", message="take the other address") << asks("reflect")
     assert "a person said something newer" in run.told()[0]
     run >> approves(arguments_hash=POST) << ignores("nothing waits for an approval")
-
-
-def test_more_budget_changes_nothing_about_what_waits() -> None:
-    run = a_run_for_approval()
-    run >> signal("raise_budget", max_steps=15) << NOTHING
-    assert isinstance(run.state.waiting, ForApproval)
-    assert run.state.brief.limits.max_steps == 15
-
-
-def test_a_cancel_ends_it() -> None:
-    run = a_run_for_approval()
-    run >> cancel() << cancels()
-    assert outstanding(run.state)[0].subject == subjects.CANCELLED
 
 
 # Time
@@ -273,28 +163,6 @@ def test_the_deadline_stands_still_while_a_person_is_waited_for() -> None:
     assert run.state.brief.limits.deadline_at - run.now == left
 
 
-def test_a_deadline_that_somebody_named_stands_and_is_the_last_instant_for_a_ruling() -> None:
-    run = a_run_for_approval(deadline_named=True)
-    assert run.state.due_at == run.state.brief.limits.deadline_at
-    run >> due << escalates("budget_time")
-
-
-@pytest.mark.parametrize(("run", "kind"), [(a_run_for_approval, "approval"), (a_run_for_answer, "question")])
-def test_a_later_deadline_gives_people_longer_who_are_told_so(run: Any, kind: str) -> None:
-    run = run(deadline_named=True)
-    later = NOON + timedelta(hours=5)
-    run >> signal("raise_budget", deadline_at=later) << asks_people(kind)
-    assert run.sent(subjects.WAITING)["expires_at"] == later.isoformat().replace("+00:00", "Z")
-    assert run.state.due_at == later
-    assert run.dedupe_keys == [effect.key for effect in outstanding(run.state) if isinstance(effect, Publish)]
-    run >> signal("raise_budget", max_steps=50) << NOTHING
-
-
-def test_a_timer_before_its_time_changes_nothing() -> None:
-    run = a_run_for_approval().wait(hours=2)
-    run >> too_early << ignores("nothing is due")
-
-
 # A plan that finds no step left
 
 
@@ -305,34 +173,7 @@ def test_a_plan_that_finds_no_step_left_is_kept_and_carried_out_without_another_
     run >> signal("raise_budget", max_steps=2) << requests("save", step=2)
 
 
-def test_a_write_that_was_kept_waits_for_the_model_when_a_person_says_something_with_the_raise() -> None:
-    run = a_planning_run(max_steps=1, on_budget="pause") >> plans() >> returns()
-    run = run >> replies(reflection("continue"), plan=plan("save", text="x"))
-    run >> signal("raise_budget", max_steps=2, message="but not that file") << asks("reflect")
-
-
-def test_a_run_that_met_strangers_says_where() -> None:
-    assert a_run_with_strangers().state.strangers == "step 1 (browse)"
-
-
 # What nobody gets around
-
-
-def test_an_approval_that_a_pause_kept_waiting_does_not_outlive_what_a_person_says_then() -> None:
-    run = a_run_for_approval(on_budget="pause", deadline_named=True).wait(hours=1) >> approves()
-    assert run.state.status is Status.PAUSED
-    run = (
-        run
-        >> signal("message", message="do not post that")
-        >> signal("raise_budget", deadline_at="2026-11-21T20:00:00Z")
-    )
-    assert requests("post", step=2) not in run.outcomes
-
-
-def test_a_message_in_a_pause_makes_a_write_void_that_the_pause_kept() -> None:
-    run = a_planning_run(on_budget="pause", max_steps=1) >> plans("fetch") >> returns() >> reflects("continue")
-    run = run >> plans("post") >> signal("message", message="do not post that")
-    run >> signal("raise_budget", max_steps=5) << asks("reflect")
 
 
 def test_an_external_effect_is_asked_for_though_it_may_be_repeated() -> None:
@@ -352,13 +193,6 @@ def test_an_approval_after_its_time_is_refused_also_before_the_timer_has_fired()
     run >> approves() << ignores("it could be approved until")
 
 
-def test_what_was_ruled_is_among_the_notes_for_as_long_as_messages_are() -> None:
-    run = a_run_for_approval() >> approves()
-    assert run.state.notes[-1].text.startswith("<ruling>\napproved: post.handle {")
-    refused = a_run_for_approval() >> rejects(message="not before noon")
-    assert refused.state.notes[-1].text.endswith("\nnot before noon\n</ruling>")
-
-
 def test_an_approval_that_the_bus_had_in_time_counts_though_it_is_heard_later() -> None:
     run = a_run_for_approval(approval_s=60.0)
     in_time = run.now + timedelta(seconds=59)
@@ -366,3 +200,32 @@ def test_an_approval_that_the_bus_had_in_time_counts_though_it_is_heard_later() 
     event = made(approves(), run)
     assert isinstance(event, SignalReceived)
     run >> replace(event, said_at=in_time) << requests("post", step=2)
+
+
+@pytest.mark.parametrize(
+    ("tool", "command", "follows"),
+    [
+        (None, None, ASKED),
+        (None, "trusted", requests("post", step=2)),
+        ("untrusted", "trusted", requests("post", step=2)),
+        ("trusted", "untrusted", ASKED),
+    ],
+)
+def test_a_tool_of_which_nobody_says_whose_words_it_brings_counts_as_strangers(
+    tool: Any, command: Any, follows: Outcome
+) -> None:
+    look = ToolCommand(name="handle", tier="read", output=command)
+    sensor = ToolOffer(name="sensor", route="sensor", output=tool, commands=(look,))
+    run = queued() >> started((*TOOLS, sensor)) >> frames() >> plans("sensor") >> returns() >> reflects("continue")
+    run >> plans("post") << follows
+
+
+def test_a_result_that_says_so_in_its_output_is_strangers_whatever_its_tool_declares() -> None:
+    run = a_planning_run() >> plans("fetch") >> returns(output={"summary": "a page", "output": {"untrusted": True}})
+    run >> reflects("continue") >> plans("post") << asks_people("approval")
+
+
+@pytest.mark.parametrize(("untrusted", "follows"), [(True, asks_people("approval")), (False, requests("post", step=1))])
+def test_a_request_that_strangers_wrote_is_no_order_to_write(untrusted: bool, follows: Outcome) -> None:
+    run = a_planning_run(untrusted=untrusted)
+    run >> plans("post") << follows

@@ -55,9 +55,5 @@ def test_on_plain_routes_a_breach_of_protocol_escalates(breach: dict[str, Any]) 
     run >> returns(**breach, proof="none") << escalates("protocol_violation")
 
 
-def test_before_a_run_has_begun_nobody_answers_for_it() -> None:
-    Script() >> wake() >> returns(step=1, tool="fetch", proof="none") << ignores(FORGED)
-
-
 def test_what_nobody_looked_at_when_it_was_written_counts_as_it_did() -> None:
     asking("fetch") >> returns() << asks("reflect")

@@ -1,13 +1,11 @@
 """Runs that are steps of runs: what a child is given and may spend, how its end comes home, who goes with whom."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from agent_service.core import limits, supervising
-from agent_service.core.announcing import outstanding
 from agent_service.core.brief import Grant, Parent
 from agent_service.core.children import run_id_of
 from agent_service.core.events import ToolReturned
@@ -46,7 +44,7 @@ from tests.core.cues import (
 )
 from tests.core.people_cues import answer, asks_a_person
 from tests.core.script import NOTHING, Script, asks, cancels, cancels_child, ignores, requests, starts_child
-from tests.core.task_cues import SKILLS, a_task, budget, comes, continues, multi_step, retrieve
+from tests.core.task_cues import SKILLS, a_task, budget, continues, multi_step, retrieve
 
 
 def test_a_child_is_asked_for_like_any_tool_and_started_once_that_is_said() -> None:
@@ -71,25 +69,10 @@ def test_its_parent_rests_until_it_ends_and_reflects_on_what_it_brought() -> Non
     assert run.state.last_result.output["run_id"] == child.state.run_id
 
 
-def test_the_end_of_a_child_is_said_again_word_for_word_from_its_state_alone() -> None:
-    child = child_of(a_waiting_parent()) >> plans() >> returns() >> reflects("done", PROOF)
-    (said,) = [e for e in child.story[-1].effects if getattr(e, "subject", "") == subjects.TOOL_RESULT]
-    assert said in outstanding(child.state)
-    assert said.key == f"agentic:run:{RUN_ID}:step:1:result"
-
-
 def test_a_run_has_no_agent_on_offer_at_the_deepest_level_nor_by_default() -> None:
     assert "agent" not in [skill.name for skill in a_parent(max_depth=0).state.brief.skills]
     assert "agent" not in [skill.name for skill in child_of(a_waiting_parent()).state.brief.skills]
     assert "agent" in [skill.name for skill in child_of(a_waiting_parent(max_depth=2)).state.brief.skills]
-
-
-def test_what_a_context_says_of_its_depth_changes_nothing() -> None:
-    run = a_waiting_parent(call={"context": {"agentic_depth": 0, "topic": "cats"}}, max_depth=2)
-    grandchild = child_of(run) >> asks_agents("deeper", context={"agentic_depth": -1})
-    (wake,) = wakes_of(grandchild)
-    assert (wake.depth, wake.context) == (2, {})
-    assert "agent" not in [skill.name for skill in child_of(grandchild).state.brief.skills]
 
 
 @pytest.mark.parametrize("named", [["fetch"], ["fetch", "agent"]])
@@ -142,47 +125,9 @@ def test_a_child_gets_three_quarters_of_what_is_left_and_gives_back_what_it_does
     assert grant.cost_usd == pytest.approx(0.7125)
 
 
-def test_children_that_are_started_together_share_it() -> None:
-    run = a_parent(max_steps=10, max_tokens=1000) >> asks_agents("one", "two", "three")
-    grants = [pending.grant for pending in run.state.pendings]
-    assert grants == [Grant(steps=2, tokens=200)] * 3
-
-
-def test_one_that_asks_for_less_gets_less_and_leaves_the_others_more() -> None:
-    run = a_waiting_parent(call={"constraints": {"max_steps": 2, "max_tokens": 50, "max_cost_usd": 0.1}})
-    assert run.pending.grant == Grant(steps=2, tokens=50, cost_usd=0.1)
-
-
-def test_one_that_asks_for_more_than_is_left_gets_what_there_is() -> None:
-    run = a_waiting_parent(call={"constraints": {"max_steps": 99, "max_tokens": 10**9}}, max_steps=5, max_tokens=1000)
-    assert run.pending.grant == Grant(steps=3, tokens=600)
-
-
-def test_steps_of_children_are_steps_of_the_run() -> None:
-    run = a_waiting_parent(max_steps=3)
-    child = child_of(run) >> plans() >> returns() >> replies(reflection("continue"), plan=None)
-    child >> plans("fetch", page=2) >> returns() >> reflects("done", PROOF)
-    run >> comes_home(child) >> reflects("continue")
-    assert run.state.status is Status.ESCALATED
-    assert run.state.ending_class == "budget_steps"
-
-
-def test_an_agent_is_not_asked_for_where_no_step_would_be_left_for_it() -> None:
-    run = a_parent(max_steps=1) >> asks_agents("find a name")
-    assert "too few steps are left" in " ".join(run.told())
-
-
 def test_as_many_agents_as_could_not_all_take_a_step_are_not_asked_for() -> None:
     run = a_parent(max_steps=8, max_children=4) >> asks_agents("one", "two", "three", "four")
     assert "too few steps are left" in " ".join(run.told())
-
-
-def test_its_deadline_is_never_later_than_its_parents() -> None:
-    soon, late = DEADLINE - timedelta(minutes=30), DEADLINE + timedelta(hours=5)
-    for asked, granted in ((None, DEADLINE), (soon, soon), (late, DEADLINE)):
-        call = {"constraints": {"deadline_at": asked.isoformat()}} if asked else {}
-        (wake,) = wakes_of(a_waiting_parent(call=call))
-        assert (wake.limits.deadline_at, wake.limits.deadline_named) == (granted, asked is not None)
 
 
 def test_the_deadline_stands_still_for_the_whole_family_while_a_child_waits_for_a_person() -> None:
@@ -198,18 +143,6 @@ def test_the_deadline_stands_still_for_the_whole_family_while_a_child_waits_for_
     assert run.state.brief.limits.deadline_at == DEADLINE + timedelta(hours=5)
 
 
-def test_a_deadline_that_the_caller_named_holds_for_children_too() -> None:
-    run = a_waiting_parent(deadline_named=True)
-    assert wakes_of(run)[0].limits.deadline_named
-    run.wait(hours=1) >> due
-    assert run.state.ending_class == "budget_time"
-
-
-def test_a_child_is_never_silent_however_long_it_takes() -> None:
-    run = a_waiting_parent()
-    run.wait(days=300) >> too_early << ignores("nothing is due")
-
-
 @pytest.mark.parametrize("ends", [cancel(), returns(step=7, tool="fetch")])
 def test_what_a_grandchild_may_have_spent_is_not_free_again_while_nobody_knows_it(ends: object) -> None:
     run = a_waiting_parent(max_depth=2, max_steps=20, max_tokens=10_000, max_cost_usd=10.0)
@@ -223,19 +156,6 @@ def test_what_a_grandchild_may_have_spent_is_not_free_again_while_nobody_knows_i
 
 
 # How it ends otherwise
-
-
-def test_a_budget_that_a_child_spends_is_an_error_of_its_step_and_no_pause() -> None:
-    run = a_waiting_parent(max_steps=3, on_budget="pause")
-    child = child_of(run) >> plans() >> returns() >> reflects("continue") >> plans("fetch", page=2) >> returns()
-    child >> reflects("continue")
-    assert child.state.status is Status.ESCALATED
-    run >> comes_home(child) << asks("reflect")
-    assert run.state.last_result is not None
-    told = run.state.last_result.output
-    assert told["class"] == "child_escalated"
-    assert "budget_steps" in str(told["message"])
-    assert run.state.spent.child_steps == 2
 
 
 @pytest.mark.parametrize(
@@ -256,13 +176,6 @@ def test_a_child_that_escalated_is_not_reopened_for_its_parent_has_heard_its_end
     child = child_of(a_waiting_parent()) >> replies(reflection("escalate"))
     child.wait(minutes=1) >> answer("go on")
     assert child.state.status is Status.ESCALATED
-
-
-def test_what_a_child_asks_of_people_keeps_its_parent_waiting() -> None:
-    run = a_waiting_parent()
-    child = child_of(run) >> unavailable("pause")
-    assert child.state.status is Status.PAUSED
-    assert not child.story[-1].published(subjects.TOOL_RESULT)
 
 
 def test_a_child_that_cannot_be_read_any_more_is_an_error_of_its_step_and_has_spent_its_grant() -> None:
@@ -296,22 +209,6 @@ def test_cancelling_a_run_cancels_its_children_and_theirs() -> None:
     assert cancelled_by(child) == [grandchild.state.run_id]
 
 
-@pytest.mark.parametrize("ends", [cancel(), breaks(), returns(step=7, tool="fetch")])
-def test_whatever_ends_a_run_cancels_its_children(ends: object) -> None:
-    run = a_parent() >> asks_agents("one", "two")
-    wakes = wakes_of(run)
-    run >> ends  # type: ignore[operator] # any of these cues
-    assert run.state.final
-    assert cancelled_by(run) == [wake.run_id for wake in wakes]
-    assert [effect.run_id for effect in supervising.owed(run.state)] == [w.run_id for w in wakes]  # type: ignore[union-attr]
-
-
-def test_what_is_owed_to_children_follows_from_the_state() -> None:
-    run = a_waiting_parent()
-    (wake,) = wakes_of(run)
-    assert [effect.wake for effect in supervising.owed(run.state)] == [wake]  # type: ignore[union-attr] # all are starts
-
-
 def test_a_run_that_ended_still_counts_what_its_child_had_spent_once() -> None:
     run = a_waiting_parent()
     child = child_of(run) >> plans() >> cancel()
@@ -331,15 +228,6 @@ def test_a_run_that_is_set_going_again_goes_on_with_how_its_child_ended_and_coun
     assert isinstance(run.state.waiting, ForModel)
     assert run.state.completed[-1].status == "error"
     assert (run.state.spent.tokens, run.state.given_up) == (400, ())
-
-
-def test_a_run_that_is_set_going_again_before_its_child_told_its_end_waits_for_that() -> None:
-    run = a_waiting_parent()
-    child = child_of(run) >> cancel()
-    run >> returns(step=7, tool="fetch") >> answer("go on")
-    assert isinstance(run.state.waiting, ForTool)
-    assert [wake.run_id for wake in wakes_of(run)] == [child.state.run_id]
-    run >> comes_home(child) << asks("reflect")
 
 
 def test_a_paused_run_keeps_its_child_and_takes_up_its_end_when_it_goes_on() -> None:
@@ -378,14 +266,6 @@ def test_children_are_tasks_of_a_step_that_share_what_is_left() -> None:
     assert [(child.task, child.round) for child in run.state.children] == [("one", 1), ("two", 1)]
 
 
-def test_tasks_that_are_children_leave_a_quarter_to_the_run_however_many_there_are() -> None:
-    four = [a_task(f"t{number}", "agent", goal="g") for number in range(4)]
-    run = a_run_that_gathers_agents(*four, max_steps=41, max_tokens=8200, max_cost_usd=8.02)
-    aside = limits.set_aside(run.state)
-    assert (aside.steps, aside.tokens) == (30, 6000)
-    assert aside.cost_usd == pytest.approx(6.0)
-
-
 @pytest.mark.parametrize(("most", "started"), [({"max_steps": 3}, 2), ({"max_steps": 1}, 0), ({"max_tokens": 201}, 0)])
 def test_one_that_could_do_nothing_with_what_is_left_is_not_started_and_fails(
     most: dict[str, int], started: int
@@ -411,47 +291,6 @@ def test_one_that_depends_on_another_is_told_what_that_brought_and_all_of_it_goe
     assert (run.state.spent.child_steps, run.state.spent.tokens) == (2, 800)
 
 
-@pytest.mark.parametrize("topic", ["CATS", "CATS" * 2500])
-def test_what_other_tasks_brought_takes_no_place_of_what_a_child_was_given(topic: str) -> None:
-    then = a_task("then", "agent", after=("a", "b"), goal="compare", context={"topic": topic})
-    run = a_run_that_gathers_agents(a_task("a"), a_task("b"), then)
-    run >> comes("a", result={"summary": "AAA" + '"' * 9000}) >> comes("b", result={"summary": "BBB" + "y" * 9000})
-    (wake,) = wakes_of(run)
-    shown = json.dumps(wake.context)[:8000]
-    assert "CATS" in shown
-    assert ("AAA" in shown and "BBB" in shown) == (topic == "CATS")
-    assert len(json.dumps(wake.context)) <= max(8000, len(json.dumps({"topic": topic})))
-
-
-def test_no_more_tasks_are_children_at_once_than_the_run_may_have() -> None:
-    run = a_run_that_gathers_agents(ONE, TWO, max_children=1)
-    assert [wake.goal for wake in wakes_of(run)] == ["find one"]
-    run >> comes_home(ended(child_of(run)))
-    assert [wake.goal for wake in wakes_of(run)] == ["find two"]
-
-
-def test_a_task_that_asks_for_a_child_as_it_may_not_is_refused_before_anything_runs() -> None:
-    run = a_run_that_gathers_agents(
-        ONE, a_task("bad", "agent", goal=" "), a_task("mail", "agent", goal="x", tools=["m"])
-    )
-    assert run.state.children == ()
-    assert run.state.completed[-1].status == "error"
-    assert "bad: arguments of agent: goal: must not be blank" in run.state.completed[-1].summary
-    assert "mail: tools m are not on offer" in run.state.completed[-1].summary
-
-
-def test_the_time_in_which_a_step_may_gather_stands_still_while_a_child_works_or_waits_for_a_person() -> None:
-    run = a_run_that_gathers_agents(ONE, THEN, max_tokens=5000)
-    child = child_of(run) >> asks_a_person()
-    run.wait(hours=5) >> too_early << ignores("nothing is due")
-    child.wait(hours=5) >> answer("the second") >> reflects("continue")
-    run >> comes_home(ended(child))
-    assert [wake.goal for wake in wakes_of(run)] == ["compare"]
-    run >> comes_home(ended(child_of(run)))
-    run.wait(seconds=61) >> due
-    assert run.state.completed[-1].status == "budget"
-
-
 def a_run_that_may_gather_no_more() -> tuple[Script, Script]:
     """And the child of it that is under way."""
     run = a_run_that_gathers_agents(ONE, a_task("more", "look"), **budget(max_plugin_continuations=1))
@@ -469,12 +308,6 @@ def test_children_of_a_step_that_may_gather_no_more_are_cancelled_and_waited_for
     assert run.state.completed[-1].status == "budget"
     assert run.state.spent.tokens == 200 + child.state.spent.tokens
     assert limits.set_aside(run.state) == Grant(steps=0, tokens=0, cost_usd=0.0)
-
-
-def test_a_write_that_such_a_child_had_begun_is_in_doubt() -> None:
-    run, child = a_run_that_may_gather_no_more()
-    run >> comes_home(child >> cancel()) >> reflects("continue") >> plans("post")
-    assert "whether step 1 (post) was carried out is not known" in " ".join(run.told())
 
 
 # Strangers, doubts and rulings
@@ -497,13 +330,6 @@ def test_a_write_that_a_child_left_in_doubt_bars_its_tool_in_the_parent() -> Non
         run >> comes_home(child) >> reflects("continue") >> plans("post", page=2)
         assert [(doubt.step, doubt.tool) for doubt in run.state.doubts] == [(1, "post")]
         assert "whether step 1 (post) was carried out is not known" in " ".join(run.told())
-
-
-def test_a_write_that_is_known_to_have_been_made_or_not_is_in_no_doubt() -> None:
-    for ends in (errs("configuration"), errs("not_allowed")):
-        child = child_of(a_waiting_parent()) >> plans("post") >> ends
-        assert child.state.status is Status.ESCALATED
-        assert child.state.doubts == ()
 
 
 def test_a_write_in_doubt_bars_the_children_too_and_comes_home_no_second_time() -> None:

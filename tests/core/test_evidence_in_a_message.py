@@ -1,7 +1,6 @@
 """Whatever tools bring, a request that hands it on fits into a message; and nobody but the run hands it on."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,16 +45,6 @@ def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: s
     handed = gathered.given(evidence, 1, ASKER, ("again", 11), Continuations(max_plugin_continuations=10))
     assert len(json.loads(json.dumps(handed))["evidence"]) == 1000
     assert gathered.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
-
-
-def test_a_result_that_is_short_enough_is_handed_on_as_it_is() -> None:
-    output: dict[str, JsonValue] = {"summary": "s", "output": {"deep": [1, None]}}
-    evidence = replace(brought(0, "s"), output=gathered.kept(output))
-    handed = gathered.given([evidence], 1, ASKER, ("again", 2), Continuations())
-    assert handed["evidence"] == [
-        {"task": "t0", "round": 1, "action": "retrieve", "query": "s", "profile": "fast", "tool": "knowledge"}
-        | {"status": "ok", "result": output}
-    ]
 
 
 def test_a_task_whose_input_is_too_large_is_refused_before_anything_is_asked() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core.events import CancelRequested, ToolReturned
+from agent_service.core.events import CancelRequested
 from agent_service.core.phases import Action, Plan
-from schemas.events import ToolError, ToolResult
+from schemas.events import ToolError
 from tests.core.cues import (
     PROOF,
     a_framing_run,
@@ -25,7 +25,7 @@ from tests.core.cues import (
     returns,
     unavailable,
 )
-from tests.core.script import NOON, Cue, Script, asks
+from tests.core.script import NOON, Cue, Script
 
 WRITTEN: dict[str, Callable[[str], Script]] = {
     "goal statement": lambda text: a_framing_run() >> replies(replace(framing(), goal_statement=text)),
@@ -70,14 +70,6 @@ def test_any_text_can_be_told(where: str, text: str) -> None:
 def test_a_result_of_any_shape_ends_its_step(cue: Cue) -> None:
     run = a_waiting_run() >> cue
     assert [record.step for record in run.state.completed] == [1]
-
-
-def test_a_result_may_have_no_content_at_all() -> None:
-    run = a_waiting_run()
-    bare = ToolResult(run_id=run.state.run_id, step=1, tool="fetch", status="ok", completed_at=NOON)
-    run >> ToolReturned(at=NOON, result=bare) << asks("reflect")
-    assert run.state.last_result is not None
-    assert run.state.last_result.output == {}
 
 
 def test_no_content_of_a_result_takes_the_place_of_its_correlation() -> None:

@@ -33,7 +33,6 @@ from tests.core.cues import (
     due,
     queued,
     returns,
-    too_early,
     wake,
 )
 from tests.core.people_cues import (
@@ -64,29 +63,6 @@ def chain(script: Script) -> list[Entry]:
 # What a commit holds
 
 
-def test_an_entry_is_numbered_by_the_version_that_it_leads_to() -> None:
-    written = commits(a_finished_run())
-    assert [(commit.entry.seq, commit.state.version) for commit in written] == [(n, n) for n in range(1, 7)]
-
-
-def test_an_entry_names_its_event_and_holds_it_word_for_word() -> None:
-    run = a_finished_run()
-    assert [entry.kind for entry in chain(run)] == [
-        "WakeAccepted",
-        "RunStarted",
-        "ModelReplied",
-        "ModelReplied",
-        "ToolReturned",
-        "ModelReplied",
-    ]
-    assert [entry.decoded() for entry in chain(run)] == [moment.event for moment in run.story]
-
-
-def test_the_first_entry_continues_nothing_and_each_other_one_the_one_before() -> None:
-    written = chain(a_waiting_run())
-    assert [entry.previous for entry in written] == [GENESIS, *(entry.hash for entry in written[:-1])]
-
-
 def test_the_brief_is_written_only_when_it_changed() -> None:
     assert [commit.brief is not None for commit in commits(a_waiting_run())] == [True, True, False, False]
 
@@ -97,12 +73,6 @@ def test_there_is_nothing_to_commit_of_an_ignored_event() -> None:
     event = TimerFired(at=NOON)
     with pytest.raises(ValueError, match="nothing to commit: nothing is due"):
         commit_of(before, event, decide(run.state, event))
-
-
-def test_there_is_nothing_to_commit_of_a_run_that_is_not_known() -> None:
-    event = TimerFired(at=NOON)
-    with pytest.raises(ValueError, match="nothing to commit: no such run"):
-        commit_of(None, event, decide(None, event))
 
 
 # The chain
@@ -139,11 +109,6 @@ def test_a_missing_entry_is_named() -> None:
     written = chain(a_waiting_run())
     assert flaw_in_chain([*written[:1], *written[2:]]) == "entry 2 is missing: entry 3 stands in its place"
     assert flaw_in_chain(written[1:]) == "entry 1 is missing: entry 2 stands in its place"
-
-
-def test_moved_entries_are_named_where_the_order_breaks() -> None:
-    first, second, third, fourth = chain(a_waiting_run())
-    assert flaw_in_chain([first, third, second, fourth]) == "entry 2 is missing: entry 3 stands in its place"
 
 
 def test_an_entry_of_another_run_is_named() -> None:
@@ -275,24 +240,6 @@ def test_an_entry_names_the_rules_it_was_decided_by_and_later_rules_read_it_in_t
     assert (first.brief.limits.max_steps, last.brief.limits.max_steps) == (10, 1)
     by_version_2 = replace(written[0], effects_digest=f"{written[0].effects_digest[:-2]}02")
     assert (by_version_2.rules, by_version_2.decoded(as_version_2)) == (2, written[0].decoded())
-
-
-def test_a_state_is_written_without_its_brief_and_read_with_it() -> None:
-    state = a_retrying_run().state
-    text, brief = journal.encode_state(state), journal.encode_brief(state.brief)
-    assert "critique example.org" not in text
-    assert journal.decode_state(text, brief) == state
-
-
-def test_a_rehearsal_gives_each_entry_with_what_it_led_to() -> None:
-    run = a_finished_run()
-    rehearsed = list(journal.rehearse(chain(run)))
-    assert [transition for _, transition in rehearsed] == [moment.transition for moment in run.story]
-
-
-def test_an_ignored_event_is_no_part_of_the_journal() -> None:
-    run = a_waiting_run()
-    assert chain(run) == chain(run >> too_early)
 
 
 def test_of_a_list_is_stored_what_its_beginning_lost_and_what_its_end_gained() -> None:

@@ -29,11 +29,6 @@ def test_who_asks_for_nothing_gets_the_defaults_and_a_deadline_from_acceptance_o
     assert granted() == replace(POLICY.defaults, deadline_at=NOON + timedelta(minutes=10))
 
 
-@pytest.mark.parametrize("name", ["max_loops", "max_steps"])
-def test_max_loops_and_max_steps_are_two_names_of_one_number(name: str) -> None:
-    assert grant(POLICY, Constraints.model_validate({name: 7}), context={}, at=NOON).max_steps == 7
-
-
 def test_max_steps_may_come_with_the_context_and_the_constraints_win() -> None:
     assert granted(context={"max_steps": 6}).max_steps == 6
     assert granted(context={"max_steps": 6}, max_steps=4).max_steps == 4
@@ -63,11 +58,6 @@ def test_the_hard_caps_may_be_reached_and_not_passed() -> None:
     assert refused(policy, max_tokens=1001) == "constraints.max_tokens"
     assert refused(policy, max_cost_usd=2.1) == "constraints.max_cost_usd"
     assert refused(policy, max_reframes=11) == "constraints.max_reframes"
-
-
-def test_a_refusal_says_what_was_asked_and_what_is_granted() -> None:
-    with pytest.raises(LimitRefused, match=r"constraints\.max_loops: is 21, and this service grants at most 20"):
-        granted(max_loops=21)
 
 
 def test_a_deadline_must_be_in_the_future_and_not_too_far() -> None:

@@ -26,18 +26,6 @@ def test_of_a_longer_prompt_only_what_is_new_is_taken_at_its_bytes() -> None:
     assert most_prompt(after((10_000, 2500, 100)), "claude", 12_000) == 2500 + 1000
 
 
-def test_a_shorter_prompt_may_be_a_tenth_denser_than_the_longest() -> None:
-    assert most_prompt(after((10_000, 2500, 100)), "claude", 4000) == 1100
-
-
-def test_the_longest_prompt_is_the_measure_whatever_came_after_it() -> None:
-    assert most_prompt(after((10_000, 2500, 100), (2000, 900, 100)), "claude", 10_000) == 2750
-
-
-def test_no_prompt_is_taken_for_more_than_its_bytes_could_be() -> None:
-    assert most_prompt(after((10_000, 9000, 100)), "claude", 10_000) == 5000
-
-
 def test_a_model_that_answers_under_a_more_precise_name_is_known() -> None:
     assert most_prompt(after((10_000, 2500, 100), model="claude-20261021"), "claude", 10_000) == 2750
     assert most_prompt(after((10_000, 2500, 100), model="gpt"), "claude", 10_000) == 5000
@@ -58,12 +46,3 @@ def test_a_reply_needs_room_for_half_more_than_the_longest() -> None:
     assert least_reply(after()) == 3000
     assert least_reply(after((9000, 3000, 100))) == 1000
     assert least_reply(after((9000, 3000, 2000), (9000, 3000, 100))) == 3000
-
-
-def test_the_dearest_token_is_remembered() -> None:
-    assert after((9000, 900, 100)).dearest_token == 0.01 / 1000
-    assert after((9000, 900, 100), cost_usd=None).dearest_token == 0
-
-
-def test_nothing_is_measured_of_a_model_that_sends_no_prompt() -> None:
-    assert after((0, 0, 500)) == after()

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import Seen
-from agent_service.core.phases import Digest, Framing, Met, Proof, Reflection, Unmet, Verdict
+from agent_service.core.phases import Framing, Met, Proof, Reflection, Unmet, Verdict
 from agent_service.core.proof import places_in
-from tests.core.cues import FETCH, a_framing_run, errs, plan, plans, queued, replies, returns, signal, started
-from tests.core.script import Cue, Script, asks, completes, requests
+from tests.core.cues import a_framing_run, plans, replies, returns, signal
+from tests.core.script import Cue, Script, asks, completes
 
 ARTIFACT = "artifacts/report.md"
 PROOFS = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="person"))
@@ -120,22 +120,10 @@ def test_a_step_of_another_tool_does_not_show_an_item() -> None:
     assert run.told() == ("item d1 is shown by a step of post that ended ok, and step:1 (fetch) is none",)
 
 
-def test_a_step_that_ended_with_an_error_shows_nothing() -> None:
-    run = a_framing_run() >> replies(framed(*[Proof(kind="step")] * 3)) >> plans() >> errs()
-    run >> claims(Met(item="d1", evidence="step:1", quote="it broke"))
-    assert run.told() == ("evidence 'step:1' for item d1 does not exist: step 1 ended with an error",)
-
-
 def test_a_step_that_brought_nothing_needs_no_quote() -> None:
     run = a_framing_run() >> replies(framed(*[Proof(kind="step")] * 3)) >> plans("save") >> returns(output={})
     run >> claims(*(Met(item=item, evidence="step:1") for item in ("d1", "d2", "d3")), verdict="done") << completes()
     assert [item["quotes"] for item in run.sent("agent.completed")["definition_of_done"]] == [[""]] * 3
-
-
-def test_what_nobody_said_shows_nothing() -> None:
-    run = a_framing_run() >> replies(framed(*[Proof(kind="person")] * 3)) >> plans() >> returns()
-    run >> claims(Met(item="d1", evidence="person", quote="go ahead"))
-    assert run.told() == ("evidence 'person' for item d1 does not exist",)
 
 
 def test_one_of_several_places_is_enough_and_only_that_one_is_noted() -> None:
@@ -172,32 +160,6 @@ def test_what_is_unmet_loses_its_tick_and_done_is_refused() -> None:
     assert run.state.done_items[0].quotes == ()
 
 
-def test_an_item_may_be_proved_anew_by_the_reflection_that_takes_its_old_proof_back() -> None:
-    run = a_proving_run() >> claims(PRICE) >> plans() >> returns()
-    run >> claims(Met(item="d1", evidence="step:2", quote="13"), unmet=(Unmet(item="d1"),))
-    assert (run.state.done_items[0].evidence, run.state.done_items[0].quotes) == (("step:2",), ("13",))
-
-
-def test_a_claim_that_fails_costs_nothing_where_its_item_is_proved_already() -> None:
-    run = a_proving_run() >> claims(PRICE, KEPT, AGREED) >> plans() >> returns()
-    run >> claims(Met(item="d1", evidence="step:1", quote="about twelve"), verdict="done", seen=False) << completes()
-
-
-def test_a_refused_claim_is_told_after_the_plan_that_came_along_and_is_noted_nowhere() -> None:
-    run = a_proving_run()
-    (
-        run
-        >> claims(PRICE, Met(item="d2", evidence="step:1", quote="kept"), plan=plan(url="next"))
-        << requests("fetch", step=2)
-    )
-    run >> returns() << asks("reflect")
-    assert run.told() == ("item d2 is shown by an artifact of the run, and step:1 (fetch) is none",)
-    assert "d1 (step:1)" in run.state.notes[-1].text
-    assert "d2" not in run.state.notes[-1].text
-    run >> claims(plan=plan(url="last")) >> returns()
-    assert run.told() == ()
-
-
 # Framing
 
 
@@ -213,20 +175,10 @@ def test_a_value_that_could_stand_in_the_result_of_any_tool_is_refused_as_proof(
     assert run.told() == (why,)
 
 
-def test_where_one_tool_is_on_offer_a_value_needs_no_name() -> None:
-    run = queued() >> started((FETCH,)) >> replies(framed(Proof(kind="value"), *PROOFS[1:]))
-    assert run.state.framing
-
-
 def test_a_framing_needs_a_proof_for_each_item_or_none() -> None:
     run = a_framing_run()
     run >> replies(framed(*PROOFS[:2])) << asks("frame")
     assert run.told() == ("definition_of_done needs a proof for each item",)
-
-
-def test_the_tool_of_a_proof_may_be_named_with_its_command() -> None:
-    run = a_framing_run() >> replies(framed(*[Proof(kind="step", tool="fetch.handle")] * 3))
-    assert [item.proof for item in run.state.done_items] == [Proof(kind="step", tool="fetch")] * 3
 
 
 def test_items_of_a_new_framing_are_counted_on_so_that_no_old_proof_is_taken_for_theirs() -> None:
@@ -234,11 +186,3 @@ def test_items_of_a_new_framing_are_counted_on_so_that_no_old_proof_is_taken_for
     assert [item.id for item in run.state.done_items] == ["d4", "d5", "d6"]
     run >> plans() >> returns() >> claims(PRICE)
     assert run.told() == ("there is no item d1",)
-
-
-def test_what_was_refused_is_told_through_a_compaction() -> None:
-    refused = Met(item="d2", evidence="step:1", quote="kept")
-    why = "item d2 is shown by an artifact of the run, and step:1 (fetch) is none"
-    run = a_proving_run() >> claims(refused, plan=plan(url="next")) >> returns() << asks("reflect")
-    run >> replies(Digest(memory=("all of it",))) << asks("reflect")
-    assert run.told() == (why,)

@@ -31,12 +31,6 @@ def a_reframing_run(tool: str = "web", *, untrusted: bool = False, **first: Any)
     return run >> returns() >> reflects("reframe")
 
 
-def test_a_framing_that_narrows_what_was_asked_is_taken_up() -> None:
-    run = a_reframing_run()
-    run >> replies(framing("example.org/about was read", "alice@corp.example is named", "kept in /srv/reports/a.txt"))
-    run << asks("plan")
-
-
 @pytest.mark.parametrize(
     ("item", "names"),
     [
@@ -70,20 +64,6 @@ def test_a_write_that_the_proof_of_an_item_names_needs_approval_too() -> None:
     proofs = (Proof(kind="step", tool="post"), Proof(kind="step"), Proof(kind="step"))
     run = a_reframing_run() >> replies(framing(proofs=proofs))
     assert isinstance(run.state.waiting, ForApproval)
-
-
-def test_a_write_that_stays_in_the_house_may_be_named() -> None:
-    a_reframing_run() >> replies(framing("the notes hold it", "two", "three")) << asks("plan")
-
-
-def test_without_content_of_strangers_the_model_may_frame_as_it_sees_fit() -> None:
-    a_reframing_run("sensor") >> replies(framing("bob@evil.example has it", "two", "three")) << asks("plan")
-
-
-@pytest.mark.parametrize("said", ["send it to carl@corp.example as well", "post it to carl@corp.example"])
-def test_what_a_person_named_meanwhile_needs_no_approval(said: str) -> None:
-    run = a_reframing_run() >> signal("message", message=said)
-    run >> replies(framing("carl@corp.example has it", "two", "three")) << asks("plan")
 
 
 def test_an_approved_framing_is_in_force_and_the_next_action_is_planned() -> None:

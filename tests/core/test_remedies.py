@@ -11,7 +11,6 @@ from tests.core.cues import (
     a_reflecting_run,
     a_waiting_run,
     cancel,
-    due,
     errs,
     garbles,
     reflects,
@@ -21,22 +20,6 @@ from tests.core.cues import (
 from tests.core.script import Script
 
 IN_DOUBT = ToolError(error_class="in_doubt", message="the answer was lost", job_id="8f3c")
-
-
-def test_in_doubt_names_the_step_the_tool_and_the_job_and_how_to_go_on() -> None:
-    run = a_waiting_run("post") >> returns("error", error=IN_DOUBT)
-    now, reason = remedy(run.state), run.sent("agent.escalated")["reason"]
-    assert now is not None
-    assert run.state.reason == "step 1: post failed (in_doubt, job 8f3c): the answer was lost"
-    assert reason == f"{run.state.reason}. What to do now: {now}"
-    for part in ("step 1 (post handle) was done", "--ran", "--did-not-run", "within 7 days"):
-        assert part in now.text
-    assert now.command == f"agentic answer --look {RUN_ID}"
-
-
-def test_a_write_that_was_never_answered_is_told_the_same_way() -> None:
-    run = a_waiting_run("post") >> due
-    assert "step 1 (post handle) was done" in run.sent("agent.escalated")["reason"]
 
 
 @pytest.mark.parametrize(

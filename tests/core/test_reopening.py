@@ -6,38 +6,28 @@ from typing import Any
 import pytest
 
 from agent_service.core.remedies import remedy
-from agent_service.core.waiting import ForTool, Status
+from agent_service.core.waiting import Status
 from schemas import subjects
 from schemas.events import Outcome as SaidOutcome
 from tests.core.cues import (
     DEADLINE,
-    PROOF,
     a_finished_run,
-    a_framing_run,
     a_planning_run,
     a_reflecting_run,
     a_waiting_run,
     cancel,
     due,
     errs,
-    garbled,
     garbles,
     goes_on,
-    plan,
     plans,
-    queued,
-    reflection,
     reflects,
-    replies,
     returns,
-    signal,
-    started,
     too_early,
     unavailable,
 )
 from tests.core.people_cues import a_run_in_doubt, answer, asks_a_person
-from tests.core.rules.order import no_key_is_used_twice
-from tests.core.script import Outcome, Script, asks, completes, escalates, ignores, requests
+from tests.core.script import Outcome, Script, asks, ignores, requests
 
 REOPENS = Outcome("publish agent.reopened")
 
@@ -87,22 +77,11 @@ def test_an_answer_sets_an_escalated_run_going_again(why: str) -> None:
     assert "try it once more" in "".join(note.text for note in run.state.notes[-2:])
 
 
-def test_a_run_that_was_not_framed_is_framed_then() -> None:
-    run = a_framing_run(max_repairs=0) >> garbles()
-    run >> answer() << (REOPENS, asks("frame"))
-
-
 @pytest.mark.parametrize(
     "run", [a_finished_run(), a_waiting_run() >> cancel(), a_planning_run() >> unavailable("fail")]
 )
 def test_what_is_done_cancelled_or_failed_stays_closed(run: Script) -> None:
     run >> answer() << ignores(f"the run has ended ({run.state.status})")
-
-
-@pytest.mark.parametrize("kind", ["message", "resume", "approve", "reject", "raise_budget"])
-def test_nothing_but_an_answer_opens_it(kind: Any) -> None:
-    run = a_reflecting_run() >> reflects("escalate")
-    run >> signal(kind, message="go on") << ignores("an answer reopens it")
 
 
 def test_an_answer_needs_words() -> None:
@@ -119,12 +98,6 @@ def test_a_run_is_reopened_within_its_days_and_not_later() -> None:
 def test_the_deadline_stood_still_while_it_was_closed() -> None:
     run = (a_reflecting_run() >> reflects("escalate")).wait(days=1) >> answer()
     assert run.state.brief.limits.deadline_at == DEADLINE + timedelta(days=1)
-
-
-def test_a_deadline_that_was_named_has_to_be_named_anew() -> None:
-    run = (a_reflecting_run(deadline_named=True) >> reflects("escalate")).wait(days=1)
-    run >> answer() << ignores("has passed: raise that with the answer (--deadline)")
-    run >> answer(deadline_at=run.now + timedelta(hours=1)) << (REOPENS, asks("reflect"))
 
 
 RAISES: dict[str, dict[str, Any]] = {
@@ -146,38 +119,7 @@ def test_the_budget_that_ended_it_has_to_be_raised_with_the_answer(budget: str, 
     assert run.state.status is Status.RUNNING
 
 
-def test_a_read_that_found_no_step_left_is_made_without_another_call() -> None:
-    run = a_reflecting_run(max_steps=1) >> goes_on(number=2)
-    run >> answer("go on", max_steps=2) << (REOPENS, requests("fetch", step=2))
-
-
-def test_a_write_that_found_no_step_left_waits_for_what_the_model_makes_of_the_answer() -> None:
-    run = out_of("steps")
-    run >> answer("but not that file", max_steps=2) << (REOPENS, asks("reflect"))
-
-
-def test_an_answer_may_finish_what_had_no_step_left() -> None:
-    run = a_reflecting_run(max_steps=1) >> reflects("escalate") >> answer("it is enough")
-    run >> reflects("done", PROOF) << completes()
-
-
-def test_a_run_can_be_reopened_as_often_as_it_escalates_and_completes_once() -> None:
-    run = a_reflecting_run()
-    for number in (1, 2):
-        run = run >> reflects("escalate") >> answer(f"answer {number}")
-    run >> reflects("done", PROOF) << completes()
-    assert run.state.reopened == 2
-    run >> answer("more") << ignores("the run has ended (done)")
-    no_key_is_used_twice(run.story)
-
-
 # Steps that were open
-
-
-def test_a_step_whose_attempts_failed_is_finished_with_its_error_and_not_sent_again() -> None:
-    run = a_waiting_run(max_attempts=1) >> errs("upstream", retryable=True) >> answer("it is mended")
-    assert [(record.step, record.status) for record in run.state.completed] == [(1, "error")]
-    run >> goes_on() << requests("fetch", step=2)
 
 
 def test_what_came_after_the_end_is_what_came_of_the_step() -> None:
@@ -185,22 +127,6 @@ def test_what_came_after_the_end_is_what_came_of_the_step() -> None:
     run = run >> returns(tool="post")
     run >> answer("go on", deadline_at=run.now + timedelta(hours=1)) << (REOPENS, asks("reflect"))
     assert [(record.step, record.status) for record in run.state.completed] == [(1, "ok")]
-
-
-def test_what_came_from_somebody_else_or_of_another_attempt_is_nothing_that_came_of_it() -> None:
-    run = a_waiting_run("post").wait(hours=1) >> too_early
-    for forged in (returns(tool="fetch"), returns(tool="post", attempt=2), garbled(step=1, tool="post")):
-        run = run >> forged
-    run = run >> returns(tool="post", output={"summary": "the truth"}) >> returns(tool="post", output={"summary": "no"})
-    run >> answer("go on", deadline_at=run.now + timedelta(hours=1)) << (REOPENS, asks("reflect"))
-    assert [record.summary for record in run.state.completed] == ["the truth"]
-
-
-def test_what_may_still_come_is_waited_for() -> None:
-    run = a_waiting_run("post") >> returns(step=9)
-    run >> answer("go on") << REOPENS
-    assert isinstance(run.state.waiting, ForTool)
-    run >> returns(step=1, tool="post") << asks("reflect")
 
 
 # In doubt
@@ -226,11 +152,6 @@ def test_a_person_says_what_came_of_a_write_in_doubt(said: str, outcome: SaidOut
     assert [doubt.step for doubt in run.state.doubts] == ([1] if said in ("see for yourself", "no idea") else [])
 
 
-def test_an_outcome_is_answer_enough() -> None:
-    run = a_run_in_doubt()
-    run >> answer(None, outcome="ran") << (REOPENS, asks("reflect"))
-
-
 def test_a_stranger_s_words_do_not_say_what_came_of_a_write_in_doubt() -> None:
     run = a_run_in_doubt() >> answer("It ran.", untrusted=True)
     assert [doubt.tool for doubt in run.state.doubts] == ["ledger"]
@@ -244,11 +165,6 @@ def test_what_is_in_doubt_is_looked_at_before_anything_is_written_there_again() 
     run >> plans("ledger") << asks("plan")
     run = run >> plans("ledger", "look", key="1") >> returns() >> reflects("continue")
     run >> plans("ledger") << requests("ledger", step=4)
-
-
-def test_other_tools_write_on_meanwhile() -> None:
-    run = a_run_in_doubt() >> answer("look") >> reflects("continue")
-    run >> plans("post") << requests("post", step=2)
 
 
 def test_without_a_read_to_look_with_a_person_is_asked_whose_word_settles_it() -> None:
@@ -290,18 +206,6 @@ def test_words_that_say_whether_it_was_done_settle_it_and_others_do_not(words: s
     assert (run.state.doubts == ()) is settled
 
 
-def test_an_outcome_of_what_is_not_in_doubt_is_refused() -> None:
-    run = a_reflecting_run() >> reflects("escalate")
-    run >> answer("fine", outcome="ran") << ignores("no step of it is in doubt")
-
-
-def test_a_write_that_nobody_answered_for_is_asked_about_on_the_bus() -> None:
-    run = a_waiting_run("ledger") >> due
-    asked = run.sent(subjects.WAITING)
-    assert (asked["kind"], asked["step"], asked["tool"]) == ("in_doubt", 1, "ledger")
-    assert run.outcomes == (escalates("in_doubt"),)
-
-
 def test_the_truth_that_comes_late_goes_before_a_person_who_does_not_know() -> None:
     run = a_waiting_run("ledger") >> due >> returns(step=1, tool="ledger", attempt=1)
     run >> answer("no idea") << (REOPENS, asks("reflect"))
@@ -309,30 +213,4 @@ def test_the_truth_that_comes_late_goes_before_a_person_who_does_not_know() -> N
     assert run.state.doubts == ()
 
 
-def test_a_late_result_of_a_step_that_a_person_has_finished_changes_nothing() -> None:
-    run = a_run_in_doubt() >> answer(None, outcome="ran")
-    run >> returns(step=1, tool="ledger") << ignores("step 1 is finished already")
-
-
-def test_the_reply_to_a_call_of_before_counts_no_more() -> None:
-    run = a_reflecting_run() >> reflects("escalate") >> answer()
-    before = run.state.asking
-    assert before is not None
-    run >> replies(reflection("continue"), plan=plan(), call=before.call - 1) << ignores("is not the one waited for")
-
-
 # What a rest leaves behind
-
-
-def test_an_answer_that_comes_after_its_question_was_given_up_finds_the_time_that_was_left() -> None:
-    run = a_planning_run() >> asks_a_person()
-    run = run.wait(days=8) >> due >> answer("the hall")
-    assert run.state.status is Status.RUNNING
-    assert run.state.brief.limits.deadline_at > run.now
-
-
-def test_a_run_that_never_began_waits_for_its_turn_again() -> None:
-    run = (queued().wait(hours=1) >> due) << escalates("budget_time")
-    run = run >> answer(deadline_at="2026-11-21T20:00:00Z")
-    assert run.state.status is Status.QUEUED
-    run >> started() << asks("frame")

@@ -8,30 +8,20 @@ from agent_service.core.announcing import outstanding
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import (
     TOOLS,
-    a_framing_run,
     a_planning_run,
-    a_reflecting_run,
     a_waiting_run,
     due,
-    errs,
     frames,
-    garbles,
-    goes_on,
-    plan,
     plans,
     queued,
-    reflection,
     reflects,
-    replies,
     returns,
     signal,
     started,
     tool,
 )
 from tests.core.people_cues import answer
-from tests.core.script import NOON, Cue, Script, asks, escalates, requests
-
-RESERVED = ("run_id", "step", "tool", "tool_command", "attempt", "wake_id")
+from tests.core.script import NOON, Cue, Script, asks, requests
 
 
 def payload_of(run: Script) -> object:
@@ -39,13 +29,6 @@ def payload_of(run: Script) -> object:
 
 
 # What is pending is known before the request leaves
-
-
-def test_a_retry_is_pending_with_its_own_attempt_before_it_is_sent() -> None:
-    run = a_waiting_run() >> errs(retryable=True)
-    assert (run.pending.attempt, run.state.retry_at is not None) == (2, True)
-    run >> due
-    assert (run.pending.attempt, run.state.retry_at) == (2, None)
 
 
 # What is said again
@@ -90,15 +73,6 @@ def test_a_reserved_key_inside_of_an_argument_is_content() -> None:
 # The allowlist, frozen at the start
 
 
-@pytest.mark.parametrize("name", ["curl", "", "FETCH", "fetch ", "fetch.>", "x" * 9999])
-def test_a_tool_that_is_not_on_offer_is_told_to_the_model(name: str) -> None:
-    run = a_planning_run()
-    run >> plans(name) << asks("plan")
-    (said,) = run.told()
-    assert "is not on offer; the tools are: fetch, post, save, helper" in said
-    assert len(said) < 300
-
-
 def test_an_artifact_that_no_result_of_the_run_named_is_given_to_no_tool() -> None:
     schema = {"type": "object", "properties": {"page": {"type": "string", "format": "artifact"}}}
     reader = ToolOffer(
@@ -109,39 +83,6 @@ def test_an_artifact_that_no_result_of_the_run_named_is_given_to_no_tool() -> No
     run >> plans("reader", page="artifacts/planted.md") << asks("plan")
     assert run.told() == ("page: the run has no artifact 'artifacts/planted.md'; the newest are: artifacts/page.md",)
     run >> plans("reader", page="artifacts/page.md") << requests("reader", step=2)
-
-
-def test_a_command_that_the_tool_does_not_have_is_told_to_the_model() -> None:
-    run = a_planning_run()
-    run >> plans("fetch", "poll") << asks("plan")
-    assert run.told() == ("tool fetch has no command 'poll'; it has: handle",)
-
-
-def test_a_tool_that_stays_unknown_escalates_after_the_last_repair() -> None:
-    run = a_planning_run(max_repairs=2)
-    run >> plans("curl") << asks("plan")
-    run >> plans("curl") << asks("plan")
-    run >> plans("curl") << escalates("invalid_decision")
-    assert "no usable plan in 3 tries" in run.state.reason
-
-
-def test_repairs_of_a_plan_that_came_with_a_reflection_count_from_the_first_one() -> None:
-    run = a_reflecting_run(max_repairs=1)
-    run >> goes_on("curl") << asks("plan")
-    run >> plans("curl") << escalates("invalid_decision")
-
-
-def test_what_was_wrong_with_the_newest_reply_is_told_and_nothing_of_those_before() -> None:
-    run = a_planning_run() >> plans("curl") >> garbles("not JSON")
-    assert run.told() == ("not JSON",)
-    run >> plans("fetch")
-    assert run.state.asking is None
-
-
-def test_no_tools_at_all_escalates_in_the_end() -> None:
-    run = queued(max_repairs=0) >> started([]) >> frames()
-    run >> plans("fetch") << escalates("invalid_decision")
-    assert "the tools are: none" in run.state.reason
 
 
 # An agent never calls itself
@@ -156,19 +97,3 @@ def test_a_tool_that_leads_back_to_the_agent_is_refused(route: str) -> None:
 
 
 # Where a request goes
-
-
-def test_a_request_goes_to_the_route_that_serves_the_tool() -> None:
-    run = a_waiting_run("save")
-    assert run.sent("agentic.tool_request.notebook")["tool"] == "save"
-
-
-def test_a_plan_is_asked_for_when_none_came_with_the_reflection() -> None:
-    run = a_reflecting_run(fused=False)
-    run >> replies(reflection("continue")) << asks("plan")
-    run >> plans("save") << requests("save", step=2)
-
-
-def test_a_framing_brings_no_plan_along() -> None:
-    run = a_framing_run()
-    run >> replies(reflection("continue"), plan=plan("post")) << asks("frame")

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.core.cues import cancel, frames, plans, queued, returns, started, stood_still, unavailable
-from tests.core.people_cues import asks_a_person
+from tests.core.cues import frames, plans, queued, returns, started, stood_still, unavailable
 from tests.core.read_cues import plans_several
 from tests.core.script import Cue, Ignored, Script
 from tests.core.task_cues import a_task, multi_step
@@ -39,13 +38,6 @@ def test_it_is_where_it_was_and_every_end_is_later(story: tuple[Cue, ...]) -> No
     assert run.said == ["act: goes on: everything was stopped by ann (it mails everybody)"]
 
 
-def test_a_deadline_that_the_caller_named_stays_where_it_is() -> None:
-    run = as_far_as(plans(), deadline_named=True)
-    named = run.state.brief.limits.deadline_at
-    run >> STILL << ()
-    assert run.state.brief.limits.deadline_at == named
-
-
 def test_the_same_stop_counts_once() -> None:
     run = as_far_as(plans()) >> STILL
     run >> run.story[-1].event << Ignored("it has heard of that already")
@@ -54,16 +46,3 @@ def test_the_same_stop_counts_once() -> None:
 def test_a_run_that_was_accepted_later_has_nothing_to_make_up_for() -> None:
     run = queued() >> stood_still(0)
     run << Ignored("it was accepted afterwards")
-
-
-@pytest.mark.parametrize("story", [(asks_a_person(),), (cancel(),)], ids=["paused", "ended"])
-def test_who_waits_for_a_person_or_has_ended_takes_no_notice(story: tuple[Cue, ...]) -> None:
-    run = queued() >> started()
-    for cue in story:
-        run = run >> cue
-    run >> STILL << Ignored("")
-
-
-def test_a_result_that_comes_afterwards_counts() -> None:
-    run = as_far_as(plans()) >> STILL >> returns()
-    assert run.state.has_finished(1)

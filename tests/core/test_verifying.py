@@ -3,27 +3,20 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from agent_service.core.phases import Refusal, Verification
+from agent_service.core.phases import Verification
 from tests.core.cues import (
     PROOF,
-    due,
     frames,
     framing,
-    garbles,
     plan,
     plans,
     reflects,
     replies,
     returns,
-    signal,
     started,
-    unavailable,
     wake,
 )
-from tests.core.model_cues import reserves
-from tests.core.script import Cue, Script, abandons, asks, completes, escalates
+from tests.core.script import Cue, Script, asks, completes, escalates
 
 
 def a_verified_run(**details: Any) -> Script:
@@ -69,69 +62,7 @@ def test_done_is_refused_only_once() -> None:
     run >> reflects("done", {"d2": "step:1"}) << completes()
 
 
-def test_done_without_proof_is_looked_at_by_nobody() -> None:
-    run = a_verified_run()
-    run >> reflects("done") << asks("reflect")
-
-
-def test_a_run_whose_budget_is_spent_ends_by_its_proofs() -> None:
-    a_verified_run(max_tokens=300) >> reflects("done", PROOF) << completes()
-
-
-def test_a_look_that_could_break_a_budget_is_not_paid_for() -> None:
-    run = claimed(max_tokens=500)
-    run >> reserves(tokens=300) << (abandons(), completes())
-
-
-def test_done_stands_by_its_proofs_when_nobody_can_be_asked() -> None:
-    claimed() >> unavailable("fail") << (abandons(), completes())
-    claimed() >> replies(Refusal(category="policy")) << completes()
-    claimed(max_repairs=0) >> garbles() << completes()
-    claimed(max_repairs=0) >> replies(plan()) << completes()
-
-
-def test_a_look_that_is_put_off_is_made_later_and_the_deadline_does_not_take_back_what_is_proved() -> None:
-    run = claimed() >> unavailable("try_again")
-    run >> due << asks("verify")
-    run = claimed() >> unavailable("try_again", retry_after_s=80_000.0)
-    run >> due << (abandons(), completes())
-
-
-def test_what_a_person_says_meanwhile_voids_the_claim() -> None:
-    run = claimed() >> signal("message", message="do not stop yet")
-    run >> finds() << asks("reflect")
-    assert run.told() == ("a person said something newer than what was claimed",)
-
-
-def test_what_a_person_says_while_a_look_is_put_off_makes_it_moot() -> None:
-    run = claimed() >> unavailable("try_again") >> signal("message", message="do not stop yet")
-    run >> due << asks("reflect")
-
-
-CANNOT_LOOK: list[tuple[str, Cue]] = [
-    ("529", unavailable("fail")),
-    ("529", unavailable("escalate")),
-    ("the model refused to answer (policy)", replies(Refusal(category="policy"))),
-    ("the model gave no usable verify in 1 tries: not JSON", garbles()),
-]
-
-
-@pytest.mark.parametrize("answers", [cue for _, cue in CANNOT_LOOK])
-def test_a_voided_claim_does_not_end_the_run_when_nobody_can_look(answers: Cue) -> None:
-    run = claimed(max_repairs=0) >> signal("message", message="do not stop yet")
-    run >> answers << asks("reflect")
-
-
 # Reframing
-
-
-@pytest.mark.parametrize(("why", "answers"), CANNOT_LOOK)
-def test_a_new_framing_that_nobody_can_look_at_is_not_taken_up_and_the_run_goes_on(why: str, answers: Cue) -> None:
-    run = a_verified_run(max_repairs=0) >> reflects("reframe") >> frames("a", "b", "c")
-    run >> answers << asks("reflect")
-    refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"
-    assert run.told() == (refused,)
-    assert (run.state.framing, run.state.proposed) == (framing(), None)
 
 
 def a_proposal() -> Script:
@@ -151,13 +82,6 @@ def test_a_new_framing_is_compared_with_the_goal_before_it_is_in_force() -> None
     assert run.state.framing == framing("a", "b", "c")
 
 
-def test_a_new_framing_may_be_met_by_what_is_done_though_no_step_is_left() -> None:
-    run = a_verified_run(max_steps=1) >> reflects("reframe") >> frames("a", "b", "c")
-    run >> finds() << asks("reflect")
-    run = run >> reflects("done", PROOF)
-    run >> finds() << completes()
-
-
 def test_a_new_framing_that_leaves_the_goal_is_refused_each_time_and_the_old_one_stays() -> None:
     run = a_proposal()
     for _ in range(2):
@@ -169,8 +93,3 @@ def test_a_new_framing_that_leaves_the_goal_is_refused_each_time_and_the_old_one
             break
         run >> frames("a", "b", "c") << asks("verify")
     run << escalates("budget_reframes")
-
-
-def test_the_first_framing_is_compared_with_nothing() -> None:
-    run = Script() >> replace(wake(), verify=True) >> started()
-    run >> frames() << asks("plan")

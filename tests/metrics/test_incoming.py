@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from agent_service.metrics.incoming import IncomingMetrics
-from groundwork.service.errors import GiveUp, TryAgain
+from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from tests.metrics.readings import readings
@@ -32,9 +32,3 @@ def test_a_message_that_is_delivered_again_is_a_turn_that_is_done_again(error: E
         f'{HANDLED}{{error_type="{kind}",messaging_destination_name="agentic.tool_result"}}': 1,
         f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}': 1,
     }
-
-
-def test_a_message_that_is_refused_is_not_done_again() -> None:
-    assert list(handled(GiveUp("no JSON"))) == [
-        f'{HANDLED}{{error_type="refused",messaging_destination_name="agentic.tool_result"}}'
-    ]

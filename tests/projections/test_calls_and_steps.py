@@ -8,8 +8,6 @@ from agent_service.telling.model_calls import CallView, call_view, made_call
 from agent_service.telling.steps import StepDetail, step_detail
 from tests.core.cues import (
     a_framing_run,
-    a_planning_run,
-    a_reflecting_run,
     a_retrying_run,
     a_waiting_run,
     cancel,
@@ -70,16 +68,6 @@ def test_what_came_after_the_end_is_shown_though_it_changed_nothing() -> None:
     assert (late.status, late.execution) == ("refused", "job j1")
 
 
-def test_a_result_under_the_name_of_another_tool_is_no_attempt_of_the_step() -> None:
-    (attempt,) = step_of(a_waiting_run() >> returns(tool="post")).attempts
-    assert (attempt.status, attempt.result) == ("cancelled", None)
-
-
-@pytest.mark.parametrize("number", [0, 2, 99])
-def test_a_step_that_was_not_taken_is_none(number: int) -> None:
-    assert step_detail(retell(entries_of(a_reflecting_run())), number) is None
-
-
 def test_a_call_shows_what_was_asked_and_said_and_what_came_of_it() -> None:
     call = call_of(priced_example(), 2)
     assert (call.phase, call.with_plan, call.model) == ("reflect", True, "claude-sonnet-4-5")
@@ -112,8 +100,3 @@ def test_it_is_said_when_a_prompt_was_made_with_other_templates_or_never_sent() 
 )
 def test_a_call_without_a_decision_says_how_it_stands(script: Script, outcome: str) -> None:
     assert call_of(script, 1).outcome.startswith(outcome)
-
-
-@pytest.mark.parametrize("number", [0, 3, 99])
-def test_a_call_that_was_not_made_is_none(number: int) -> None:
-    assert made_call(retell(entries_of(a_planning_run())), number) is None

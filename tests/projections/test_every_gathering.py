@@ -7,14 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from agent_service.core.flights import flights
 from agent_service.moments import retell
 from agent_service.telling.acts import item_of
-from agent_service.telling.heard import Heard
-from agent_service.telling.pages.trace import broken_line
-from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.steps import step_detail
 from agent_service.telling.tasks import Tasks, going_on
 from agent_service.telling.timeline import Timeline
-from agent_service.telling.views import run_view
 from tests.core.gathering import Gathering, play
 from tests.core.graphs import CHANCES, TREES, Part
 
@@ -72,21 +68,3 @@ def test_the_spans_are_one_tree_in_which_nothing_outlasts_what_it_belongs_to(roo
             above = known[span.parent_id]
             assert above.started_at <= span.started_at
             assert span.ended_at <= above.ended_at
-
-
-@ANY_COURSE
-@given(TREES, CHANCES)
-def test_the_trail_of_each_beginning_is_the_beginning_of_the_trail(root: Part, chance: Random) -> None:
-    entries = list(played(root, chance, moves=chance.randint(1, 40)).entries())
-    now, then = trail(entries), trail(entries[: chance.randint(1, len(entries))])
-    assert now["trace.jsonl"].startswith(then["trace.jsonl"])
-    assert broken_line(now["trace.jsonl"]) is None
-
-
-@ANY_COURSE
-@given(TREES, CHANCES)
-def test_every_run_that_gathers_has_a_view(root: Part, chance: Random) -> None:
-    gathering = played(root, chance, moves=chance.randint(1, 40))
-    entries = list(gathering.entries())
-    view = run_view(gathering.state, Heard(entries), Tasks(retell(entries)))
-    assert view.model_validate_json(view.model_dump_json(by_alias=True, exclude_computed_fields=True)) == view

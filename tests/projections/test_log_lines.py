@@ -18,12 +18,11 @@ from tests.core.cues import (
     due,
     errs,
     reflects,
-    resume,
     returns,
     unavailable,
 )
 from tests.core.script import Script
-from tests.projections.journals import GOAL, MODEL, entries_of, priced_example, worked_example
+from tests.projections.journals import GOAL, entries_of, worked_example
 
 CARD_105 = ("run_id", "wake_id", "step", "tool", "state_transition", "latency_ms", "error_class")
 
@@ -65,13 +64,6 @@ def test_a_result_names_the_attempt_that_it_answers_and_how_long_that_took() -> 
     assert "x" not in lines(story)[-1].fields
 
 
-def test_a_reply_costs_what_its_call_did_and_an_end_what_the_run_did() -> None:
-    replied = [line.fields for line in lines(priced_example()) if line.fields["event"] == "ModelReplied"]
-    assert [(line["tokens"], line["cost_usd"], line["model"]) for line in replied[:1]] == [(920, 0.0042, MODEL)]
-    *_, ending = retell(entries_of(priced_example()))
-    assert (replied[-1]["tokens"], replied[-1]["cost_usd"]) == (ending.after.spent.tokens, ending.after.spent.cost_usd)
-
-
 def test_a_run_that_is_done_or_cancelled_has_no_error_and_warns_of_nothing() -> None:
     for story in (worked_example(), a_waiting_run() >> cancel(by="token ops"), a_waiting_run() >> returns()):
         assert {(line.level, line.fields["error_class"]) for line in lines(story)} == {(logging.INFO, None)}
@@ -100,20 +92,6 @@ def test_an_outage_and_a_run_that_needs_a_person_is_a_warning_with_the_reason(
     assert (line.level, line.fields["error_class"]) == (logging.WARNING, error_class)
     assert line.message.startswith(message)
     assert why in line.fields["why"]
-
-
-def test_a_tool_that_says_no_is_no_outage() -> None:
-    line = lines(a_waiting_run() >> errs("not_found"))[-1]
-    assert (line.level, line.fields["error_class"]) == (logging.INFO, "not_found")
-
-
-def test_that_a_paused_run_goes_on_is_a_line_like_others() -> None:
-    line = lines(a_paused_run() >> resume())[-1]
-    assert (line.level, line.message, line.fields["state_transition"]) == (
-        logging.INFO,
-        "signal resume",
-        "for_person->for_model",
-    )
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -13,31 +12,27 @@ from typing import Any
 import pytest
 
 from agent_service.errors import Damaged
-from agent_service.telling.folder.copies import MAX_ARTIFACTS
-from agent_service.telling.folder.projector import MAX_BATCH, Marks, Projector
+from agent_service.telling.folder.projector import Marks, Projector
 from agent_service.telling.folder.verify import verify
-from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
+from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import TrailWriter, rewrite
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.trail import trail
 from groundwork.service.errors import TryAgain
-from tests.core.cues import RUN_ID, a_waiting_run, cancel, returns
+from tests.core.cues import RUN_ID
 from tests.core.script import Script
 from tests.kit.waiting import until
 from tests.projections.fakes import Journals, Shelf
 from tests.projections.journals import (
     CRITIQUE,
     PAGE,
-    artifact,
     asked_for,
-    brings,
     entries_of,
     five_steps,
     worked_example,
 )
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
-BATCHES = range(2 * MAX_BATCH + 5)
 
 
 def run_id(number: int) -> str:
@@ -82,68 +77,6 @@ async def test_an_ended_run_is_written_soon_with_all_its_files(workspace: Worksp
         await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md"))
     assert pages(workspace) == trail(entries)
     assert verify(entries, workspace, RUN_ID) == []
-
-
-async def test_a_late_result_after_the_end_is_written_too(workspace: Workspace) -> None:
-    script = a_waiting_run() >> cancel()
-    for story in (script, script >> returns()):
-        await caught_up(story, workspace, Shelf())
-        assert pages(workspace) == trail(entries_of(story))
-
-
-async def test_a_run_that_goes_on_is_written_at_most_once_in_its_interval(workspace: Workspace) -> None:
-    journals = Journals(entries_of(a_waiting_run()))
-    async with running(projecting(journals, workspace, live_s=0.2, soon_s=0.01)) as projector:
-        began = time.monotonic()
-        while len(journals.reads) < 3:
-            projector.moved(RUN_ID, ended=False)
-            await asyncio.sleep(0.002)
-        assert time.monotonic() - began >= 0.6
-
-
-async def test_flush_writes_all_that_is_marked_due_or_not(workspace: Workspace) -> None:
-    journals = runs(BATCHES)
-    projector = projecting(journals, workspace, live_s=3600)
-    for number in BATCHES:
-        projector.moved(run_id(number), ended=False)
-    await projector.flush()
-    assert all(workspace.read(run_id(number), "plan.md") for number in BATCHES)
-    await projector.flush()
-    assert len(journals.reads) == len(BATCHES)
-
-
-async def test_flush_waits_for_what_is_being_written(workspace: Workspace) -> None:
-    journals = Journals(entries_of(five_steps()))
-    journals.open.clear()
-    async with running(projecting(journals, workspace, soon_s=0.001)) as projector:
-        projector.moved(RUN_ID, ended=True)
-        await until(lambda: journals.reads)
-        flushing = asyncio.create_task(projector.flush())
-        journals.open.set()
-        await flushing
-        assert workspace.read(RUN_ID, "plan.md")
-
-
-async def test_what_was_being_written_when_it_was_cancelled_stays_marked(workspace: Workspace) -> None:
-    journals = runs(BATCHES)
-    journals.open.clear()
-    projector = projecting(journals, workspace)
-    projector.catch_up(map(run_id, BATCHES))
-    flushing = asyncio.create_task(projector.flush())
-    await until(lambda: journals.reads)
-    flushing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await flushing
-    journals.open.set()
-    await projector.flush()
-    assert all(workspace.read(run_id(number), "plan.md") for number in BATCHES)
-
-
-async def test_an_unknown_run_gets_no_folder(workspace: Workspace) -> None:
-    projector = projecting(Journals(), workspace)
-    projector.catch_up([RUN_ID])
-    await projector.flush()
-    assert workspace.files(RUN_ID) is None
 
 
 async def test_a_journal_out_of_reach_is_tried_again(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,16 +139,6 @@ async def test_rebuilding_gives_the_same_bytes_without_what_was_added_by_hand(wo
     assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
 
 
-async def test_rebuilding_leaves_the_folder_alone_while_the_artifacts_cannot_be_had(workspace: Workspace) -> None:
-    shelf, journals = Shelf(ARTIFACTS), Journals(entries_of(worked_example()))
-    await rewrite(RUN_ID, journals, workspace, shelf)
-    before = workspace.files(RUN_ID)
-    shelf.failure = TryAgain("the bus is away")
-    with pytest.raises(TryAgain):
-        await rewrite(RUN_ID, journals, workspace, shelf)
-    assert workspace.files(RUN_ID) == before
-
-
 async def test_a_full_disk_does_not_stop_the_projector(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     workspace = Workspace(small_disk / "workspaces")
     hog = small_disk / "hog"
@@ -275,20 +198,3 @@ async def test_pages_are_written_while_the_store_of_artifacts_is_away(workspace:
         assert workspace.read(RUN_ID, "artifacts/critique.md") is None
         shelf.failure = None
         await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md") == CRITIQUE)
-
-
-async def test_an_artifact_without_a_lawful_name_is_never_asked_for(workspace: Workspace, root: Path) -> None:
-    shelf = Shelf({"../../evil": b"x"})
-    named = [{"path": "../../evil"}, {"path": "artifacts/../evil"}, {"path": "artifacts/ok"}, {"path": 7}, "x"]
-    await caught_up(a_waiting_run() >> brings(artifacts=named, artifact_path="/etc/passwd"), workspace, shelf)
-    assert shelf.reads == ["artifacts/ok"]
-    assert not (root.parent / "evil").exists()
-
-
-async def test_artifacts_beyond_the_quota_stay_in_the_store(workspace: Workspace) -> None:
-    many = {f"artifacts/{number}.txt": b"x" for number in range(MAX_ARTIFACTS + 10)}
-    huge = artifact("artifacts/0.txt", b"x") | {"size": MAX_BYTES + 1}
-    named = [huge, *(artifact(path, content) for path, content in list(many.items())[1:])]
-    shelf = Shelf(many)
-    await caught_up(a_waiting_run() >> brings(artifacts=named), workspace, shelf)
-    assert shelf.reads == [f"artifacts/{number}.txt" for number in range(1, MAX_ARTIFACTS)]

@@ -2,20 +2,14 @@
 
 from typing import Any
 
-import pytest
-
 from agent_service.moments import retell
 from agent_service.telling.heard import Heard
-from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.views import run_view
-from agent_service.telling.why import Seen, why_view
 from tests.core.cues import cancel, due, errs, returns
 from tests.core.read_cues import a_run_that_reads
-from tests.core.script import NOON, Script
-from tests.metrics.readings import measured
+from tests.core.script import Script
 from tests.projections.journals import entries_of
-from tests.projections.test_log_lines import lines
 from tests.projections.test_spans import tree
 from tests.projections.test_timeline import statuses
 
@@ -75,28 +69,3 @@ def test_the_trace_has_each_step_from_its_request_to_its_own_result() -> None:
         "    attempt 1 ! upstream",
         "    attempt 2",
     ]
-
-
-def test_the_log_says_which_steps_were_sent_and_which_is_tried_again() -> None:
-    told = [line.message for line in lines(two_of_three())][-3:]
-    assert told == ["planned; step 1 sent; step 2 sent; step 3 sent", "step 3 ok", "step 1 failed; attempt 2 follows"]
-
-
-def test_each_attempt_is_measured_by_itself() -> None:
-    story = a_run_that_reads(2).wait(seconds=2) >> returns(step=2)
-    seen = measured(story.wait(seconds=3) >> returns(step=1))
-    (total,) = (value for series, value in seen.items() if series.startswith("agentic_tool_duration_seconds_sum"))
-    assert total == 7
-
-
-@pytest.mark.parametrize("page", ["plan.md", "decisions.md"])
-def test_the_trail_names_each_of_them(page: str) -> None:
-    text = trail(entries_of(two_of_three()))[page]
-    assert all(f"tep {step}" in text for step in (1, 2))
-
-
-def test_why_a_run_stands_is_told_of_the_one_that_is_out() -> None:
-    view = why_view(two_of_three().state, Seen(now=NOON))
-    assert view.waiting_for is not None
-    assert "step 1 (fetch handle), attempt 2" in view.waiting_for.what
-    assert "step 2 (fetch handle), attempt 1" in view.verdict

@@ -1,7 +1,6 @@
 """Several agents of one store: whoever is asked writes a run's folder, as it stands wherever that was decided; and each
 span of a trace is sent once, by the agent whose entry it comes from."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -109,12 +108,6 @@ async def test_a_folder_is_listed_with_its_artifacts_by_who_never_saw_the_run(tw
     listing = await two.b.files.files(RUN_ID)
     assert listing
     assert ARTIFACTS.keys() <= {file.path for file in listing.files}
-
-
-async def test_a_folder_is_not_written_again_for_a_run_that_has_not_moved(two: Two) -> None:
-    await two.play(COMMITS)
-    await asyncio.gather(*(two.b.files.files(RUN_ID) for _ in range(5)))
-    assert two.b.writer.asked == [RUN_ID]
 
 
 async def test_nobody_is_shown_a_folder_that_could_not_be_brought_up_to_date(two: Two) -> None:

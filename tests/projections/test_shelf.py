@@ -1,6 +1,5 @@
 """Pages of runs that ended long ago are put away, and are there again for whoever asks for them."""
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -39,14 +38,6 @@ def test_the_pages_that_were_written_last_stay_and_those_of_runs_that_go_on(work
     shelf.clear()
     assert lying(workspace) == [RUNS[0], RUNS[1], RUNS[4]]
     assert workspace.files(RUNS[2]) is None
-
-
-def test_those_that_lie_there_from_before_are_put_away_too(workspace: Workspace, root: Path) -> None:
-    for age, name in enumerate(RUNS):
-        workspace.write([(name, PAGES)])
-        os.utime(root / name, (1000 - age, 1000 - age))
-    Shelf(workspace, keep=3, lying=workspace.runs()).clear()
-    assert lying(workspace) == RUNS[:3]
 
 
 def test_artifacts_and_what_is_not_ours_stay(workspace: Workspace, root: Path) -> None:

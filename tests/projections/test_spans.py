@@ -5,16 +5,14 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.effects import Publish
 from agent_service.core.events import ModelReplied
-from agent_service.journal import Entry, rehearse
+from agent_service.journal import Entry
 from agent_service.models.prompts.prompt import as_text
 from agent_service.moments import retell
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
-from groundwork.telemetry.span import Context, Span, span_id
+from groundwork.telemetry.span import Context, Span
 from tests.core.cues import (
-    PROOF,
     RUN_ID,
     cancel,
     due,
@@ -22,7 +20,6 @@ from tests.core.cues import (
     frames,
     goes_on,
     plans,
-    reflects,
     returns,
     signal,
     started,
@@ -32,7 +29,6 @@ from tests.core.cues import (
 from tests.core.script import Script
 from tests.core.stories import STORIES
 from tests.projections.journals import MODEL, commits_of, entries_of, priced_example, second_by_second, worked_example
-from tests.projections.people import a_run_in_doubt, a_run_that_needs_approval, answers, rules
 
 ANY_STORY = settings(
     max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -71,22 +67,6 @@ def test_a_trace_told_in_parts_is_the_trace_told_at_once(story: Script, data: st
     entries = entries_of(story)
     first = data.draw(st.integers(0, len(entries)))
     assert told(entries[:first]) + told(entries, after=first) == told(entries)
-
-
-@ANY_STORY
-@given(STORIES)
-def test_every_message_that_others_can_trace_has_its_span_once_its_run_has_ended(story: Script) -> None:
-    commits = commits_of(story)
-    if not commits[-1].state.final:
-        return
-    published = {
-        span_id(effect.key): f"publish {effect.subject}"
-        for _, transition in rehearse(commit.entry for commit in commits)
-        for effect in transition.effects
-        if isinstance(effect, Publish) and not effect.rebuildable
-    }
-    found = told([commit.entry for commit in commits])
-    assert {span.span_id: span.name for span in found if span.kind == "producer"} == published
 
 
 @ANY_STORY
@@ -182,31 +162,6 @@ def test_retries_waits_pauses_and_the_end_are_in_the_tree() -> None:
         "  finish_run",
         "    publish agent.cancelled",
         "  invoke_agent agentic-loop",
-    ]
-
-
-def test_a_write_that_was_allowed_is_told_from_the_question_to_its_end() -> None:
-    story = a_run_that_needs_approval().wait(seconds=60) >> rules("approve")
-    found = told(entries_of(story.wait(seconds=1) >> returns()))
-    asked = [line for line in tree(found) if "agent.waiting" in line or "wait approval" in line or "execute" in line]
-    assert asked == ["    publish agent.waiting", "  wait approval", "  execute_tool post"]
-    (wait,) = [span for span in found if span.name == "wait approval"]
-    assert (wait.ended_at - wait.started_at).total_seconds() == 60
-
-
-def test_a_run_that_an_answer_opens_again_goes_on_in_the_same_trace() -> None:
-    story = a_run_in_doubt().wait(hours=2) >> answers("it is in her mailbox", "ran")
-    assert tree(told(entries_of(story.wait(seconds=1) >> reflects("done", PROOF))))[-10:] == [
-        "  finish_run ! in_doubt",
-        "    publish agent.escalated",
-        "    publish agent.waiting",
-        "  invoke_agent agentic-loop ! in_doubt",
-        "  invoke_agent agentic-loop",
-        "    publish agent.reopened",
-        "    reflect",
-        "      chat scripted",
-        "  finish_run",
-        "    publish agent.completed",
     ]
 
 

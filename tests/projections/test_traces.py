@@ -115,24 +115,6 @@ async def test_what_a_crash_left_unsent_is_told_at_the_next_start() -> None:
         await until(lambda: receiver.got == ALL)
 
 
-async def test_a_run_that_has_not_moved_since_all_was_sent_is_not_told_again() -> None:
-    receiver, mark = Receiver(), Noted()
-    async with sent(receiver, Journals({RUN_ID: ENTRIES}), mark):
-        await until(lambda: mark.times)
-    assert not receiver.asked
-
-
-async def test_more_than_may_wait_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "MOST_WAITING", 0)
-    receiver, mark, journals = Receiver(), Noted(), Journals({RUN_ID: ENTRIES})
-    traces = Traces(journals, receiver.take, mark, keeps=sampler({}))
-    traces.take(so_far(ENTRIES[:4]))
-    mark.at = NOON
-    traces.take(so_far(ENTRIES))
-    await traces.finish(10)
-    assert receiver.got == ALL
-
-
 async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
     hangs = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -165,22 +147,6 @@ async def test_a_store_that_cannot_be_read_for_now_delays_what_is_to_be_sent_and
     receiver = Receiver()
     async with sent(receiver, journals, Noted(at=NOON)):
         await until(lambda: receiver.got == ALL)
-
-
-async def test_runs_that_are_not_sampled_are_not_sent() -> None:
-    receiver, mark = Receiver(), Noted()
-    traces = Traces(Journals(), receiver.take, mark, keeps=sampler({"OTEL_TRACES_SAMPLER": "always_off"}))
-    traces.take(so_far(ENTRIES))
-    await traces.finish(10)
-    assert not receiver.asked
-    assert mark.times
-
-
-def test_the_mark_is_the_instant_up_to_which_all_was_handed_over(tmp_path: Path) -> None:
-    told = datetime.now(UTC).replace(microsecond=0)
-    mark = Mark(tmp_path, lambda: told)
-    mark.note()
-    assert mark.noted() == told - MARGIN
 
 
 def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:

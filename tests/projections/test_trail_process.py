@@ -95,13 +95,6 @@ async def test_one_that_was_killed_is_started_again(workspace: Workspace, root: 
     assert workspace.read(OTHER, "plan.md")
 
 
-async def test_one_that_cannot_work_costs_no_more_than_the_pages(root: Path, tmp_path: Path) -> None:
-    with closing(TrailProcess(tmp_path / "no store", root)) as trails:
-        outcomes = await trails.write([RUN_ID, OTHER])
-    assert all("the process that writes it died" in outcome.why for outcome in outcomes.values())
-    assert not any(outcome.lasting for outcome in outcomes.values())
-
-
 @pytest.mark.usefixtures("store")
 async def test_it_ends_when_the_agent_is_killed(root: Path, tmp_path: Path) -> None:
     trails = TrailProcess(tmp_path / "store", root)

@@ -6,35 +6,25 @@ import pytest
 
 from agent_service.core.waiting import Status
 from agent_service.identity import trace_id
-from agent_service.lines import RunLine, line_of
-from agent_service.moments import retell, tell
+from agent_service.lines import RunLine
+from agent_service.moments import retell
 from agent_service.telling.entries import JournalReader, entry_view, entry_views
 from agent_service.telling.heard import Heard
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
 from agent_service.telling.views import line_view, run_view
-from schemas.events import ToolError
 from tests.core.cues import (
     FETCH,
     RUN_ID,
     a_framing_run,
-    a_reflecting_run,
-    a_retrying_run,
     a_waiting_run,
-    cancel,
-    due,
-    errs,
     frames,
     plans,
     queued,
-    replies,
     returns,
     started,
-    unavailable,
 )
-from tests.core.cues import reflection as reflecting
-from tests.core.script import NOON, Cue
-from tests.kit.runs import whole_run
+from tests.core.script import NOON
 from tests.projections.fakes import Journals
 from tests.projections.journals import MODEL, commits_of, entries_of, worked_example
 
@@ -80,42 +70,7 @@ def test_a_finished_run_is_shown_with_its_steps_its_items_and_its_cost() -> None
     assert (shown["pending"], shown["asking"], shown["trace_url"]) == (None, None, None)
 
 
-def test_the_pending_step_is_shown_as_pending() -> None:
-    view = run_view(a_waiting_run().state)
-    assert [(step.step, step.status) for step in view.steps] == [(1, "pending")]
-    assert view.pending is not None
-    assert (view.pending.step, view.pending.tool, view.pending.attempt) == (1, "fetch", 1)
-    assert view.models is None
-
-
-def test_a_step_that_waits_for_its_retry_is_shown_with_the_time() -> None:
-    view = run_view(a_retrying_run().state)
-    assert [(step.attempt, step.status) for step in view.steps] == [(2, "waiting")]
-    assert view.pending is not None
-    assert view.pending.retry_at is not None
-
-
-def test_a_step_under_way_when_the_run_ended_is_unfinished_and_counts_its_attempts() -> None:
-    view = run_view((a_retrying_run() >> due >> cancel()).state)
-    assert [(step.step, step.attempt, step.status) for step in view.steps] == [(1, 2, "unfinished")]
-    assert view.pending is None
-
-
-@pytest.mark.parametrize(
-    ("late", "said"),
-    [(returns(), "after the end of the run: ok: "), (errs("tool_error"), "after the end of the run: error: it broke")],
-)
-def test_of_a_step_that_was_unfinished_at_the_end_it_is_shown_what_came_of_it(late: Cue, said: str) -> None:
-    script = a_waiting_run() >> cancel() >> late
-    (step,) = run_view(script.state, Heard(entries_of(script))).steps
-    assert (step.status, step.summary.startswith(said)) == ("unfinished", True), step
-    assert say(list(retell(entries_of(script)))[-1]).endswith(step.summary.rpartition(": ")[2])
-
-
 RAN = {"job_id": "8f3c", "attempts": 2, "last_error": "upstream says 503"}
-REFUSED = ToolError(
-    error_class="configuration", message="the plugin is not set up", exit_code=78, stderr="SHED_KEY is not set"
-)
 
 
 def test_what_an_executor_tells_of_a_call_is_shown_wherever_the_step_is() -> None:
@@ -128,29 +83,6 @@ def test_what_an_executor_tells_of_a_call_is_shown_wherever_the_step_is() -> Non
     written = trail(entries_of(script))
     assert json.loads(written["trace.jsonl"].splitlines()[-1])["execution"] == RAN
     assert f"As its executor tells: {told}." in written["decisions.md"]
-
-
-def test_what_an_executor_tells_of_a_failed_call_is_shown_with_its_error() -> None:
-    script = a_waiting_run() >> returns("error", error=REFUSED)
-    (step,) = run_view(script.state, Heard(entries_of(script))).steps
-    assert (step.status, step.error and step.error.error_class) == ("unfinished", "configuration")
-    assert (step.execution and step.execution.exit_code, step.execution and step.execution.stderr) == (
-        78,
-        "SHED_KEY is not set",
-    )
-    assert "SHED_KEY is not set" in trail(entries_of(script))["decisions.md"]
-
-
-def test_a_step_that_failed_as_often_as_it_may_shows_its_last_error() -> None:
-    script = a_retrying_run(max_attempts=2) >> due >> errs("upstream", retryable=True)
-    (step,) = run_view(script.state, Heard(entries_of(script))).steps
-    assert (step.status, step.summary) == ("unfinished", "fetch failed (upstream): it broke (attempt 2, the last)")
-
-
-def test_a_step_that_waits_for_its_retry_shows_why() -> None:
-    script = a_retrying_run()
-    (step,) = run_view(script.state, Heard(entries_of(script))).steps
-    assert (step.summary, step.error and step.error.message) == ("attempt 1 failed: it broke", "it broke")
 
 
 @pytest.mark.parametrize(("there", "present"), [(None, None), ({"hands"}, True), ({"others"}, False)])
@@ -166,11 +98,6 @@ def test_of_a_pending_step_it_is_shown_who_was_asked_since_when_until_when_and_w
     assert (pending.requested_at, pending.deadline_at) == (run.pending.requested_at, run.pending.deadline_at)
 
 
-def test_a_step_that_failed_is_shown_as_an_error() -> None:
-    view = run_view((a_waiting_run() >> errs("not_found")).state)
-    assert [(step.status, step.summary) for step in view.steps] == [("error", "it broke")]
-
-
 def test_the_model_call_that_is_waited_for_is_shown() -> None:
     view = run_view(a_framing_run().state)
     assert view.asking is not None
@@ -184,22 +111,11 @@ def test_a_trace_url_holds_the_bits_of_the_run_id() -> None:
     assert view.trace_url == f"http://jaeger/trace/{trace_id(RUN_ID)}?x={{y}}"
 
 
-def test_an_unknown_price_is_null() -> None:
-    script = a_reflecting_run() >> replies(reflecting("continue"), cost=None)
-    assert run_view(script.state).usage.cost_usd is None
-
-
-def test_a_line_of_a_list_names_the_state() -> None:
+def test_a_line_of_a_list_names_its_status() -> None:
     line = RunLine(
         run_id=RUN_ID, wake_id="w", status=Status.DONE, goal="g", summary="s", accepted_at=NOON, updated_at=NOON
     )
-    assert json.loads(line_view(line).model_dump_json())["state"] == "done"
-
-
-def test_a_view_and_a_line_say_alike_what_the_run_waits_for() -> None:
-    for far in range(1, 7):
-        run = whole_run(1)[far - 1].state
-        assert line_view(line_of(run)).waiting_for == run_view(run).waiting_for
+    assert json.loads(line_view(line).model_dump_json())["status"] == "done"
 
 
 def test_an_entry_is_shown_with_its_event_its_hash_and_the_run_after_it() -> None:
@@ -234,16 +150,6 @@ async def test_what_was_read_of_a_journal_is_not_read_again() -> None:
     assert tuple(heard[0].models) == (MODEL,)
 
 
-def test_a_journal_can_be_told_entry_by_entry_as_it_grows() -> None:
-    entries = entries_of(worked_example())
-    before, views = None, []
-    for entry in entries:
-        moment = tell(before, entry)
-        before = moment.after
-        views.append(entry_view(moment))
-    assert views == list(entry_views(entries))
-
-
 PLANNED = (
     f"planned: fetch handle: nothing can be said about a page unseen (by {MODEL}); "
     "sent step 1 (fetch handle), attempt 1, answer due by 2026-11-21 12:04:44Z"
@@ -258,20 +164,6 @@ def test_each_kind_of_entry_is_said_in_one_line() -> None:
         PLANNED,
         "step 1: fetch ok: Matt Joyce; asked the model to reflect (call 3)",
     ]
-
-
-def test_failures_are_said_with_what_follows() -> None:
-    retried = [view.summary for view in entry_views(entries_of(a_retrying_run()))][-1]
-    assert retried.startswith("step 1: fetch failed: it broke; step 1 (fetch handle), attempt 2 follows at 2026-11-21")
-    later = a_reflecting_run() >> unavailable("try_again", retry_after_s=5.0)
-    assert [view.summary for view in entry_views(entries_of(later))][-1] == (
-        "the model gave no answer (overloaded): 529; the model is asked again at 2026-11-21 12:00:05Z"
-    )
-
-
-def test_a_script_is_called_a_script() -> None:
-    summaries = [view.summary for view in entry_views(entries_of(worked_example(model="scripted")))]
-    assert all("the script scripted (no language model)" in summaries[index] for index in (2, 3, 5, 7))
 
 
 def test_moments_say_what_was_sent_and_asked() -> None:

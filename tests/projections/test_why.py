@@ -18,9 +18,7 @@ from tests.core.cues import (
     a_finished_run,
     a_framing_run,
     a_paused_run,
-    a_reflecting_run,
     a_retrying_run,
-    a_run_paused_while_waiting,
     a_waiting_run,
     due,
     frames,
@@ -116,20 +114,6 @@ def test_what_is_waited_for_is_said_in_words(script: Script, kind: str, what: st
     assert verdict in view.verdict
 
 
-def test_a_queued_run_waits_for_its_turn_or_for_tools() -> None:
-    assert "waits for its turn" in why(queued()).verdict
-    nobody = why(queued(), lacks={"skills": "no executor tells its tools"})
-    assert nobody.verdict == "it cannot begin before there are tools: no executor tells its tools"
-    assert nobody.remedy is not None
-
-
-def test_of_a_model_that_cannot_be_used_the_trouble_is_said() -> None:
-    view = why(a_reflecting_run(), lacks={"model": "401: the key is not known", "bus": ""})
-    assert "brings no reply: 401" in view.verdict
-    assert facts(view)["agent: model"] == "401: the key is not known"
-    assert "agent: bus" not in facts(view)
-
-
 def test_of_a_run_that_stopped_it_is_said_why_and_what_to_do() -> None:
     escalated = why(
         a_waiting_run("post") >> due, dismissal=Dismissal(run_id=RUN_ID, version=5, by="token ops", at=NOON)
@@ -156,16 +140,3 @@ def test_a_request_on_the_bus_is_told_with_who_holds_it(holder: dict[str, Any], 
     told = facts(why(waiting(), request=place(**holder)))["request"]
     assert told.startswith("message 3 of AGENTIC_REQUESTS, stored 2026-11-21 12:00:00Z; ")
     assert said in told
-
-
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        (a_run_paused_while_waiting(), True),
-        (a_retrying_run(), False),
-        (a_paused_run(), False),
-        (a_framing_run(), False),
-    ],
-)
-def test_a_request_is_told_of_an_attempt_that_is_out_and_of_no_other(script: Script, told: bool) -> None:
-    assert ("request" in facts(why(script))) is told

@@ -11,40 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.staging import IllegalName
-from agent_service.telling.folder.workspace import MAX_BYTES, MAX_LISTED, Workspace
+from agent_service.telling.folder.disk import Unsafe
+from agent_service.telling.folder.workspace import Workspace
 from tests.projections.folders import OTHER, RUN, names
-
-
-def test_what_is_written_can_be_read(workspace: Workspace) -> None:
-    files = {"plan.md": b"plan", "trace.jsonl": b"{}\n", "artifacts/report.md": b"\x00\xff"}
-    assert workspace.write([(RUN, files), (OTHER, {"plan.md": b"other"})]) == {}
-    assert {path: workspace.read(RUN, path) for path in files} == files
-    assert workspace.read(OTHER, "plan.md") == b"other"
-
-
-@pytest.mark.usefixtures("folder")
-def test_what_is_not_there_is_none(workspace: Workspace) -> None:
-    assert workspace.read(RUN, "memory.md") is None
-    assert workspace.read(RUN, "artifacts/b.txt") is None
-    assert workspace.read(OTHER, "plan.md") is None
-    assert workspace.files(OTHER) is None
-
-
-def test_a_workspace_that_was_never_written_is_empty_and_makes_no_folder(root: Path, workspace: Workspace) -> None:
-    assert workspace.read(RUN, "plan.md") is None
-    assert workspace.files(RUN) is None
-    with pytest.raises(IllegalName):
-        workspace.files("R1")
-    assert not root.exists()
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_workspace_whose_folder_was_deleted_is_made_again(root: Path, workspace: Workspace) -> None:
-    subprocess.run(["rm", "-r", root], check=True)
-    assert workspace.write([(RUN, {"plan.md": b"again"})]) == {}
-    assert workspace.read(RUN, "plan.md") == b"again"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into folders of others")
@@ -53,19 +22,6 @@ def test_what_root_writes_is_the_agents(root: Path, workspace: Workspace) -> Non
     os.chown(root, 12345, 12346)
     workspace.write([(RUN, {"plan.md": b"plan", "artifacts/report.md": b"report"})])
     assert {(made.stat().st_uid, made.stat().st_gid) for made in root.rglob("*")} == {(12345, 12346)}
-
-
-@pytest.mark.usefixtures("folder")
-def test_nothing_but_the_files_of_the_run_lies_in_its_folder(workspace: Workspace, root: Path) -> None:
-    workspace.write([(RUN, {"plan.md": b"new"})])
-    assert names(root) == [f"{RUN}/artifacts/a.txt", f"{RUN}/plan.md"]
-
-
-def test_a_file_whose_content_is_there_already_is_left_alone(folder: Path, workspace: Workspace) -> None:
-    before = (folder / "plan.md").stat()
-    workspace.write([(RUN, {"plan.md": b"old", "memory.md": b"new"})])
-    after = (folder / "plan.md").stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_file_is_replaced_and_never_written_into(folder: Path, workspace: Workspace) -> None:
@@ -102,23 +58,6 @@ def test_a_list_names_what_is_no_file_of_ours(folder: Path, workspace: Workspace
     ]
 
 
-def test_a_list_of_a_million_files_would_have_an_end(folder: Path, workspace: Workspace) -> None:
-    for number in range(MAX_LISTED + 100):
-        (folder / "artifacts" / f"{number}.txt").touch()
-    listing = workspace.files(RUN)
-    assert listing is not None
-    assert len(listing.files) == MAX_LISTED + 1
-
-
-def test_a_file_too_large_to_be_read_is_listed_without_a_hash(folder: Path, workspace: Workspace) -> None:
-    os.truncate(folder / "artifacts" / "a.txt", MAX_BYTES + 1)
-    listing = workspace.files(RUN)
-    assert listing is not None
-    assert (listing.files[0].size, listing.files[0].sha256) == (MAX_BYTES + 1, None)
-    with pytest.raises(TooLarge):
-        workspace.read(RUN, "artifacts/a.txt")
-
-
 @pytest.mark.usefixtures("folder")
 def test_one_run_that_cannot_be_written_does_not_keep_back_another(workspace: Workspace, root: Path) -> None:
     (root / OTHER).write_text("a file where a folder should be")
@@ -126,13 +65,6 @@ def test_one_run_that_cannot_be_written_does_not_keep_back_another(workspace: Wo
     assert list(failed) == [OTHER]
     assert isinstance(failed[OTHER], Unsafe)
     assert workspace.read(RUN, "plan.md") == b"new"
-
-
-def test_a_folder_where_a_file_should_be_fails_its_run_only(folder: Path, workspace: Workspace) -> None:
-    (folder / "memory.md").mkdir()
-    failed = workspace.write([(RUN, {"memory.md": b"x"}), (OTHER, {"plan.md": b"x"})])
-    assert list(failed) == [RUN]
-    assert workspace.read(OTHER, "plan.md") == b"x"
 
 
 def test_two_writers_at_once_leave_whole_files(root: Path) -> None:

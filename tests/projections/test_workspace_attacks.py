@@ -121,17 +121,6 @@ def test_what_stands_in_a_files_place_is_replaced_and_what_it_points_to_stays(
     assert secret.read_bytes() == SECRET
 
 
-@pytest.mark.parametrize("content", [b"old", SECRET])
-def test_a_link_to_the_very_content_is_replaced_too(
-    content: bytes, folder: Path, workspace: Workspace, secret: Path
-) -> None:
-    secret.write_bytes(content)
-    (folder / "plan.md").unlink()
-    (folder / "plan.md").symlink_to(secret)
-    workspace.write([(RUN, {"plan.md": content})])
-    assert not (folder / "plan.md").is_symlink()
-
-
 @pytest.mark.parametrize("place", [RUN, f"{RUN}/artifacts"])
 @pytest.mark.usefixtures("folder")
 def test_a_link_in_a_folders_place_is_not_followed(

@@ -23,12 +23,10 @@ log = logging.getLogger(__name__)
 
 
 def lawful(moments: Sequence[Moment]) -> tuple[NamedArtifact, ...]:
-    """The artifacts of a run that may lie in its folder."""
     return tuple(artifact for artifact in named_artifacts(moments) if is_artifact_path(artifact.path))[:MAX_ARTIFACTS]
 
 
 def missing(workspace: Workspace, moments: Sequence[Moment]) -> tuple[NamedArtifact, ...]:
-    """Those that the run's folder has not, or not with the content that the journal names."""
     run = moments[-1].after
     return tuple(a for a in lawful(moments) if not _is_there(workspace, run.run_id, a, ended=run.final))
 
@@ -48,7 +46,6 @@ async def fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArtif
 
 
 def _is_there(workspace: Workspace, run_id: str, artifact: NamedArtifact, *, ended: bool) -> bool:
-    """Without a hash to compare, a copy is good while the run goes on, and made once more when it has ended."""
     try:
         copy = workspace.read(run_id, artifact.path)
     except (Unsafe, TooLarge):

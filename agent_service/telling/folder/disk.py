@@ -42,7 +42,6 @@ def folder(name: str, *, beneath: int) -> Iterator[int]:
 
 
 def make_folder(name: str, *, beneath: int) -> None:
-    """The folder, unless something of its name is there."""
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=beneath)
         _left_to_owner(name, beneath)
@@ -89,7 +88,6 @@ def _left_to_owner(name: str, beneath: int) -> None:
 
 
 def clear(beneath: int) -> None:
-    """Remove all that is in a folder, without following links."""
     for name in os.listdir(beneath):
         try:
             os.unlink(name, dir_fd=beneath)
@@ -112,7 +110,6 @@ def sync_file_system(descriptor: int) -> None:
 
 
 def _open_settled(name: str, beneath: int) -> tuple[int, int]:
-    """A descriptor of the file that has this name, and its size; opened again when it is replaced meanwhile."""
     for _ in range(MAX_REPLACED):
         descriptor = _open_unchecked(name, beneath)
         try:
@@ -144,7 +141,6 @@ def _still_has(name: str, beneath: int, descriptor: int, opened: os.stat_result)
 
 
 def _wait_for_the_lock_of(folder: int) -> None:
-    """A name that is being taken away is counted off first and marked then, both under a lock that a listing takes."""
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
     try:
         os.listdir(listed)  # noqa: PTH208 # of a descriptor, which no path has
@@ -165,8 +161,6 @@ def _check_plain(descriptor: int, facts: os.stat_result, name: str, beneath: int
 
 
 def _mount(descriptor: int) -> int:
-    """Which mount it was opened on; without a /proc, which device. In the layered root of a container, files and
-    folders of one mount may be on different devices."""
     try:
         facts = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
     except OSError:

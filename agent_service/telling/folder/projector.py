@@ -74,16 +74,13 @@ class Projector:
         self._turn = asyncio.Lock()
 
     def moved(self, run_id: str, *, ended: bool) -> None:
-        """A run has a new entry."""
         self._marks.mark(run_id, self._soon_s if ended else self._live_s)
 
     def catch_up(self, run_ids: Iterable[str]) -> None:
-        """Runs that may have entries which were never written."""
         for run_id in run_ids:
             self.moved(run_id, ended=True)
 
     async def run(self) -> None:
-        """Write what is due, until cancelled."""
         while True:
             await self._marks.wait()
             await asyncio.sleep(self._soon_s)
@@ -105,7 +102,6 @@ class Projector:
             yield
 
     async def flush(self) -> None:
-        """Write all that is marked now, once. What fails stays marked."""
         async with self._turn:
             left = self._marks.take_all()
             while left:
@@ -130,7 +126,6 @@ class Projector:
             log.error("workspace not written, tried again", extra=facts)
 
     async def _completed(self, run_id: str, outcome: Outcome) -> str:
-        """Copy what artifacts are missing; return why the run has to be written again, or nothing."""
         if outcome.lasting:
             if outcome.damaged:
                 self._on_damage(Damaged(run_id, outcome.damaged))
@@ -163,7 +158,6 @@ class Marks:
 
     @property
     def failures(self) -> int:
-        """How many runs wait for another try."""
         return len(self._failures)
 
     def mark(self, run_id: str, delay_s: float) -> None:
@@ -172,7 +166,6 @@ class Marks:
         self._any.set()
 
     async def wait(self) -> None:
-        """Wait until a run is marked, due or not."""
         await self._any.wait()
 
     def take(self, limit: int) -> list[str]:
@@ -182,7 +175,6 @@ class Marks:
         return self._taken([run_id for _, run_id in due])
 
     def take_all(self) -> list[str]:
-        """Every marked run, due or not, in the order in which they fall due."""
         return self._taken(sorted(self._due, key=self._due.__getitem__))
 
     def failed(self, run_ids: Collection[str]) -> float:
@@ -196,7 +188,6 @@ class Marks:
         return longest
 
     def drop(self, run_ids: Iterable[str]) -> None:
-        """They are not to be written any more."""
         for run_id in run_ids:
             self._due.pop(run_id, None)
             self._failures.pop(run_id, None)
@@ -204,7 +195,6 @@ class Marks:
             self._any.clear()
 
     def settled(self, run_ids: Collection[str]) -> None:
-        """They were written, or given up: past failures count no more."""
         for run_id in run_ids:
             self._failures.pop(run_id, None)
 

@@ -57,7 +57,6 @@ class RunFiles:
         raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
 
     async def _named(self, run_id: str, path: str) -> NamedArtifact | None:
-        """The artifact, if the run's journal names it."""
         entries = await self._journals.entries(run_id)
         named = await asyncio.to_thread(lambda: named_artifacts(retell(entries)))
         return next((artifact for artifact in named if artifact.path == path), None)

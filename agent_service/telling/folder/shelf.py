@@ -26,13 +26,11 @@ class Shelf:
         self._lying = dict.fromkeys(lying)
 
     def written(self, run_id: str, *, ended: bool) -> None:
-        """The pages of a run are there. Those of one that goes on stay."""
         self._lying.pop(run_id, None)
         if ended:
             self._lying[run_id] = None
 
     def clear(self) -> None:
-        """Put away what are too many. What cannot be put away now stays until the next start."""
         surplus = list(self._lying)[: min(max(0, len(self._lying) - self._keep), AT_ONCE)]
         for run_id in surplus:
             del self._lying[run_id]

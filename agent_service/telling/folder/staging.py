@@ -46,7 +46,6 @@ def checked(run_id: str) -> str:
 
 
 def is_run(name: str) -> bool:
-    """Whether a folder can be one of a run."""
     return bool(_RUN_ID.fullmatch(name))
 
 
@@ -113,7 +112,6 @@ class Batch:
         return failed
 
     def _new_folder(self, run_id: str, files: Files) -> _Staged:
-        """A run's first folder gets its place as a whole."""
         temporary = str(next(self._names))
         make_folder(temporary, beneath=self._staging)
         with folder(temporary, beneath=self._staging) as run, ExitStack() as opened:
@@ -139,7 +137,6 @@ class Batch:
 
 
 def _located(files: Files, run: int, opened: ExitStack) -> Iterator[tuple[int, str, bytes]]:
-    """Each file with the open folder that it belongs to, its name there, and its content."""
     places = {"": run}
     for path, data in files.items():
         place, name = place_of(path)
@@ -150,7 +147,6 @@ def _located(files: Files, run: int, opened: ExitStack) -> Iterator[tuple[int, s
 
 
 def _is(data: bytes, name: str, *, beneath: int) -> bool:
-    """Whether the file has exactly this content, as a plain file."""
     try:
         return content(name, beneath=beneath, limit=len(data)) == data
     except (Unsafe, TooLarge, FileNotFoundError):

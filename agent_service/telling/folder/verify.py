@@ -85,7 +85,6 @@ def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
 
 
 def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
-    """The first entry that does not lead to what was noted with it: other rules wrote it, or other hands."""
     seq = 0
     try:
         for entry, transition in rehearse(entries):
@@ -100,7 +99,6 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
 
 
 def _put_away(moments: Sequence[Moment], listing: Listing | None) -> bool:
-    """Whether the run has ended and none of its pages is there: they are written when somebody asks for them."""
     lying = {file.path for file in listing.files} if listing else set()
     return moments[-1].after.final and lying.isdisjoint(FILES)
 
@@ -108,7 +106,6 @@ def _put_away(moments: Sequence[Moment], listing: Listing | None) -> bool:
 def _judges(
     moments: Sequence[Moment], pages: Iterable[tuple[str, str]], stored: Mapping[str, bytes]
 ) -> dict[str, _Judge]:
-    """How to judge the content of each file that the run has, by path."""
     judges: dict[str, _Judge] = {
         name: partial(_flaw_in_page, moments, name, expected.encode()) for name, expected in pages
     }

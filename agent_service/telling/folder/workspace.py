@@ -116,13 +116,11 @@ class Workspace:
                 sync_file_system(root)
 
     def remove_artifacts(self, *run_ids: str) -> None:
-        """The same of the folders that their copies of artifacts are in."""
         with self._writing() as (root, _):
             if [name for name in map(checked, run_ids) if _without_artifacts(name, root)]:
                 sync_file_system(root)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes on the disk of each run that has a folder."""
         if not self._root.is_dir():
             return {}
         runs = (place for place in os.scandir(self._root) if is_run(place.name) and place.is_dir(follow_symlinks=False))
@@ -149,7 +147,6 @@ class Workspace:
             return False
 
     def runs(self) -> list[str]:
-        """The runs that have a folder, the one that was changed last at the end."""
         try:
             with os.scandir(self._root) as found:
                 changed = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in found]
@@ -172,7 +169,6 @@ class Workspace:
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:
-        """The root and the staging folder, held by this writer alone."""
         for made in (self._root, self._root / STAGING):
             private_file.folder_of_ours(made)
         with self._opened() as root, folder(STAGING, beneath=root) as staging:
@@ -201,7 +197,6 @@ def _unlink_pages(run: int) -> None:
 
 
 def _removed(name: str, beneath: int) -> bool:
-    """Delete what is called so; whether it was there."""
     try:
         if stat.S_ISDIR(os.lstat(name, dir_fd=beneath).st_mode):
             shutil.rmtree(name, dir_fd=beneath)
@@ -221,7 +216,6 @@ def _without_artifacts(name: str, beneath: int) -> bool:
 
 
 def _bytes_in(folder_of_run: os.DirEntry[str]) -> int:
-    """What goes meanwhile takes none."""
     below = (place for at, _, names in os.walk(folder_of_run) for place in (at, *(f"{at}/{name}" for name in names)))
     taken = 0
     for place in below:
@@ -249,7 +243,6 @@ def _names(place: int) -> list[str]:
 
 
 def _sorted_out(names: Iterable[str], prefix: str, place: int) -> tuple[list[Listed], list[str]]:
-    """The files of ours, and the names of the rest."""
     files, foreign = [], []
     for name in names:
         try:

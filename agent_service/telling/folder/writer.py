@@ -83,6 +83,5 @@ async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifac
 
 
 def _failed(error: Exception) -> Outcome:
-    """An illegal name and an entry of a newer version fail every time."""
     damaged = error.what if isinstance(error, Damaged) else ""
     return Outcome(why=repr(error), lasting=isinstance(error, ValueError), damaged=damaged)

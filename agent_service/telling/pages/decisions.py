@@ -74,7 +74,6 @@ def _entry(moment: Moment, before: datetime) -> str:
 
 
 def _lost(moment: Moment) -> Iterator[str]:
-    """That a call which was begun brought nothing that could be heard."""
     before, after = moment.before, moment.after
     if before is None or after.spent.lost_calls == before.spent.lost_calls:
         return
@@ -91,7 +90,6 @@ def _lost(moment: Moment) -> Iterator[str]:
 
 
 def _told(moment: Moment) -> tuple[str, Iterator[str]]:
-    """The title of an entry, and the blocks of its text."""
     match moment.event:
         case ModelReplied() as reply:
             ruled = rulings(moment)

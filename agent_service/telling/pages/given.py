@@ -30,7 +30,6 @@ def context_page(moments: Sequence[Moment]) -> str:
 
 
 def limit_lines(limits: Limits) -> list[str]:
-    """What the run may spend, one line each."""
     lines = [
         f"at most {limits.max_steps} steps, {limits.max_attempts} attempts each, {limits.max_attempts_of_run} in all",
         f"at most {limits.max_reframes} reframes",
@@ -64,7 +63,6 @@ def skills_page(moments: Sequence[Moment]) -> str:
 
 
 def tier_of(command: ToolCommand) -> str:
-    """What a call of the command means for the world outside."""
     again = " (idempotent: may be repeated)" if command.tier == "write" and command.idempotent else ""
     return f"{_TIERS[command.tier]}{again}"
 
@@ -85,7 +83,6 @@ def _command(tool: ToolOffer, command: ToolCommand) -> str:
 
 
 def _fields(command: ToolCommand) -> Iterator[str]:
-    """The fields of the input schema, the required ones first; a schema comes from outside and may be anything."""
     schema = command.input_schema
     fields, needed = schema.get("properties"), schema.get("required")
     fields = fields if isinstance(fields, dict) else {}

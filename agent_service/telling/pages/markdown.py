@@ -55,7 +55,6 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def numbered(texts: Iterable[str]) -> str:
-    """A numbered list of texts of others."""
     return "\n".join(f"{number}. {inline(text)}" for number, text in enumerate(texts, start=1))
 
 

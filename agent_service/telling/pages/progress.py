@@ -106,7 +106,6 @@ def plan_page(moments: Sequence[Moment]) -> str:
 
 
 def reasons(run: RunState, plan: Plan) -> str:
-    """Why these actions, what they should bring, and what they risk."""
     said = (("Rationale", plan.rationale), ("Expected outcome", plan.expected_outcome), ("Risk", plan.risk))
     commands = map(run.brief.command, plan.actions)
     tiers = dict.fromkeys(f"Tier: {tier_of(command) if command else 'not on offer'}" for command in commands)
@@ -114,13 +113,11 @@ def reasons(run: RunState, plan: Plan) -> str:
 
 
 def last_errors(moments: Iterable[Moment]) -> dict[int, ToolError]:
-    """The newest error of each step that had one."""
     acts = filter(None, map(act_of, moments))
     return {act.step: act.error for act in acts if act.error and act.task in OWN}
 
 
 def _steps(run: RunState, errors: Mapping[int, ToolError], tasks: Tasks) -> str:
-    """A line for each step, with the last error of one that is not done; below it what it gathered."""
     lines = {record.step: _finished(record, errors) for record in run.completed}
     for gathering in gatherings(run.waiting):
         what = _what(gathering.step, gathering.first.action)

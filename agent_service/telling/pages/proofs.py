@@ -15,7 +15,6 @@ MAX_QUOTE = 200
 
 
 def items_to_prove(framing: Framing) -> str:
-    """The items of a framing in a list, each with what would show it."""
     if not framing.proofs:
         return numbered(framing.definition_of_done)
     items = zip(framing.definition_of_done, framing.proofs, strict=False)
@@ -24,7 +23,6 @@ def items_to_prove(framing: Framing) -> str:
 
 
 def checked(item: DoneItem) -> str:
-    """An item with what proved it, or what it still needs."""
     if item.done:
         quotes = item.quotes or ("",) * len(item.evidence)
         shown = ", ".join(map(_by, item.evidence, quotes))
@@ -34,7 +32,6 @@ def checked(item: DoneItem) -> str:
 
 
 def claims(moment: Moment, reflection: Reflection) -> Iterator[str]:
-    """What a reflection claims and takes back, with what was refused of it, and why."""
     reply, before = moment.event, moment.before
     ruled = Judged(items=(), accepted=(), refusals=())
     if before is not None and isinstance(reply, ModelReplied) and not outrun(before, reply):

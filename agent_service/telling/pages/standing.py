@@ -16,7 +16,6 @@ from schemas.events import Waiting as Petition
 
 
 def opening(run: RunState) -> Iterator[str]:
-    """The first blocks of a page: the outcome of a run that is done, else where it stands and what to do now."""
     yield standing(run)
     if run.outcome:
         yield f"**Outcome:** {inline(run.outcome)}"
@@ -27,7 +26,6 @@ def opening(run: RunState) -> Iterator[str]:
 
 
 def what_to_do(run: RunState) -> Iterator[str]:
-    """What a person does about a run that stopped, and the command for it."""
     now = remedy(run)
     if now:
         yield f"*What to do now:* {inline(now.text)}:"
@@ -53,7 +51,6 @@ def _asked(asked: Petition) -> Iterator[str]:
 
 
 def standing(run: RunState) -> str:
-    """In one line."""
     if run.status is Status.QUEUED:
         return "**Queued**: accepted, not started."
     if run.final and run.ended_at:
@@ -83,7 +80,6 @@ def waited_for(run: RunState) -> str:
 
 
 def awaited(run: RunState, flight: Flight) -> str:
-    """What an attempt waits for: its result, or the time to send it."""
     if flight.retry_at is None:
         return _result(run, flight.pending)
     return f"the time to send {_attempt(flight.pending)}: {instant(flight.retry_at)}"

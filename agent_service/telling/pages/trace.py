@@ -33,7 +33,6 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def trace(moments: Iterable[Moment]) -> str:
-    """The whole file."""
     previous, written = GENESIS, []
     for line in (line for moment in moments for line in _lines(moment)):
         previous = line["hash"] = chained(previous, line)
@@ -73,7 +72,6 @@ def _lines(moment: Moment) -> Iterator[Line]:
 
 
 def _line(moment: Moment, phase: str, *, step: int, attempt: int, **rest: JsonValue) -> Line:
-    """A line with the fields of all lines, in their order."""
     line: Line = {
         "phase": phase,
         "step": step,
@@ -111,7 +109,6 @@ def _act_line(moment: Moment, act: Act) -> Line:
 
 
 def _task(act: Act) -> Line:
-    """Which sub-request of its step it is of, if it is of one."""
     return {"task": act.task, "round": act.round} if act.task else {}
 
 
@@ -143,14 +140,12 @@ def _decision_line(moment: Moment, reply: ModelReplied, ruling: Ruling, *, paid:
 
 
 def _along(decision: Decision) -> Line:
-    """The reads that a plan holds beside its action."""
     if not isinstance(decision, Plan) or not decision.also:
         return {}
     return {"also": [{"tool": action.tool, "args": action.arguments} for action in decision.also]}
 
 
 def _made_with(provenance: Provenance | None) -> Line:
-    """The hashes of the prompt's templates and of the reply's schema, for a model that has them."""
     if provenance is None:
         return {}
     return {"prompt_hash": provenance.prompt_hash, "schema_hash": provenance.schema_hash}

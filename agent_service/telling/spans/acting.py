@@ -34,7 +34,6 @@ class Acting:
         """What has a span already: the end of a run cuts spans off, and an answer lets what they are of go on."""
 
     def sent(self, moment: Moment) -> None:
-        """The attempts that leave for their tools, and those that go on since the run was opened again."""
         asking = (gathering.first for gathering in gatherings(moment.after.waiting))
         for pending in (*asking, *moment.sent, *(flight.pending for flight in moment.kept)):
             if pending.name not in self.requests:
@@ -48,7 +47,6 @@ class Acting:
                 self._tried(moment, flight.pending)
 
     def answered(self, moment: Moment) -> None:
-        """What became of the attempts, the tasks and the steps under way."""
         came, still = _came(moment), going_on(moment.after)
         sent = {flight.pending.name for flight in flights(moment.after.waiting) if flight.retry_at is None}
         for name in [name for name in self._attempts if name not in sent]:
@@ -67,7 +65,6 @@ class Acting:
         return request
 
     def _asker(self, pending: Pending) -> Open | None:
-        """The span of the task that asked for it, or of the step."""
         step, asker = pending.step, asker_of(pending.task)
         asking = (span for (of, task, _), span in self.requests.items() if (of, task) == (step, asker))
         return next(asking, self.requests.get((step, "", 0)))
@@ -81,14 +78,12 @@ class Acting:
         return attempt
 
     def _name(self, what: str, run: RunState) -> str:
-        """Said once in a run."""
         name = f"{what}:{run.reopened}" if what in self._told else what
         self._told.add(what)
         return name
 
 
 def _child(run_id: str, pending: Pending) -> tuple[Context, ...]:
-    """The run that works on it, where it asks an agent."""
     if not is_child(pending):
         return ()
     child = run_id_of(run_id, pending)
@@ -96,14 +91,12 @@ def _child(run_id: str, pending: Pending) -> tuple[Context, ...]:
 
 
 def _came(moment: Moment) -> dict[Name, Act]:
-    """What came of requests with this moment."""
     act = act_of(moment)
     over = dict.fromkeys((act.name, *ended_by(moment, act)), act) if act and act.is_awaited else {}
     return over | {one.name: one for one in settled(moment)}
 
 
 def _failure(moment: Moment, act: Act | None) -> str | None:
-    """The class of what failed; what the end of its run cut off has that of the end."""
     if act is None:
         return moment.after.ending_class
     return None if act.status in ("ok", "continuation") else act.error.error_class if act.error else act.status

@@ -38,12 +38,10 @@ class Content:
 
 
 def is_failure(run: RunState) -> bool:
-    """A run that a person or a caller ended has not failed."""
     return run.status in (Status.FAILED, Status.ESCALATED)
 
 
 def said(run: RunState) -> tuple[str, str]:
-    """Subject and key of the message that says how a run ended, or why it pauses."""
     match run.status:
         case Status.DONE:
             return subjects.COMPLETED, keys.completed(run.run_id)
@@ -90,7 +88,6 @@ def ruled(ruling: Ruling) -> Attributes:
 
 
 def along(ruling: Ruling) -> Attributes:
-    """Of a plan that came in the same reply as the decision before it."""
     about: Attributes = {names.OPERATION: ruling.phase.value, names.STEP: ruling.step, names.FUSED: True}
     return about | ruled(ruling)
 
@@ -101,7 +98,6 @@ def call(model: str) -> Attributes:
 
 
 def prompted(run: RunState, asking: Asking, at: datetime, content: Content | None) -> Attributes:
-    """What the model was told, rendered from the run as it was when it was asked."""
     if content is None:
         return {}
     question = Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at)
@@ -147,12 +143,10 @@ def attempt(pending: Pending) -> Attributes:
 
 
 def _task(pending: Pending) -> Attributes:
-    """Of a sub-request, which it is of its step."""
     return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
 
 
 def result(run: RunState, step: int, content: Content | None) -> Attributes:
-    """Of a step that is over, where its result is the newest."""
     output = run.last_result.output if run.last_result and run.last_result.step == step else None
     return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
 
@@ -192,7 +186,6 @@ def publish(subject: str, key: str, run_id: str) -> Attributes:
 
 
 def _messages(reply: ModelReplied) -> JsonValue:
-    """The decision, as the message that the model sent (GenAI conventions)."""
     decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json")
     return [{"role": "assistant", "parts": _parts(_text(decision) for decision in decisions if decision)}]
 

@@ -21,14 +21,12 @@ class Mark:
         self._told_until = told_until
 
     def note(self) -> None:
-        """All that was handed over is sent. Where that cannot be noted, more is told again after the next start."""
         if at := self._told_until():
             with suppress(OSError):
                 self._file.touch()
                 os.utime(self._file, (at.timestamp(), at.timestamp()))
 
     def noted(self) -> datetime:
-        """From when on runs have to be told again. Where nothing was ever noted, from now on."""
         with suppress(OSError):
             if not self._file.exists():
                 self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -129,13 +129,11 @@ class Traces:
         return spans(moments, after=late - 1, of=self._committed(run_id, member), content=self._content)
 
     def take_leaves(self, leaves: Iterable[Span]) -> None:
-        """Spans that no journal tells, and that nothing belongs to: while the receiver is away they are lost."""
         if not self._away and len(self._waiting) <= MOST_WAITING:
             self._waiting.extend(span for span in leaves if self._keeps(span.trace_id))
             self._something.set()
 
     async def run(self) -> None:
-        """Send until cancelled."""
         pause_s = FIRST_PAUSE_S
         while True:
             await self._something.wait()
@@ -146,7 +144,6 @@ class Traces:
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
     async def _tried(self) -> bool:
-        """Whether all was sent. What breaks here is tried again: nothing else sends the traces."""
         try:
             return await self._send_all()
         except Exception:
@@ -161,7 +158,6 @@ class Traces:
                 await self._tried()
 
     async def _send_all(self) -> bool:
-        """False once the receiver does not take it."""
         while self._waiting or self._missed:
             if not (await self._send_waiting() and await self._catch_up()):
                 return False
@@ -177,7 +173,6 @@ class Traces:
         return True
 
     async def _catch_up(self) -> bool:
-        """Tell all runs again that have moved since the mark, if any may have been missed."""
         if not self._missed:
             return True
         self._missed = False
@@ -193,14 +188,12 @@ class Traces:
         return True
 
     async def _again(self, run_id: str, since: datetime) -> Iterable[Span]:
-        """All of a run that has moved since then: one that rests all the while was sent."""
         with suppress(Damaged, ValueError):  # whoever writes its pages tells of it
             entries = await self._archive.entries(run_id)
             return self._new(tuple(retell(entries))) if entries[-1].at >= since else ()
         return ()
 
     def _new(self, moments: Sequence[Moment]) -> list[Span]:
-        """What was not taken of a run so far."""
         run = moments[-1].after
         if not self._keeps(trace_id(run.run_id)):
             return []
@@ -213,7 +206,6 @@ class Traces:
         return new
 
     async def _sent(self, batch: Sequence[Span]) -> bool:
-        """Whether the receiver took it; else what waits is forgotten, as it is all told again."""
         try:
             taken = not batch or await beside(partial(self._send, batch), what="traces")
         except asyncio.CancelledError:

@@ -29,7 +29,6 @@ class Thinking:
         self._call: Open | None = None
 
     def asked(self, moment: Moment, turn: Open | None) -> None:
-        """The question that this moment puts."""
         if moment.asked:
             self._phase = self._begun(moment.asked, moment, turn)
 
@@ -80,7 +79,6 @@ class Thinking:
             self._tree.close(plan, moment.entry.at, ruling.error_class)
 
     def _end(self, moment: Moment, error: str | None) -> None:
-        """The question is answered, or will not be."""
         self._end_call(moment, error)
         if self._phase:
             self._tree.close(self._phase, moment.entry.at, error)

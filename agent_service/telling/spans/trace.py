@@ -89,7 +89,6 @@ class Trace:
         self._wait: Open | None = None
 
     def take(self, moment: Moment) -> list[Span]:
-        """The spans that are whole with this moment."""
         if isinstance(moment.event, WakeAccepted):
             self._accepted(moment, moment.event)
         else:
@@ -106,7 +105,6 @@ class Trace:
         self._waited(moment)
 
     def _went_on(self, moment: Moment) -> None:
-        """First what this moment ends, then what begins with it."""
         turn = self._begin_turn(moment)
         if moment.reopened:
             key = keys.reopened(moment.after.run_id, moment.entry.seq)
@@ -134,7 +132,6 @@ class Trace:
             self._turn = None
 
     def _waited(self, moment: Moment) -> None:
-        """A wait ends with what it was for, and another begins."""
         before, waiting = moment.before and moment.before.waiting, moment.after.waiting
         if type(before) is type(waiting) and not moment.put_off and not (moment.ended or moment.paused):
             return
@@ -147,7 +144,6 @@ class Trace:
             self._wait.attributes |= attributes.wait(kind, moment.after)
 
     def _stopped(self, moment: Moment) -> None:
-        """The end of the run, or a pause, and the messages that say so and what a person is asked."""
         if moment.ended:
             run, at = moment.after, moment.entry.at
             finish = self._tree.open(f"finish:{run.reopened}" if run.reopened else "finish", "finish_run", at)
@@ -165,7 +161,6 @@ class Trace:
 
 
 def _request_of(parent: Parent | None) -> Context | None:
-    """The request of the run's parent that started it."""
     if parent is None or not parent.step:
         return None
     key = keys.request(parent.run_id, parent.step, parent.attempt, parent.task, parent.round)
@@ -173,5 +168,4 @@ def _request_of(parent: Parent | None) -> Context | None:
 
 
 def _failure(moment: Moment) -> str | None:
-    """Why the run failed with this moment; one that a person or a caller ended has not failed."""
     return moment.after.ending_class if moment.ended and attributes.is_failure(moment.after) else None

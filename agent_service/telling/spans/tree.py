@@ -69,7 +69,6 @@ class Tree:
         self.close(sent, at)
 
     def taken(self) -> list[Span]:
-        """What can be handed out since it was last asked for: none is before the one it belongs to."""
         out, self._out = self._out, []
         return out
 

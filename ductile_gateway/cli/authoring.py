@@ -11,10 +11,15 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ductile_gateway.authoring.calling import NotCallable
+from ductile_gateway.authoring.calling import call as make_call
 from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
 from ductile_gateway.cli import exits
+from ductile_gateway.cli.options import AsJson, ConfigNearby, ToolsFolder
+from ductile_gateway.cli.showing import as_document, as_text, keep
 from groundwork.service import strict_json
 from groundwork.service.beginning import INTERRUPTED
+from groundwork.service.commands import examples
 from groundwork.service.errors import TryAgain, Unreachable
 from groundwork.service.installed import invocation
 from groundwork.service.signals import cancelled_by_signals
@@ -24,22 +29,11 @@ T = TypeVar("T")
 commands = typer.Typer()
 
 
-def _examples(*lines: str) -> str:
-    return "\n".join(("\b", "Examples:", *(f"  {exits.NAME} {line}" for line in lines)))
+def _of_gateway(*lines: str) -> str:
+    return examples(*(f"{exits.NAME} {line}" for line in lines))
 
 
-ConfigNearby = Annotated[
-    Path | None,
-    typer.Option(help="The configuration file. Without it: ./agentic.yaml, or else ./.agentic/agentic.yaml."),
-]
-ToolsFolder = Annotated[
-    Path | None,
-    typer.Option("--tools", help="A folder of tools, or one tool, in place of those configured.", metavar="FOLDER"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
-
-@commands.command(epilog=_examples("new weather", "new weather --lang bash"))
+@commands.command(epilog=_of_gateway("new weather", "new weather --lang bash"))
 def new(
     name: Annotated[str, typer.Argument(help="What the tool is called.", metavar="NAME")],
     lang: Annotated[Language, typer.Option(help="The language of its program.")] = Language.PYTHON,
@@ -48,7 +42,7 @@ def new(
         typer.Option("--tools", help="The folder that holds your tools; made, if it is not there.", metavar="FOLDER"),
     ] = Path("tools"),
 ) -> None:
-    """Make a first tool to begin with, which works as it is: a manifest, a program, and a script that calls it."""
+    """It works as it is."""
     try:
         made = make(name, lang, tools)
     except CannotMake as error:
@@ -66,7 +60,7 @@ def new(
 
 
 @commands.command(
-    epilog=_examples("""call words handle '{"text": "one two three"}'""", "call text-report handle - <arguments.json")
+    epilog=_of_gateway("""call words handle '{"text": "one two three"}'""", "call text-report handle - <arguments.json")
 )
 def call(
     tool: Annotated[str, typer.Argument(help="The tool.", metavar="TOOL")],
@@ -81,14 +75,10 @@ def call(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Call a tool by hand, as the gateway would for an agent, and show what it answers. A write does what it does.
+    """A write does what it does.
 
     Exit code 1 where the tool fails. An argument that is to hold an artifact names a file of this machine.
     """
-    from ductile_gateway.authoring.calling import NotCallable
-    from ductile_gateway.authoring.calling import call as make_call
-    from ductile_gateway.cli.showing import as_document, as_text, keep
-
     settings = exits.settings_for_tools(config, tools)
     try:
         called = asyncio.run(_until_told(make_call(settings, tool, command, _object(arguments))))

@@ -8,7 +8,12 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from ductile_gateway.cli import exits
+from ductile_gateway.cli.options import AsJson, Config, Place
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
@@ -28,6 +33,8 @@ from groundwork.service.key_ring import KeyRing
 from groundwork.service.slots import claimed
 from groundwork.service.store_id import ID_FILE, known_id
 from schemas import subjects
+
+commands = typer.Typer()
 
 GATEWAY = "gateway"
 BESIDE = (ID_FILE, PINS)
@@ -107,3 +114,20 @@ def _calls(copy: Path) -> int:
     with closing(sqlite3.connect(copy)) as connection:
         ((calls,),) = connection.execute("SELECT count(*) FROM calls").fetchall()
     return int(calls)
+
+
+@commands.command("backup")
+def backup_command(
+    place: Place,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Also the file with the keys, which nobody else may have.")
+    ] = False,
+    into: Annotated[str | None, typer.Option(hidden=True)] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """`agentic backup` does this too.
+
+    For a gateway on a machine of its own: back up what the agent keeps where that runs, and before this.
+    """
+    backup(exits.settings_of(config), place, into=into, with_keys=with_keys, as_json=as_json)

@@ -10,20 +10,28 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from ductile_gateway.authoring.advice import advice
 from ductile_gateway.calls.continuing import reads_form
+from ductile_gateway.cli import exits
 from ductile_gateway.cli.exits import MISCONFIGURED, UNREACHABLE
+from ductile_gateway.cli.options import ConfigNearby, ToolsFolder
 from ductile_gateway.ductile import discovery
-from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.boxes import boundary_of, box_of
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.trying import look_at_box
 from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import ahead
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.catalog import ToolCommand
 from schemas.gateway_status import Finding
+
+commands = typer.Typer()
 
 BRINGS = {
     "untrusted": ", brings what strangers wrote",
@@ -94,3 +102,22 @@ async def _of_runner(settings: GatewaySettings, tools: Tools) -> Sequence[Findin
     offers.replace(tools.catalog)
     looks = (discovery.look(ductile, offers, settings.ductiles) for ductile in settings.every_ductile().values())
     return [finding for found in await asyncio.gather(*looks) for finding in found]
+
+
+@commands.command("check")
+def check_command(
+    config: ConfigNearby = None,
+    tools: ToolsFolder = None,
+    settings_only: Annotated[
+        bool, typer.Option("--settings-only", help="Look at the settings, and ask nobody.")
+    ] = False,
+) -> None:
+    """Exit code 78 where something is, or is left out."""
+    if settings_only:
+        settings = exits.settings_of(config)
+        if coming := "" if settings.shared else ahead(settings.store):
+            sys.stdout.write(f"{coming}\n")
+        if settings.runner == "plugins":
+            boundary_of(settings.plugins)
+        return
+    raise typer.Exit(check(exits.settings_for_tools(config, tools)))

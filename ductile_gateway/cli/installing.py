@@ -13,7 +13,7 @@ from ductile_gateway.installation.installing import Proposal, installation, remo
 from ductile_gateway.installation.pages import Wishes
 from groundwork.service.errors import Misconfigured
 
-commands = typer.Typer(help="Add agents to a Ductile that is there, and take them out again.", no_args_is_help=True)
+commands = typer.Typer(no_args_is_help=True)
 
 Place = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of Ductile's config.yaml.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

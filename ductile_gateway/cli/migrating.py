@@ -5,15 +5,22 @@
 It may be interrupted at any point, and is finished by the same command. Until then no gateway begins with either.
 """
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
 
 from ductile_gateway.bus.prerequisites import require
+from ductile_gateway.cli import exits
 from ductile_gateway.cli.at_work import nobody_at_work
+from ductile_gateway.cli.options import Config
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MOVED, open_store, restored
@@ -36,6 +43,9 @@ from groundwork.service.store_id import store_id
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
+commands = typer.Typer()
+
+Stores = StrEnum("Stores", ["JETSTREAM", "SQLITE"])
 ALONE = Path(GatewaySettings.model_fields["store"].default)
 """Where the database of a gateway is that says nothing else."""
 
@@ -171,3 +181,15 @@ def _not_ours(mark: Mark) -> Misconfigured:
         f"{mark.store}: {finish}; or make the stream anew: `nats stream rm {subjects.STREAM_LEDGER}`, then "
         "`agentic setup --shared`"
     )
+
+
+@commands.command("migrate")
+def migrate_command(
+    config: Config = None,
+    to: Annotated[Stores, typer.Option(help="Where the ledger is to be.")] = Stores.JETSTREAM,
+    sqlite: Annotated[
+        Path | None, typer.Option(help="The folder of the database, if not that of the settings.", metavar="FOLDER")
+    ] = None,
+) -> None:
+    """No gateway may run."""
+    asyncio.run(migrate(exits.settings_of(config), to=to.value, sqlite=sqlite))

@@ -10,8 +10,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from typing import Annotated
+
+import typer
 
 from ductile_gateway import store
+from ductile_gateway.cli import exits
+from ductile_gateway.cli.options import AsJson, Config
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store
@@ -20,6 +25,8 @@ from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.sqlite.file import compact, open_for_reading
+
+commands = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +79,13 @@ async def _tidied(settings: GatewaySettings) -> Mapping[str, int]:
     async with open_store(settings.store) as file:
         stores = Stores.embedded(file, folder=settings.store, run_bytes=settings.run_mb << 20)
         return await Tidying(file, stores, Kept.by(settings), SystemClock()).tidy()
+
+
+@commands.command("prune")
+def prune_command(
+    config: Config = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A gateway that runs does so by itself."""
+    prune(exits.settings_of(config), dry_run=dry_run, as_json=as_json)

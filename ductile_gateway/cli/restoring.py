@@ -6,6 +6,7 @@ then, no gateway begins until the same command has brought the rest. What was un
 have done since, is in doubt (store/restored).
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -13,10 +14,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from ductile_gateway.bus.prerequisites import require
+from ductile_gateway.cli import exits
 from ductile_gateway.cli.at_work import nobody_at_work
 from ductile_gateway.cli.backing_up import GATEWAY
+from ductile_gateway.cli.options import AsJson, Config, Place
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store, restored
@@ -37,6 +43,8 @@ from groundwork.service.errors import Misconfigured
 from groundwork.service.process_lock import AlreadyRunning, ProcessLock
 from groundwork.service.store_id import ID_FILE
 from schemas import subjects
+
+commands = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,3 +151,17 @@ async def _written_out(settings: GatewaySettings, archive: Archive, part: Part) 
             if kept := part.file(name):
                 write_out(archive, kept, beside / name)
         yield beside
+
+
+@commands.command("restore")
+def restore_command(
+    place: Place,
+    backup: Annotated[str | None, typer.Option(help="Which one; the newest without it.", metavar="NAME")] = None,
+    moved: Annotated[bool, typer.Option("--moved", help="Nothing has happened since: no write is in doubt.")] = False,
+    new_keys: Annotated[bool, typer.Option("--new-keys", help="Take it as it is: the keys are lost.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """The gateway must not run."""
+    order = Order(place=place, backup=backup, moved=moved, new_keys=new_keys, as_json=as_json)
+    asyncio.run(restore(exits.settings_of(config), order))

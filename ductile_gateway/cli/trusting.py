@@ -1,10 +1,16 @@
 """`ductile-gateway trust`: shows the trusted keys; with `--again` trusts those that the agent tells now."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
 
 from ductile_gateway.bus.outgoing import NatsAgentKeys
+from ductile_gateway.cli import exits
+from ductile_gateway.cli.options import Config
 from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
@@ -16,6 +22,8 @@ from groundwork.nats.link import NatsLink, connect
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from schemas import subjects
 from schemas.signing import AgentKey
+
+commands = typer.Typer()
 
 
 async def trust(settings: GatewaySettings, *, again: bool) -> bool:
@@ -89,3 +97,20 @@ def _shown(pins: PinnedKeys | PinsByHand, given: Sequence[str], told: Sequence[A
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+
+
+@commands.command("trust")
+def trust_command(
+    config: Config = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Forget what was pinned, and pin the keys that the agent tells now.")
+    ] = False,
+) -> None:
+    """Exit code 1 where it tells one that is not trusted."""
+    try:
+        is_trusted = asyncio.run(trust(exits.settings_of(config), again=again))
+    except (Misconfigured, TryAgain) as error:
+        sys.stdout.write(f"{error}\n")
+        code = exits.MISCONFIGURED if isinstance(error, Misconfigured) else exits.UNREACHABLE
+        raise typer.Exit(code) from None
+    raise typer.Exit(0 if is_trusted else exits.FAILED)

@@ -11,7 +11,7 @@ from agent_service.publisher import Undone
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.halt import Halt
-from tests.kit.runs import NOON
+from tests.kit.runs import NOON, run_id
 from tests.kit.waiting import until
 from tests.shell.courses import RESERVE
 from tests.shell.town import Town, founded
@@ -84,6 +84,17 @@ async def test_an_answer_for_which_a_remembered_state_does_not_wait_is_heard_whe
         assert (await city.state()).status is Status.PAUSED
         await city["a"].say("s1", kind="answer")
         await check_the_end(city, "a")
+
+
+async def test_what_another_has_committed_is_remembered_as_soon_as_it_is_heard_of(tmp_path: Path) -> None:
+    async with founded(tmp_path) as city:
+        await asks_for_its_first_step(city, "a")
+        await city["b"].say("s1")
+
+        async def it_is_remembered() -> bool:
+            return await city["a"].turns.state(run_id(1)) == await city["b"].turns.state(run_id(1))
+
+        await until(it_is_remembered)
 
 
 # Whose a model call is

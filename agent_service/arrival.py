@@ -32,7 +32,6 @@ class Arrival:
 
     @property
     def repeated(self) -> str:
-        """The same for a message that says the same under the same `Nats-Msg-Id`; empty where it has none."""
         msg_id = self.headers.get(MSG_ID)
         return hashlib.sha256(f"{msg_id}\n".encode() + self.body).hexdigest()[:40] if msg_id else ""
 

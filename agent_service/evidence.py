@@ -51,7 +51,6 @@ class Told:
         return names_a_field(quote), tuple(was_asked(output, quote) for output in self.outputs)
 
     def to(self, quote: str) -> str:
-        """What `quote` may stand in."""
         return _APART.join((*(text for output in self.outputs for text in texts_of(output, quote)), *self.texts))
 
 
@@ -63,7 +62,6 @@ class Evidence:
         self._artifacts = artifacts
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]:
-        """What was found of each quote, in each place that its claim names; a place is read once for all of them."""
         claims = decision.met if isinstance(decision, Reflection) else ()
         quoted = tuple(dict.fromkeys((place, claim.quote) for claim in claims for place in to_look_up(state, claim)))
         looks = {
@@ -127,7 +125,6 @@ class Evidence:
 
 
 def is_text(content: bytes) -> bool:
-    """Whether there is anything to quote: words, in UTF-8."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -175,7 +172,6 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _between_words(text: str, place: int) -> int:
-    """The first place between words from `place` on, at most half of what pieces have in common later."""
     if place >= len(text):
         return len(text)
     found = _BETWEEN_WORDS.search(text, place, place + OVERLAP // 2)

@@ -292,7 +292,6 @@ class Intake:
 
 
 def not_heard(signal: Signal, heard: Transition) -> str:
-    """Why the run took no notice of `signal`, and what to do now; empty where it heard it, now or before."""
     state = heard.state
     if not heard.ignored or state is None or signal.signal_id in state.signals:
         return ""

@@ -152,7 +152,6 @@ def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
 
 
 def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Growth:
-    """The end of `before` that `after` begins with stays as it is."""
     dropped = next(n for n in range(len(before) + 1) if before[n:] == after[: len(before) - n])
     added = after[len(before) - dropped :]
     return Growth(field=field, dropped=dropped, added=tuple(_ITEMS[field].dump_json(item).decode() for item in added))

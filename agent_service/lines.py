@@ -149,7 +149,6 @@ def _since(waiting: Waiting) -> datetime | None:
 
 
 def newest_tool(step: int, *, finished: tuple[int, str] | None, planned: str | None) -> str | None:
-    """The tool of `step`, the newest of a run, by what was `finished` last (step and tool) and `planned` last."""
     if finished and finished[0] == step:
         return finished[1]
     return planned if step else None

@@ -173,7 +173,6 @@ class Moment:
 
 
 def _answered_by(run: RunState, result: ToolResult, place: str) -> Flight | None:
-    """What is under way that `result` answers: while a step gathers, not every result names it."""
     if gathering_of(run.waiting, result.step) is None:
         return flight_of(run.waiting, result.step)
     pending = judge(run, result, place).pending

@@ -52,7 +52,6 @@ class PaperTrail:
             self.projector.moved(moment.after.run_id, ended=moment.after.final)
 
     async def catch_up(self, store: SqliteStore, now: datetime) -> None:
-        """With what moved while this agent was away; its traces catch up by themselves."""
         if not self.shared:
             behind_since = self.kept.caught_up_at() or now
             self.projector.catch_up(await store.unsettled(behind_since - FORGETTABLE))

@@ -105,7 +105,6 @@ class Undone:
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
 
     def found(self, run_id: str, seqs: Iterable[int]) -> None:
-        """These entries are to be done, says the store; those that somebody has in hand, or left, are known."""
         new = [seq for seq in seqs if seq not in self._entries.get(run_id, ())]
         if new:
             self.begin(run_id, new)
@@ -125,7 +124,6 @@ class Undone:
         self.leave(run_id, seqs)
 
     def take(self, run_id: str) -> set[int]:
-        """What was left of a run; whoever takes it sees to it that it is done or left again."""
         self.held.discard(run_id)
         return self.left.pop(run_id, set())
 

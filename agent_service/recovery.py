@@ -75,7 +75,6 @@ class Recovery:
         """Set when another process of the same store has died: it may have left something to this one."""
 
     async def resume_all(self) -> int:
-        """Begin to do everything that the last process left undone; returns of how many runs."""
         await self.look()
         self._resumed = set(self._turns.undone.left)
         self.try_again()
@@ -88,7 +87,6 @@ class Recovery:
             self._turns.undone.found(run.run_id, run.seqs)
 
     def try_again(self) -> None:
-        """Begin to do what could not be done before; what waits until everything goes on, once it does."""
         undone = self._turns.undone
         for run_id in set(undone.left) - (undone.held if self._brake.holds else set()):
             self._background.start(self._resume(run_id, undone.take(run_id)))
@@ -109,7 +107,6 @@ class Recovery:
 
     @property
     def may_be_unheard(self) -> bool:
-        """Whether `ask_again` has anything to ask, once what the streams hold is in hand."""
         return bool(self._unheard)
 
     async def ask_again(self, now: datetime) -> None:
@@ -129,7 +126,6 @@ class Recovery:
         return min((_waits_since(state) for state in states), default=now)
 
     async def expires(self, now: datetime) -> bool:
-        """Whether a question or an approval has expired by `now`: what a person said in time may be unheard still."""
         for run_id in await self._store.due(now, MOST_LEFT):
             run = await self._readable(run_id)
             if run and run.state.status is Status.PAUSED:
@@ -192,10 +188,6 @@ class Recovery:
                     await self._turns.resume(run.state, seqs, effects)
 
     async def _effects(self, state: RunState, seqs: set[int]) -> Sequence[Effect]:
-        """What entries `seqs` told the bus, decided once more, and what the run is owed as it stands.
-
-        A tool is asked only for what the run still waits for, and the model by who sees to the entry that asks for it.
-        """
         said: dict[str, Publish] = {}
         ask, asks_since = asked(state), 0
         try:

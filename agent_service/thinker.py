@@ -52,8 +52,6 @@ class EvidenceCheck(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Admitted:
-    """The first half of a call, made at `version` of its run: the second half belongs to a later one."""
-
     call: ModelCall
     tokens: int
     version: int
@@ -92,7 +90,6 @@ class Thinker:
 
     @property
     def trouble(self) -> str:
-        """Why no run could think, if one found out within the last minute; empty when all is well."""
         if self._trouble is None or self._clock.now() - self._trouble[0] > TROUBLE_FOR:
             return ""
         return self._trouble[1]
@@ -209,7 +206,6 @@ class Thinker:
         )
 
     async def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:
-        """`heard`: of how many words of people the prompt told, which may be older than `question`."""
         brief, flaw = question.state.brief, _unstorable(answer)
         decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
         return ModelReplied(

@@ -66,9 +66,6 @@ class Telling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """The runs that are to be told of, and spans that no journal tells. `traced`: only their traces are sent,
-    or what of them `member` has committed of late."""
-
     runs: tuple[str, ...]
     leaves: tuple[Span, ...] = ()
     traced: bool = False
@@ -195,7 +192,6 @@ async def _answered(request: _Request, writer: "TrailWriter", traces: "Traces | 
 
 @contextlib.asynccontextmanager
 async def _traces(telling: Telling, archive: SqliteStore, folder: Path) -> "AsyncIterator[Traces | None]":
-    """What sends the traces; it is loaded only where somebody receives. `folder` is where it notes how far it came."""
     if telling.receiver is None:
         yield None
         return

@@ -140,7 +140,6 @@ class Turns:
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
 
     async def _is_outdated(self, run: Run | None) -> bool:
-        """Whether `run` is remembered, and another process has moved it on. It is remembered no longer then."""
         if run is None or self._known.get(run.state.run_id) is not run:
             return False
         if await self._store.is_current(run.state.run_id, run.state.version):
@@ -159,7 +158,6 @@ class Turns:
         await self.follow(await self._carry_out(state, seqs, effects))
 
     async def _carry_out(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> Transition | None:
-        """Perform entries `seqs`; where that brings a reply of the model, commit it and return what it led to."""
         try:
             answer = await self._perform(state, effects)
         except Stopped:
@@ -269,8 +267,6 @@ class Turns:
             await self._cancel_child(parent.run_id, wake.run_id, f"the run {parent.run_id} waits for it no more")
 
     async def _cancel_child(self, parent_run_id: str, run_id: str, reason: str) -> None:
-        """Cancel a child, and its own children with it. One that was never accepted finds on its start that it is not
-        waited for."""
         if await self.state(run_id) is not None:
             by = f"run {parent_run_id}"
             await self.take(run_id, CancelRequested(at=self._clock.now(), reason=reason, by=by))

@@ -32,7 +32,6 @@ LONGEST_PATH, MOST_NAMED = 120, 20
 
 
 def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
-    """Why `action` may not be dispatched; empty when it may. The gateway checks again before it calls."""
     skill = brief.skill(action.tool)
     if skill is None:
         offered = ", ".join(s.name for s in brief.skills) or "none"
@@ -107,7 +106,6 @@ def _until(brief: Brief, pending: Pending) -> datetime:
 
 
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
-    """The requests of `pendings` leave, and are waited for."""
     summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
     attempts = state.attempts + len(pendings)
     sent = replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at)
@@ -145,7 +143,6 @@ def _executor(brief: Brief, action: Action) -> str | None:
 
 
 def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> Transition | None:
-    """The next attempt, after a backoff; None when no retry may be made."""
     limits = state.brief.limits
     if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
         return None
@@ -180,12 +177,10 @@ def repetitions(state: RunState) -> int:
 
 
 def is_stuck(state: RunState, action: Action) -> bool:
-    """Whether `action` has brought the same result three times already."""
     return _times(state, name_of_call(action)) >= SAME_RESULT_LIMIT
 
 
 def _times(state: RunState, call: str) -> int:
-    """How often `call` brought the result that it brought last."""
     since = state.waited_at_step
     outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
     return outcomes.count(outcomes[-1]) if outcomes else 0
@@ -196,7 +191,6 @@ def name_of_call(action: Action) -> str:
 
 
 def digest(value: object) -> str:
-    """A name of 128 bits of a JSON value, the same for equal values."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

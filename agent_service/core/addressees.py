@@ -32,7 +32,6 @@ _OURS = "artifacts/"
 
 
 def added(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """The addressees that `texts` name and `known` does not, in their order."""
     before = {name for text in known for name in named_in(text)}
     hosts = before | {name.rpartition("@")[2] for name in before}
     found = (name for text in texts for name in named_in(text))

@@ -48,7 +48,6 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
 
 
 def asked(state: RunState) -> AskModel | None:
-    """The model call whose reply the run waits for; None for one that is put off, or that waits for a person."""
     waiting = state.waiting
     return AskModel(call=waiting.asking.call, phase=waiting.asking.phase) if isinstance(waiting, ForModel) else None
 

@@ -15,7 +15,6 @@ MOST_CHOICES = 12
 
 
 def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
-    """Why nobody is asked that; empty when somebody is."""
     most, flaws = state.brief.limits.max_questions, []
     if state.questions >= most:
         flaws.append(f"all {most} questions are asked: decide without an answer, or escalate")

@@ -38,7 +38,6 @@ def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
 
 
 def why_needed(state: RunState, action: Action) -> str:
-    """Why a person must allow `action` before it is carried out; empty when nobody need be asked."""
     command = state.brief.command(action)
     rule = rule_of(command) if command else "never"
     if rule == "always":
@@ -60,13 +59,11 @@ def refused_in_a_row(state: RunState) -> int:
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
-    """Why `action` is not asked for again."""
     what = f"{action.tool} {action.command} with these arguments"
     return refusals_of(state, acting.name_of_call(action), what)
 
 
 def refusals_of(state: RunState, subject_hash: str, what: str) -> tuple[str, ...]:
-    """Why `what` is not asked for again: a person has refused just this, and has said nothing since."""
     rulings = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
     refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.heard >= state.heard)
     return tuple(refusal(what, ruling) for ruling in refused)

@@ -50,7 +50,6 @@ def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
 
 
 def reflect(state: RunState, *, at: datetime) -> Transition:
-    """Ask what the newest result means; notes that have grown too long are compacted first, where need be by a call."""
     by_facts = notes.overfull(state) and (notes.facts_suffice(state) or limits.nearly_spent(state))
     short = notes.compacted(state, state.facts) if by_facts else state
     asked = ask(short, Phase.COMPACT, at=at) if notes.overfull(short) else ask_to_reflect(short, at)
@@ -64,7 +63,6 @@ def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ())
 
 
 def phase_of_next(state: RunState, at: datetime) -> Phase:
-    """What decides what comes next: a plan; where no step is left for one, a reflection, which may end the run yet."""
     return Phase.REFLECT if limits.reached_before_a_step(state, at) else Phase.PLAN
 
 
@@ -140,7 +138,6 @@ def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> Transit
 
 
 def on_held(state: RunState, event: ModelUnavailable) -> Transition:
-    """The call is not made yet, for want of money. A reserve that stands is of the same call, as in `on_reserved`."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)

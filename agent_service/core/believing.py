@@ -19,7 +19,6 @@ from schemas.events import ToolResult
 
 
 def unbelieved(state: RunState, result: ToolResult, proof: Proof | None, relation: Relation) -> str:
-    """Why `result`, which relates to the run as `relation` says, does not count; empty where it may."""
     if proof in (None, "named") or (proof == "another" and relation is Relation.VIOLATION):
         return ""
     if proof == "none" and _may_come_without(state, result.tool, relation):

@@ -127,7 +127,6 @@ class Brief:
 
     @property
     def as_step(self) -> Parent | None:
-        """The step that the run is; None for one whose end is nobody's result."""
         return self.parent if self.parent and self.parent.step else None
 
     def skill(self, tool: str) -> ToolOffer | None:

@@ -50,12 +50,10 @@ def is_agent(skill: ToolOffer | None) -> bool:
 
 
 def is_asked_by(brief: Brief, action: Action) -> bool:
-    """Whether `action` starts a child."""
     return action.tool == agent_tool.NAME and is_agent(brief.skill(action.tool))
 
 
 def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
-    """Why children that `actions` ask for may not be started together; empty when they may, and where none is asked."""
     asked = [action for action in actions if is_asked_by(state.brief, action)]
     if not asked:
         return ()
@@ -69,7 +67,6 @@ def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
 
 
 def flaws_of_call(brief: Brief, action: Action) -> tuple[str, ...]:
-    """What is wrong with the arguments of one that starts a child; nothing is with any other."""
     if not is_asked_by(brief, action):
         return ()
     try:

@@ -77,7 +77,6 @@ def ready_for(state: RunState, gathering: Gathering, task: Task, name: Name) -> 
 
 
 def flaw_of(state: RunState, ready: Ready) -> tuple[str, str] | None:
-    """The class of the error, and why it is not asked; None where it may be, as far as nobody has to allow it."""
     asked_for = (one for one in state.evidence if one.step == ready.gathering.step and one.round == ready.task.round)
     failed = [one.task for one in asked_for if one.status == "error" and one.task in ready.task.needs]
     if failed and not ready.task.asks:

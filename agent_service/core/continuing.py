@@ -42,7 +42,6 @@ MAX_WISH, MAX_REASON = 200, 4000
 def take_continuation(
     state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = (), at: datetime
 ) -> Transition:
-    """The tool of `pending` asks for more. `unfit`: what is wrong with that beside what is seen here."""
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
     asker = gathered.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"

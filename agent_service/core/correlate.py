@@ -84,7 +84,6 @@ def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult
 
 
 def _was_ever_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
-    """As `_was_sent`; where no round is named (`asked_in` 0), in any round, or as a child that is under way."""
     rounds = (asked_in,) if asked_in else range(1, gathering.round + 2)
     under_way = any(f.pending.task == name for f in flights(state.waiting) if f.pending.step == gathering.step)
     return (not asked_in and under_way) or any(_was_sent(state, gathering, name, one) for one in rounds)
@@ -105,7 +104,6 @@ def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -
 
 
 def _judge_nameless(state: RunState, gathering: Gathering, result: ToolResult, place: str) -> Judgement:
-    """A result that says no more than its step. `place` is empty where its key says that it is of the step itself."""
     if not place or place in gathering.heard:
         return Judgement(Relation.STALE, f"the request of step {gathering.step} itself is answered already")
     asked = [flight for flight in _of_step(state, gathering) if flight.pending.action.tool == result.tool]

@@ -81,7 +81,6 @@ class Rule:
 
 
 def decide(state: RunState | None, event: Event) -> Transition:
-    """What `event` does to a run; `state` is None for a run that is not known yet."""
     rule = TABLE[type(state.waiting) if state else None][type(event)]
     led_to = rule.decider(_counted(state) if state else None, event)
     then = _ignored(state, led_to) if isinstance(led_to, str) else led_to
@@ -165,8 +164,6 @@ def _broke(state: RunState, event: TurnBroke) -> Transition:
 
 
 def _when_due(decider: Decider) -> Decider:
-    """`decider`, but not before the run's timer has come, and not at its deadline, which ends or pauses the run."""
-
     def on_timer(state: RunState, event: TimerFired) -> Transition | str:
         if state.due_at is None or event.at < state.due_at:
             return "nothing is due"
@@ -177,8 +174,6 @@ def _when_due(decider: Decider) -> Decider:
 
 
 def _once(decider: Decider) -> Decider:
-    """`decider`, but not for a signal that was heard already, or that is one too many."""
-
     def on_signal(state: RunState, event: SignalReceived) -> Transition | str:
         if event.signal.signal_id in state.signals:
             return f"signal {event.signal.signal_id} was heard already"
@@ -188,8 +183,6 @@ def _once(decider: Decider) -> Decider:
 
 
 def _when_expired(decider: Decider) -> Decider:
-    """`decider` at the instant until which a person is waited for; the deadline of the run stands still meanwhile."""
-
     def on_timer(state: RunState, event: TimerFired) -> Transition | str:
         return "nothing is due" if state.due_at is None or event.at < state.due_at else decider(state, event)
 
@@ -219,7 +212,6 @@ def _ask_again(state: RunState, event: TimerFired) -> Transition:
 
 
 def _never(why: str) -> Rule:
-    """The event is ignored; `why` may name fields of `state` and `event` in braces."""
     return Rule(lambda state, event: why.format(state=state, event=event), ())
 
 

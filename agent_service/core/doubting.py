@@ -26,7 +26,6 @@ _ASK_FIRST = "ask a person first, with the choices `It ran` and `It did not run`
 
 
 def outcome_of(signal: Signal) -> Outcome:
-    """What an answer says of a write in doubt; words that say nothing of it let the model look."""
     if signal.outcome is not None or signal.untrusted:
         return signal.outcome or "look"
     words = (signal.message or "").strip().casefold().replace("\u2019", "'")
@@ -40,7 +39,6 @@ def of(pending: Pending) -> Doubt:
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
-    """Why `action` may not be carried out yet; empty when it may."""
     command = state.brief.command(action)
     if command is None or command.tier == "read":
         return ()

@@ -85,7 +85,6 @@ class Refusal(str):
 
 
 def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
-    """The effect that publishes `payload`; the message's type is its subject. `how`: further fields of Publish."""
     envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
     return Publish(subject=subject, key=key, body=envelope.body(), **how)
 

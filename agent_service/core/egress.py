@@ -49,7 +49,6 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def why_needed(state: RunState, command: ToolCommand, action: Action) -> str:
-    """What a person must know before `action`, a read, asks for an address; empty where it may."""
     if command.effect == "local":
         return ""
     for address in addresses_in(action.arguments, command.input_schema):
@@ -65,7 +64,6 @@ def why_needed(state: RunState, command: ToolCommand, action: Action) -> str:
 
 
 def handed_on(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
-    """The hosts that people named to the run, and the addresses in `texts` that it may read as they stand."""
     found = (link.rstrip(".,;:!?") for text in texts for link in _LINK.findall(text))
     links = dict.fromkeys(link for link in found if _stands_in_full(state, link))
     return (*sorted(_hosts_named(state))[:MOST_NAMED], *tuple(links)[:MOST_NAMED])
@@ -132,7 +130,6 @@ def _stands_in_full(state: RunState, address: str) -> bool:
 
 
 def _stands_in(address: str, text: str) -> bool:
-    """Whether `text` has the address, from its beginning to its end; or, of one without a query, one below it."""
     bare = address.rstrip("/")
     if "?" not in bare and "#" not in bare and f"{bare}/" in text:
         return True
@@ -172,8 +169,6 @@ def _given(state: RunState) -> Iterator[str]:
 
 
 class _Step:
-    """A note, taken apart. `own`: the model's words in it, `told`: those of results."""
-
     def __init__(self, note: Note) -> None:
         self.kind, self.text = note.kind, note.text
         self.own, self.told = _RESULT.sub("", note.text), "\n".join(_RESULT.findall(note.text))
@@ -183,7 +178,6 @@ class _Step:
         self.tool, self.command = (named[1], named[2]) if named else ("", "")
 
     def asks(self, action: Action, hosts: frozenset[str]) -> bool:
-        """Whether the same command asked one of `hosts`: then it knows what it was sent, and what it told."""
         return (self.tool, self.command) == (action.tool, action.command) and bool(hosts & _hosts_in(self.arguments))
 
 

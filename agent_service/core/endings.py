@@ -36,7 +36,6 @@ ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact"
 
 
 def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
-    """The `agent.progress` of a phase in the entry that led to `state`; `more`: a later one of the entry follows."""
     payload = {
         "run_id": state.run_id,
         "seq": state.version,
@@ -69,17 +68,14 @@ def complete_as_claimed(state: RunState, claim: Reflection, at: datetime) -> Tra
 def escalate(
     state: RunState, ending_class: str, reason: str, *, at: datetime, came: tuple[ToolResult, ...] = ()
 ) -> Transition:
-    """The run hands itself to a person, whose answer may reopen it. `came`: what was brought last, for then."""
     return _final(state, Status.ESCALATED, ending_class, reason, at=at, came=came)
 
 
 def fail(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
-    """The run cannot go on, and `reason` says what must be mended."""
     return _final(state, Status.FAILED, ending_class, reason, at=at)
 
 
 def cancel(state: RunState, reason: str, *, at: datetime) -> Transition:
-    """A person or a caller stopped the run; what is under way is recorded when it comes, and changes nothing."""
     return _final(state, Status.CANCELLED, "cancelled", reason, at=at)
 
 
@@ -123,7 +119,6 @@ def with_lost_call(state: RunState) -> RunState:
 
 
 def ending(state: RunState) -> Publish:
-    """The event that says how `state` ended, or why it pauses. The same whenever it is made."""
     match state.status:
         case Status.DONE:
             return publish(subjects.COMPLETED, _completed(state), keys.completed(state.run_id))

@@ -121,7 +121,6 @@ def strangers_of(state: RunState, step: int, action: Action, result: ToolResult)
 
 
 def is_marked(result: ToolResult) -> bool:
-    """Whether a result says of itself that strangers wrote in it, as `untrusted` or in the output of its tool."""
     output = (result.result.model_extra or {}).get("output") if result.result else None
     return result.untrusted or (isinstance(output, dict) and output.get("untrusted") is True)
 

@@ -40,7 +40,6 @@ def gatherings(waiting: Waiting) -> tuple[Gathering, ...]:
 
 
 def gathering_of(waiting: Waiting, step: int) -> Gathering | None:
-    """What `step` gathers."""
     return next((gathering for gathering in gatherings(waiting) if gathering.step == step), None)
 
 
@@ -79,7 +78,6 @@ def without_flight(waiting: Waiting, pending: Pending) -> tuple[Flight, ...]:
 
 
 def landed(waiting: Waiting, step: int) -> Waiting:
-    """What is waited for once `step` is finished: the others, if there are any."""
     left = tuple(flight for flight in flights(waiting) if flight.pending.step != step)
     gathered = tuple(gathering for gathering in gatherings(waiting) if gathering.step != step)
     if gathered:

@@ -31,14 +31,12 @@ def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
 
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
-    """The framing is in force from now on; `plan` is what comes next, where that came along."""
     framed = _framed(state, framing)
     then = ask(framed, Phase.PLAN, at=at) if plan is None else take_next(framed, plan, (), at=at)
     return after_progress(framed, "frame", framed.summary, then)
 
 
 def adopt_as_allowed(state: RunState, framing: Framing, *, at: datetime) -> Transition:
-    """The framing is in force now that somebody has looked at it; without a step left the run may be done by it."""
     framed = _framed(state, framing)
     return after_progress(framed, "frame", framed.summary, ask(framed, phase_of_next(framed, at), at=at))
 

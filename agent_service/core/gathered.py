@@ -39,7 +39,6 @@ def as_sent(state: RunState, pending: Pending) -> Action:
 
 
 def task_of(gathering: Gathering, name: str) -> Task | None:
-    """The task that the request of that name asks; None once it is answered."""
     return next((task for task in gathering.tasks if name in (task.id, task.again)), None)
 
 

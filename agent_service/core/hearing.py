@@ -54,7 +54,6 @@ VOID = "what was planned is not carried out, because a person said something new
 
 
 def deaf_to(state: RunState, event: SignalReceived) -> str:
-    """Why the run hears no more of what it has not asked for; empty while it does."""
     if len(state.signals) < MAX_SIGNALS or event.signal.kind in ASKED_FOR:
         return ""
     return f"it has heard {MAX_SIGNALS} signals, and hears no more: what is to be added is for a new run"
@@ -224,7 +223,6 @@ def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *
 
 
 def _step_of(state: RunState, waiting: ForApproval) -> int:
-    """The step that waits for approval, or of which a task does; 0 for a framing."""
     return waiting.step or (state.step + 1 if isinstance(waiting.proposal, Plan) else 0)
 
 

@@ -87,7 +87,6 @@ def raised(limits: Limits, constraints: Constraints) -> Limits:
 
 
 def stood_still(state: RunState, since: datetime | None, at: datetime) -> RunState:
-    """The state with a deadline that stood still from `since` on, while a person was waited for."""
     granted = state.brief.limits
     if since is None or granted.deadline_named:
         return state
@@ -107,7 +106,6 @@ def with_more_attempts(state: RunState) -> RunState:
 
 
 def reached_before_a_call(state: RunState, at: datetime) -> tuple[str, str] | None:
-    """The budget (class, reason) that forbids another model call, or None."""
     limits = state.brief.limits
     if at >= limits.deadline_at:
         return past_deadline(limits)
@@ -124,7 +122,6 @@ def nearly_spent(state: RunState) -> bool:
 
 
 def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
-    """The budget (class, reason) that a call which spends all of `reserve` would break, or None."""
     limits, tokens = state.brief.limits, _tokens_taken(state)
     if limits.max_tokens is not None and tokens + reserve.tokens > limits.max_tokens:
         used = f"{tokens} of {limits.max_tokens} tokens are spent"
@@ -191,7 +188,6 @@ def cost_so_far(spent: Spent) -> float | None:
 
 
 def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | None:
-    """The budget (class, reason) that forbids another step, or None."""
     limits = state.brief.limits
     if at >= limits.deadline_at:
         return past_deadline(limits)
@@ -203,7 +199,6 @@ def reached_before_a_step(state: RunState, at: datetime) -> tuple[str, str] | No
 
 
 def steps_taken(state: RunState) -> int:
-    """What counts against `max_steps`: its own, and those that its children took or may take."""
     return state.step + state.spent.child_steps + set_aside(state).steps
 
 

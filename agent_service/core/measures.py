@@ -20,7 +20,6 @@ FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
 
 
 def measured(state: RunState, reply: ModelReplied) -> RunState:
-    """The state with what `reply` shows of its model; of a model that costs nothing, nothing is measured."""
     usage, known = reply.usage, dict(state.measured)
     if not reply.prompt_bytes:
         return state
@@ -63,5 +62,4 @@ def least_reply(state: RunState) -> int:
 
 
 def _of(state: RunState, model: str) -> tuple[int, int]:
-    """Bytes and tokens of the longest prompt of `model`, which may have answered under a more precise name."""
     return max((measure for name, measure in state.measured.items() if name.startswith(model)), default=(0, 0))

@@ -113,7 +113,6 @@ def facts_suffice(state: RunState) -> bool:
 
 
 def _steps_in(fact: str) -> Iterator[int]:
-    """The steps that a fact names as its source, as models write them: `step:3`, `steps 3 and 4`, `steps 1-4`."""
     for first, how, last in _STEPS_NAMED.findall(fact):
         yield int(first)
         if last:
@@ -122,7 +121,6 @@ def _steps_in(fact: str) -> Iterator[int]:
 
 
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
-    """The state with `memory` in the place of its facts and of all notes of steps but the newest `kept_steps`."""
     facts = tuple(fact[:MAX_FACT] for fact in memory if fact.strip())[-MAX_MEMORY:]
     steps = [note for note in state.notes if note.kind == "step"]
     kept = _kept_steps(state) if kept_steps is None else kept_steps

@@ -18,7 +18,6 @@ OF_BUDGETS = "budget_"
 
 
 def petition(state: RunState) -> Petition | None:
-    """What is asked of people; None where nothing is, as after the end of a child, which its parent hears."""
     if state.final and state.brief.as_step:
         return None
     match state.waiting:
@@ -39,7 +38,6 @@ def petition(state: RunState) -> Petition | None:
 
 
 def said(state: RunState) -> tuple[Publish, ...]:
-    """The `agent.waiting` of what is asked, the same whenever it is made."""
     asked = petition(state)
     key = keys.waiting(state.run_id, _entry(state))
     return (publish(subjects.WAITING, asked, key),) if asked else ()

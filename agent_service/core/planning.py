@@ -40,7 +40,6 @@ def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
 
 
 def writes(state: RunState, plan: Plan) -> bool:
-    """Whether `plan` changes something, as far as is known."""
     return any(command is None or command.tier == "write" for command in map(state.brief.command, plan.actions))
 
 

@@ -87,7 +87,6 @@ def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
 
 
 def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
-    """The places that a model names, such as `Step #1`, `steps 1 and 2`, or an artifact without its folder."""
     known, places = frozenset(artifacts), list[str]()
     for part in _APART.split(" ".join(evidence[:LONGEST].split())):
         bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
@@ -126,7 +125,6 @@ def _named(bare: str, artifacts: frozenset[str]) -> str:
 
 
 def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> str:
-    """Why `place` does not show the item; empty when it does."""
     unfit = _unfit(state, item, place, claim)
     if unfit or item.proof is None:
         return unfit
@@ -150,13 +148,11 @@ def _quotable(state: RunState, place: str) -> str:
 
 
 def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
-    """The arguments that may be quoted from `place`: of a write that ended ok, which the program itself has sent."""
     step = _step_at(state, place)
     return step.sent if step else None
 
 
 def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> str:
-    """Why `place` cannot show the item, whatever stands in it."""
     step = _step_at(state, place)
     known = (step and step.status == "ok") or place in state.artifacts
     if item.proof and place == PERSON:

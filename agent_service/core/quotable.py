@@ -20,7 +20,6 @@ _APART = "\n\0\n"
 
 
 def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:
-    """The texts of a result in which `quote` may stand."""
     brought = {name: value for name, value in output.items() if name not in NOT_BROUGHT}
     if was_asked(output, quote):
         addresses = [address for name in ADDRESSES if isinstance(address := brought.pop(name, None), str) and address]
@@ -30,7 +29,6 @@ def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:
 
 
 def was_asked(output: dict[str, JsonValue], quote: str) -> bool:
-    """Whether `quote` is of the address that was asked for."""
     asked = output.get(ADDRESSES[0])
     if not isinstance(asked, str) or len(asked) > LONGEST_ADDRESS:
         return False

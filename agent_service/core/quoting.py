@@ -38,7 +38,6 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
 
 
 def stands_in(quote: str, text: str) -> bool:
-    """Whether `quote` stands in `text`, or in what a reader sees of it where it is HTML."""
     return is_a_line(quote, text) if is_short(quote) else is_among(quote, readings(text))
 
 
@@ -47,14 +46,12 @@ def is_short(quote: str) -> bool:
 
 
 def is_a_line(quote: str, text: str) -> bool:
-    """Whether some line of `text` says `quote` and nothing else."""
     sought = _line(quote) if says_something(quote) else ""
     lines = (line for seen in _as_seen(text) for line in seen.splitlines() if len(line) <= LONGEST_LINE)
     return bool(sought) and any(_line(line) == sought for line in lines)
 
 
 def is_among(quote: str, texts: tuple[str, ...]) -> bool:
-    """Whether `quote` stands in one of the `readings` of a text."""
     sought = _sought(quote) if says_something(quote) else ""
     return bool(sought) and any(sought in text for text in texts)
 
@@ -103,7 +100,6 @@ def _bare(quote: str) -> str:
 
 
 def _is_whole(char: str) -> bool:
-    """Whether a word at either end of a quote, which has `char` there, must be a whole one."""
     return char.isdigit() or (char.isalnum() and char < _UNSPACED)
 
 

@@ -12,12 +12,10 @@ from agent_service.core.state import RunState
 
 
 def flaws_of(state: RunState, plan: Plan) -> tuple[str, ...]:
-    """Why the actions of `plan` may not be carried out together; empty when they may, and for one by itself."""
     return tuple(_flaws(state, plan)) if plan.also else ()
 
 
 def most(state: RunState) -> int:
-    """How many reads a plan may hold now; where nothing is left for any, as many as are granted, for it is kept."""
     granted = state.brief.limits
     left = min(granted.max_steps - limits.steps_taken(state), acting.attempts_left(state))
     return min(granted.parallel_reads, left) if left > 0 else granted.parallel_reads

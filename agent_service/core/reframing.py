@@ -39,7 +39,6 @@ def flaws_of(state: RunState, framing: Framing) -> tuple[str, ...]:
 
 
 def why_needed(state: RunState, framing: Framing) -> str:
-    """Why a person must allow a new framing; empty where it may be taken up."""
     if not state.strangers:
         return ""
     new = (*_new_addressees(state, framing), *_new_writes(state, framing))

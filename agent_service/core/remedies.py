@@ -34,7 +34,6 @@ class Remedy:
 
 
 def remedy(state: RunState) -> Remedy | None:
-    """What to do now; None for a run that goes on, or ended as it should."""
     if state.status is Status.PAUSED:
         return _of_a_paused_run(state)
     if state.brief.as_step and state.status in (Status.ESCALATED, Status.FAILED):

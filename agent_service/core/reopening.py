@@ -32,7 +32,6 @@ UNKNOWN = "whether it was carried out is not known"
 
 
 def reopen(state: RunState, event: SignalReceived) -> Transition | str:
-    """Go on with the answer; or why it stays closed."""
     ended = state.waiting
     assert isinstance(ended, Ended)
     if flaw := _flaw(state, ended, event):
@@ -161,7 +160,6 @@ def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
 
 
 def settled_with(state: RunState, ended: Ended, pending: Pending, event: SignalReceived) -> ToolResult:
-    """What a request is settled with that was open at the end and is not waited for after the answer `event`."""
     outcome = _said_of(pending, _meant(state, ended.held or Deciding(), ended), event)
     return results.known(ended, pending) or _by_word(pending, event, outcome)
 

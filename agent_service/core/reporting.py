@@ -24,7 +24,6 @@ IN_DOUBT = "in_doubt"
 
 
 def report(state: RunState) -> tuple[Publish, ...]:
-    """What tells the parent that its child has ended; nothing of a run that has not, or that is nobody's child."""
     if state.brief.as_step is None or not state.final:
         return ()
     told = result(state)
@@ -34,7 +33,6 @@ def report(state: RunState) -> tuple[Publish, ...]:
 
 
 def result(state: RunState) -> ToolResult:
-    """What came of the child `state`, which has ended."""
     parent = state.brief.as_step
     assert parent is not None, "a child is a step"
     assert isinstance(state.waiting, Ended), "it has ended"

@@ -64,7 +64,6 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
 
 
 def on_due(state: RunState, event: TimerFired) -> Transition:
-    """The instant of an attempt has come: it is sent, or no answer came in time; or the time of a gathering is over."""
     flight = due_first(state.waiting)
     if isinstance(flight, Gathering):
         return continuing.on_time_over(state, flight, at=event.at)

@@ -311,7 +311,6 @@ class RunState:
 
     @property
     def stop(self) -> Stop | None:
-        """Why the run ended or pauses; None while it goes on."""
         return self.waiting.stop if isinstance(self.waiting, ForPerson | Ended) else None
 
     @property

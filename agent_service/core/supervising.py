@@ -49,7 +49,6 @@ def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
 
 
 def awaited(state: RunState, result: ToolResult) -> Pending | None:
-    """The child of which `result` is: waited for, held by a run that was handed to a person, or given up."""
     return next((pending for pending in _not_told(state) if _answers(result, pending)), None)
 
 
@@ -135,7 +134,6 @@ def _accounted(before: RunState, event: Event, ignored: Transition) -> Transitio
 
 
 def _paid(before: RunState, event: Event, after: RunState) -> RunState:
-    """`after` with what a child spent that was given up, once that comes."""
     told = next((pending for pending in before.given_up if _answered(event, pending)), None)
     if told is None or not isinstance(event, ToolReturned):
         return after

@@ -27,7 +27,6 @@ HANDLE = "handle"
 def drawn(
     brief: Brief, asker: Task, continuation: Continuation, number: int
 ) -> tuple[tuple[Task, ...], tuple[str, ...]]:
-    """The tasks that `asker` asks for in continuation `number`, and every reason why they cannot be asked."""
     asked = _asked(continuation)
     most = brief.limits.continuations.max_tasks
     if len(asked) > most:
@@ -99,7 +98,6 @@ def _call(brief: Brief, asking: Action, asked: PluginTask) -> Action:
 
 
 def _usual(skill: ToolOffer, asking: Action) -> str:
-    """The command that is meant where none is named: its own where a tool asks itself, `handle`, or the only one."""
     names = [command.name for command in skill.commands]
     if skill.name == asking.tool:
         return asking.command
@@ -109,7 +107,6 @@ def _usual(skill: ToolOffer, asking: Action) -> str:
 
 
 def _arguments(command: ToolCommand | None, given: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """A text is what the command calls `input`, or the one text that it requires."""
     if isinstance(given, dict):
         return given
     schema = command.input_schema if command else {}

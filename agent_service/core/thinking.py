@@ -63,7 +63,6 @@ def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transitio
 
 
 def is_older(state: RunState, reply: ModelReplied) -> bool:
-    """Whether a person said something that the prompt of `reply` did not tell yet."""
     return reply.heard < state.heard
 
 

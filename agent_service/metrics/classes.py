@@ -26,7 +26,6 @@ TOOL_ERRORS = frozenset(
 
 
 def tool_error(result: ToolResult) -> str:
-    """The class of a result that is an error, or `NONE`."""
     if result.status == "ok":
         return NONE
     return known_class(result.error.error_class if result.error else "tool_error")

@@ -33,12 +33,10 @@ class GatheringMetrics:
 
 
 def error_of_wish(moment: Moment) -> str:
-    """What is wrong with a wish for more; nothing with one that is followed."""
     return _ERRORS[_outcome(moment)]
 
 
 def _outcome(moment: Moment) -> str:
-    """`followed`, `budget` (it was more than a step may gather), or `refused`."""
     if moment.asks_for_more:
         return "followed"
     return "budget" if any(record.status == "budget" for record in moment.finished) else "refused"

@@ -60,7 +60,6 @@ class IncomingMetrics:
 
     @contextmanager
     def wake(self, transport: Transport) -> Iterator[Waking]:
-        """Measures what happens in the block; raises what it raises."""
         began, waking = time.perf_counter(), Waking()
         outcome, error = "error", "internal"
         try:
@@ -102,7 +101,6 @@ class IncomingMetrics:
 
 
 def _outcome_of(error: Exception) -> tuple[str, str]:
-    """By what its caller can do: `rejected` has to be asked otherwise, `error` again."""
     match error:
         case WakeConflict():
             return "rejected", "wake_id_taken"

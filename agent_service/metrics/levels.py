@@ -107,7 +107,6 @@ def observe_spending(instruments: Instruments, purse: Purse) -> None:
 
 
 def observe_readiness(instruments: Instruments, readiness: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
-    """What the agent needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
     ready = instruments.gauge(
         "agentic.ready", "1 for each thing that is needed and works, else 0", attributes=("agentic.check",)
     )

@@ -40,7 +40,6 @@ class PeopleMetrics:
 
 
 def _ruled(before: RunState, after: RunState) -> str:
-    """`approved`, `rejected` or `expired`; `void` where something else came between."""
     new = after.rulings[len(before.rulings) :]
     if after.ending_class == "approval_expired":
         return "expired"

@@ -58,13 +58,11 @@ class Act:
 
 
 def item_of(name: Name) -> str:
-    """What a request is called where each has a name of its own, as its keys do: `step:1`, `step:1:task:task-1:1`."""
     step, task, asked_in = name
     return f"step:{step}:task:{task}:{asked_in}" if task else f"step:{step}"
 
 
 def act_of(moment: Moment) -> Act | None:
-    """The act that `moment` tells of, if it tells of one."""
     if moment.before is None:
         return None
     if isinstance(moment.event, ToolReturned):
@@ -257,7 +255,6 @@ class Unfinished:
 
 
 def unfinished(run: RunState) -> tuple[Unfinished, ...]:
-    """The steps that were under way when the run ended; none while it goes on, and when all were finished."""
     if not run.final:
         return ()
     left = [(step, action) for step, action in _newest_steps(run) if not run.has_finished(step)]
@@ -266,10 +263,6 @@ def unfinished(run: RunState) -> tuple[Unfinished, ...]:
 
 
 def _attempt(run: RunState, step: int, sent: int, unfinished_steps: int) -> int:
-    """The newest attempt of a step that was not finished: all that were `sent`, where it is the only one.
-
-    What it gathered may have been sent again too.
-    """
     late = [attempt for of, attempt in run.late if of == step]
     return min(sent, run.brief.limits.max_attempts) if unfinished_steps == 1 else max(late, default=1)
 

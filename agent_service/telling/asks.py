@@ -1,7 +1,4 @@
-"""What a run asks of people, and until when they can answer, as the API shows it. Pure.
-
-Texts of models are as they came, and arguments are in full: whoever allows them sees what is sent.
-"""
+"""What a run asks of people, and until when they can answer, as the API shows it. Pure."""
 
 from datetime import datetime
 from typing import Literal
@@ -50,6 +47,5 @@ def asks_view(run: RunState) -> AsksView | None:
 
 
 def reopens_until(run: RunState) -> datetime | None:
-    """Until when an answer sets the run going again; None where none does."""
     waiting = run.waiting
     return closes_at(run, waiting) if isinstance(waiting, Ended) and waiting.status is Status.ESCALATED else None

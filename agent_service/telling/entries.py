@@ -1,8 +1,4 @@
-"""Entries of journals as the API shows them, read and told from where an earlier reader had got to.
-
-What an entry means follows from the run's state before it. So that this is not made from the run's first entry on each
-time, the states that readers reached are remembered for some runs.
-"""
+"""Entries of journals as the API shows them, read and told from where an earlier reader had got to."""
 
 import json
 from collections import OrderedDict
@@ -62,7 +58,6 @@ def _shown(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def entry_views(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[EntryView]:
-    """The entries that follow on `before`; without it, those of a journal from its first entry on."""
     return map(entry_view, retell(entries, before))
 
 
@@ -86,7 +81,6 @@ class JournalReader:
         return moments[after - seq :]
 
     async def state_after(self, seq: int, newest: RunState) -> RunState | None:
-        """The run as it was after entry `seq`; `newest` is how it stands now."""
         if seq == newest.version:
             return newest
         return (await self.moments(newest.run_id, seq - 1, 1))[0].after if seq else None

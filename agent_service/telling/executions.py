@@ -33,7 +33,6 @@ class Execution(BaseModel):
 
 
 def execution_of(result: ToolResult) -> Execution | None:
-    """What `result` tells of its call; None where it tells nothing."""
     told = result.error.model_dump() if result.error else (result.result and result.result.model_extra) or {}
     execution = Execution.model_validate(told)
     return execution if execution.model_fields_set and execution != Execution() else None

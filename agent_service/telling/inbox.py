@@ -1,7 +1,4 @@
-"""What waits for a person, one card for each: runs that stopped, and dead letters. Pure.
-
-Texts of models, tools and callers are as they came.
-"""
+"""What waits for a person, one card for each: runs that stopped, and dead letters. Pure."""
 
 from datetime import datetime
 from typing import Literal
@@ -67,7 +64,6 @@ class InboxView(View):
 
 
 def of_run(run: RunState, at: datetime) -> InboxItem:
-    """The card of a run that rests for a person or is escalated, as it stands at `at`."""
     asks, now = asks_view(run), remedy(run)
     waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
     return InboxItem(
@@ -107,7 +103,6 @@ def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
 
 
 def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
-    """What a person may do at `at` about a run that stopped."""
     match run.waiting:
         case ForApproval():
             return ("approve", "reject", "cancel")

@@ -74,7 +74,6 @@ class DeadLetter:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The stream that has the refused message, and its sequence there; 0 where it came from none."""
         return self.said("Stream"), self.number("Sequence")
 
     @property
@@ -82,15 +81,12 @@ class DeadLetter:
         return not self.said("Body") and not self.said("Headers")
 
     def said(self, name: str) -> str:
-        """What its headers say of the burial; empty where they do not."""
         return self.headers.get(f"{_SAID}{name}", "")
 
     def number(self, name: str) -> int:
-        """The number that its headers say; 0 where they say none: anybody can write one who may publish there."""
         return int(self.said(name)) if _NUMBER.fullmatch(self.said(name)) else 0
 
     def is_of(self, message: Stored) -> bool:
-        """Whether `message` is the one that was refused, and not a later one at the same place."""
         at = _instant(self.said("Time"))
         return message.subject == self.subject and (at is None or _same(at, message.at))
 
@@ -127,7 +123,6 @@ def fold(messages: Iterable[Stored]) -> list[DeadLetter]:
 
 
 def letter_in(message: Stored) -> DeadLetter | None:
-    """None for what is no dead letter: a record, an advisory of the server, a rejection."""
     prefix = subjects.ALL_DEAD_LETTERS.removesuffix(">")
     if not message.subject.startswith(prefix) or message.subject.startswith(f"{subjects.SETTLED}."):
         return None
@@ -140,7 +135,6 @@ def record(letter: DeadLetter, deed: Deed, by: str) -> tuple[str, dict[str, str]
 
 
 def obstacle(letter: DeadLetter) -> str:
-    """Why the refused message must not be published again; empty where it may."""
     if done := letter.settled:
         again = "; if it was refused again, that is a dead letter of its own" if done.deed == "retried" else ""
         return f"it was {done.deed} by {done.by} at {rfc3339(done.at)}{again}"

@@ -178,7 +178,6 @@ def _besides(moment: Moment) -> Fields:
 
 
 def _message(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> str:
-    """Such as `framed, planned; step 1 sent`."""
     return "; ".join(filter(None, (_happened(moment, act, ruled), _led_to(moment))))
 
 

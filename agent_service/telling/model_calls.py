@@ -1,7 +1,4 @@
-"""One model call of a run: the state that it was asked from, and what it brought. Pure.
-
-A call that was put off or made again after a crash is told as it was made last.
-"""
+"""One model call of a run: the state that it was asked from, and what it brought. Pure."""
 
 import json
 from collections.abc import Iterable

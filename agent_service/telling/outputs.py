@@ -29,7 +29,6 @@ class NamedArtifact:
 
 
 def is_artifact_path(path: str) -> bool:
-    """Whether a file may have this name: one folder deep, plain letters, at most 100 characters."""
     return ARTIFACT_PATH.fullmatch(path) is not None
 
 

@@ -1,7 +1,4 @@
-"""Rulings: what became of each decision in a reply of the model, and why. Pure.
-
-A fused reply holds two decisions: a framing or a reflection, and a plan.
-"""
+"""Rulings: what became of each decision in a reply of the model, and why. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -35,7 +32,6 @@ class Ruling:
 
 
 def rulings(moment: Moment) -> tuple[Ruling, ...]:
-    """The rulings of a moment in which the model replied; none of any other."""
     before, reply = moment.before, moment.event
     if before is None or before.asking is None or not isinstance(reply, ModelReplied):
         return ()

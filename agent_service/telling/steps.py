@@ -68,7 +68,6 @@ class StepDetail(View):
 
 
 def step_detail(moments: Iterable[Moment], step: int) -> StepDetail | None:
-    """The step, as the whole journal tells it; None for one that was never sent."""
     asked = _Asked(step)
     for moment in moments:
         asked.hear(moment)

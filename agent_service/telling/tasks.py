@@ -68,7 +68,6 @@ class TaskView(View):
 
     @property
     def depth(self) -> int:
-        """How far below its step it stands, from 1."""
         return depth_of(self.id)
 
     @property
@@ -92,7 +91,6 @@ class Tasks:
                 self.seq = moment.entry.seq
 
     def of(self, step: int) -> tuple[TaskView, ...]:
-        """The tasks of a step, each followed by its own; none for a step that gathered nothing."""
         told = self._told.get(step)
         return tuple(_in_order(told)) if told else ()
 
@@ -109,7 +107,6 @@ class Tasks:
 
 
 def depth_of(task: str) -> int:
-    """How far below its step the sub-request of that name stands; 0 for the step's own request."""
     return task.count(".") + 1 if task else 0
 
 
@@ -124,7 +121,6 @@ def going_on(run: RunState) -> frozenset[Name]:
 
 
 def ended_by(moment: Moment, act: Act) -> tuple[Name, ...]:
-    """What is over with `act`: its own request, and the step or the task that is asked once more with it."""
     before = gathering_of(moment.before.waiting, act.step) if moment.before else None
     asked = task_of(before, act.task) if before else None
     names = dict.fromkeys((act.name, *(((act.step, asked.id, asked.round),) if asked else ())))

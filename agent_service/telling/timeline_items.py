@@ -99,7 +99,6 @@ class Items:
         self.open[what] = item_id
 
     def go_on(self, what: str, item_id: str) -> None:
-        """What was cut off by the end of the run is open again, since that was reopened. None for one never begun."""
         if item_id in self._items and what not in self.open:
             self.open[what] = item_id
             self.change(what, status="open", ended_at=None, error=None)

@@ -1,8 +1,4 @@
-"""The steps of a timeline, what they gather, and the attempts of each. Pure.
-
-A step is open from its first request until it is finished, and a task likewise: also while it waits for what it asked
-for itself. Each time that it is asked again is a task of its own beneath it.
-"""
+"""The steps of a timeline, what they gather, and the attempts of each. Pure."""
 
 from typing import Any
 

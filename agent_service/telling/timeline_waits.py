@@ -1,7 +1,4 @@
-"""The waits of a timeline: for the next try of a call or an attempt, for an instant, for a person. Pure.
-
-Each is told by a name of its own, by which it is closed: several steps may wait side by side.
-"""
+"""The waits of a timeline: for the next try of a call or an attempt, for an instant, for a person. Pure."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,4 @@
-"""Copies of a run's artifacts for its folder: which are missing there, and their contents from the object store.
-
-A content is copied only if it is the one that the journal names (by hash, where it names one), has a lawful name and is
-not too large. What the store no longer has is left out: pages outlive artifacts.
-"""
+"""Copies of a run's artifacts for its folder: which are missing there, and their contents from the object store."""
 
 import hashlib
 import logging

@@ -81,7 +81,6 @@ def write_new(name: str, data: bytes, *, beneath: int) -> None:
 
 
 def _left_to_owner(name: str, beneath: int) -> None:
-    """What root has made, as by `agentic rebuild`, is given to whoever the folder belongs to: that is the agent."""
     if os.geteuid() == 0:
         owner = os.fstat(beneath)
         os.chown(name, owner.st_uid, owner.st_gid, dir_fd=beneath, follow_symlinks=False)
@@ -127,12 +126,6 @@ def _open_settled(name: str, beneath: int) -> tuple[int, int]:
 
 
 def _still_has(name: str, beneath: int, descriptor: int, opened: os.stat_result) -> bool:
-    """Whether the name that the file was opened by is one that it still has: then it was the only one of `opened`.
-
-    A hard link to another's file, put here and taken away again at once, would pass otherwise: what is left of that
-    file has one name too, elsewhere. Linux remembers by which name a file was opened, and that it was taken away.
-    Asking for the name once more is not enough: one of 400,000 reads under attack let a secret out.
-    """
     _wait_for_the_lock_of(beneath)
     try:
         return not Path(f"/proc/self/fd/{descriptor}").readlink().name.endswith(" (deleted)")

@@ -1,8 +1,4 @@
-"""A run's folder is written when somebody asks for it: where several agents share a store, none writes those of all.
-
-Whoever is asked knows the newest entry of the run, wherever it was committed, and its pages are as new as that. Of an
-agent that has its store for itself only those are asked for that were put away.
-"""
+"""A run's folder is written when somebody asks for it: where several agents share a store, none writes those of all."""
 
 import asyncio
 from collections import OrderedDict

@@ -90,7 +90,6 @@ class Projector:
                 await self._note_caught_up()
 
     async def write(self, run_id: str) -> str:
-        """Write one run now, artifacts too; why that has to be done again, or nothing."""
         async with self._turn:
             return await self._completed(run_id, (await self._writer.write((run_id,)))[run_id])
 
@@ -110,7 +109,6 @@ class Projector:
             await self._note_caught_up()
 
     async def _write(self, run_ids: Collection[str], not_yet: Collection[str] = ()) -> None:
-        """Write these runs. Should it be cancelled, they and those `not_yet` begun are marked again."""
         try:
             outcomes = await self._writer.write(run_ids)
             failed = {run_id: why for run_id in run_ids if (why := await self._completed(run_id, outcomes[run_id]))}
@@ -178,7 +176,6 @@ class Marks:
         return self._taken(sorted(self._due, key=self._due.__getitem__))
 
     def failed(self, run_ids: Collection[str]) -> float:
-        """Mark them for another try; return the longest wait, in seconds."""
         longest = 0.0
         for run_id in run_ids:
             failures = self._failures[run_id] = self._failures.get(run_id, 0) + 1

@@ -1,8 +1,5 @@
-"""The files of a run as they are read: from its folder, and an artifact also from the store while it has no copy there.
-
-An artifact is what the journal names: a content whose hash is another than the recorded one is never handed out,
-wherever it lies.
-"""
+"""The files of a run as they are read: from its folder, and an artifact also from the store while it has no copy
+there."""
 
 import asyncio
 import hashlib

@@ -1,9 +1,4 @@
-"""Which runs that have ended have their pages in their folders: those that were written last.
-
-Pages are a view of the journal, and six small files with their folder take more room on a disk than all that the
-journal holds of a run. So those of older runs are put away, and written again when somebody asks for them; artifacts
-stay.
-"""
+"""Which runs that have ended have their pages in their folders: those that were written last."""
 
 import logging
 from collections.abc import Iterable

@@ -1,9 +1,4 @@
-"""One batch of files on its way into the workspace: written aside, brought to disk, renamed; two syncs in all.
-
-Nothing that is not named like a file of a run ever reaches the disk. A crash leaves every file with its old content or
-its new one, and scraps in the staging folder that the next batch sweeps away. Descriptors of the runs' folders stay
-open until the batch is published or given up.
-"""
+"""One batch of files on its way into the workspace: written aside, brought to disk, renamed; two syncs in all."""
 
 import os
 import re
@@ -60,8 +55,6 @@ def place_of(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """A file, or a run's first folder, that waits under `temporary` for its place in the open folder `place`."""
-
     temporary: str
     run_id: str
     place: int

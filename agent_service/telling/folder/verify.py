@@ -1,10 +1,4 @@
-"""Is a run's journal whole, and is its folder what the journal says? Named is the first place that was changed.
-
-In this order: each entry continues the one before (its hash), each entry leads to the effects that were noted with it
-(the fold), each file is what the journal gives, each artifact is the one that the journal names, and nothing else lies
-there. Of a run that has ended the pages may be put away, all of them. A journal that lost its last entries, or was
-written anew with all its hashes, shows in the files only.
-"""
+"""Is a run's journal whole, and is its folder what the journal says? Named is the first place that was changed."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +70,6 @@ def verify(
 
 
 def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
-    """What is wrong with the whole journal of a run; None where it is as it was written."""
     if not entries:
         return f"run {run_id} has no entries"
     if entries[0].run_id != run_id:
@@ -135,7 +128,6 @@ def _flaw_in_page(moments: Sequence[Moment], name: str, expected: bytes, found: 
 
 
 def _first_difference(expected: bytes, found: bytes) -> tuple[int, str]:
-    """The first line, from 1, in which two different contents differ."""
     lines = enumerate(zip_longest(expected.splitlines(keepends=True), found.splitlines(keepends=True)), start=1)
     number, (wanted, there) = next((number, pair) for number, pair in lines if pair[0] != pair[1])
     if there is None:

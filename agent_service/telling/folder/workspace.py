@@ -110,7 +110,6 @@ class Workspace:
             return None
 
     def remove(self, *run_ids: str) -> None:
-        """Delete the runs' folders and all in them; what links point to stays. They need not exist."""
         with self._writing() as (root, _):
             if [name for name in map(checked, run_ids) if _removed(name, root)]:
                 sync_file_system(root)
@@ -161,7 +160,6 @@ class Workspace:
             (self._root / CAUGHT_UP).touch(mode=0o600)
 
     def caught_up_at(self) -> datetime | None:
-        """When that was noted last; None if it never was."""
         try:
             return datetime.fromtimestamp((self._root / CAUGHT_UP).stat().st_mtime, UTC)
         except OSError:

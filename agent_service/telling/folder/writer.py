@@ -1,8 +1,4 @@
-"""Writes the trails of given runs into the workspace, from their journals.
-
-Each journal is read while the workspace is held, so that of two writers the later one has read the newer journal. It
-blocks while it renders and writes: the agent has it in a process of its own.
-"""
+"""Writes the trails of given runs into the workspace, from their journals."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -39,7 +35,6 @@ class TrailWriter:
         self._shelf = shelf
 
     async def write(self, run_ids: Collection[str]) -> dict[str, Outcome]:
-        """Write the runs' pages; what became of each. A run without entries gets no folder."""
         try:
             with self._workspace.batch() as batch:
                 outcomes = {run_id: await self._staged(run_id, batch) for run_id in run_ids}

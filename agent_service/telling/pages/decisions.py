@@ -176,7 +176,6 @@ def _execution(execution: Execution) -> Iterator[str]:
 
 
 def headline(ruled: Sequence[Ruling]) -> str:
-    """The phases of a reply, such as `Reflect and plan`."""
     return " and ".join(map(_phase, ruled)).capitalize()
 
 

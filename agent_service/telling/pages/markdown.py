@@ -1,8 +1,4 @@
-"""Markdown whose structure is ours: headings, lists and ticks come from here, and no text of others can forge them.
-
-Text of others is either one line with every character escaped that Markdown would act on, or a code block behind a
-fence longer than any run of backticks in it.
-"""
+"""Markdown whose structure is ours: headings, lists and ticks come from here, and no text of others can forge them."""
 
 import json
 import re
@@ -69,12 +65,10 @@ def tick(done: bool, line: str) -> str:
 
 
 def section(heading: str, *blocks: str) -> str:
-    """A part of a page; empty blocks are left out."""
     return "\n\n".join((f"## {heading}", *filter(None, blocks)))
 
 
 def page(title: str, *blocks: str) -> str:
-    """A whole file; empty blocks are left out."""
     return "\n\n".join((f"# {title}", *filter(None, blocks))) + "\n"
 
 

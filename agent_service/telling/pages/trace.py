@@ -1,11 +1,4 @@
-"""trace.jsonl: one line per act and per decision (RFC-95), each chained to the line before. Pure.
-
-A line's `hash` is SHA-256, in hex, of the hash before it (64 zeros for the first) followed by the line as canonical
-JSON without `hash`: keys sorted, no spaces, ASCII. `usage` and `cost_usd` are counted once per model call: the plan of
-a fused reply shows zeros, its reflection shows the call. `entry` is the journal's entry. `also` has the reads that a
-plan holds beside its first action. `task` and `round` are of a sub-request of the step; attempt 0 of one failed before
-it was asked.
-"""
+"""trace.jsonl: one line per act and per decision (RFC-95), each chained to the line before. Pure."""
 
 import hashlib
 import json
@@ -41,13 +34,11 @@ def trace(moments: Iterable[Moment]) -> str:
 
 
 def chained(previous: str, line: Line) -> str:
-    """The hash of `line`, with or without its own, after a line with hash `previous`."""
     bare = {name: value for name, value in line.items() if name != "hash"}
     return hashlib.sha256((previous + _CANONICAL.encode(bare)).encode()).hexdigest()
 
 
 def broken_line(text: str) -> int | None:
-    """The number, from 1, of the first line that does not continue the chain; None when all do."""
     previous = GENESIS
     for number, written in enumerate(text.splitlines(), start=1):
         try:

@@ -1,7 +1,4 @@
-"""The paper trail: the texts of a run's workspace files, from its whole journal. Pure.
-
-The same journal gives the same bytes, on every machine. A run that goes on has a trail too: where it stands now.
-"""
+"""The paper trail: the texts of a run's workspace files, from its whole journal. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -30,7 +27,6 @@ def trail(entries: Sequence[Entry]) -> Mapping[str, str]:
 
 
 def pages_of(moments: Sequence[Moment]) -> Iterator[tuple[str, str]]:
-    """The same, file by file, of moments that are known already; they begin with the run's first."""
     if not moments:
         raise ValueError("a trail needs at least one entry: this journal has none")
     for name, render in _PAGES.items():

@@ -1,9 +1,4 @@
-"""Steps of a run, what they gather, and their attempts, as spans: several at once where requests run together. Pure.
-
-A step lasts from its first request to its last result, and so does a task of it, below whoever asked for it. An attempt
-lasts from its request to its own result, or to the instant at which none was waited for any more. A run that ends ends
-what is under way.
-"""
+"""Steps of a run, what they gather, and their attempts, as spans: several at once where requests run together. Pure."""
 
 from datetime import datetime
 

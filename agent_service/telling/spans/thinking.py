@@ -1,8 +1,4 @@
-"""Phases and model calls of a run, as spans. Pure.
-
-A phase lasts from its question to the answer, a call from where it was made. A call that sets nothing aside is known by
-its answer alone. A plan that came in the reply to another question is a phase of its own, without a length.
-"""
+"""Phases and model calls of a run, as spans. Pure."""
 
 from datetime import datetime
 
@@ -33,7 +29,6 @@ class Thinking:
             self._phase = self._begun(moment.asked, moment, turn)
 
     def answered(self, moment: Moment, turn: Open | None) -> None:
-        """What became of the open question; one that was put off may be answered all the same."""
         asking = moment.before and moment.before.asking
         if self._phase is None and asking and isinstance(moment.event, OF_THE_MODEL):
             self._phase = self._begun(asking, moment, turn)

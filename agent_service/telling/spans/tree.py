@@ -1,7 +1,4 @@
-"""The trace of a run as it grows: spans are handed out once all above them are over. Pure.
-
-So what is out never lacks a parent. The id of a span follows from the run and from what the span is.
-"""
+"""The trace of a run as it grows: spans are handed out once all above them are over. Pure."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -50,7 +47,6 @@ class Tree:
         )
 
     def close(self, span: Open, at: datetime, error: str | None = None) -> None:
-        """The span is over. `error` is the class of what failed; None or empty for nothing."""
         span.over = True
         if error:
             span.attributes[names.ERROR_TYPE] = error

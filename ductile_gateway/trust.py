@@ -156,7 +156,7 @@ class Trust:
         if not self._given and not self._pins.all() and self._clock() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"
             text = f"no agent has told the keys that it signs with, so nobody is told of runs: {why}"
-            found.append(_warning(text, "start the agent; one of an earlier version is to be updated first"))
+            found.append(_warning(text, "start the agent"))
         if self._contested:
             text = f"the agent tells a key that is not trusted here: {', '.join(self._contested)}"
             remedy = "if it is your agent, with new keys: `ductile-gateway trust --again`; until then what it says of "

@@ -99,4 +99,6 @@ class NatsBesideRuns:
         except Failure as error:
             return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {ON_ITS_MACHINE}")
         except ValidationError:
-            return GatewayPruned(rows={}, trouble=f"the gateway is of an earlier version; {ON_ITS_MACHINE}")
+            return GatewayPruned(
+                rows={}, trouble=f"the gateway's answer cannot be read: it is of another version; {ON_ITS_MACHINE}"
+            )

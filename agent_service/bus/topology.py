@@ -44,7 +44,7 @@ async def check(link: NatsLink, *, shared: bool = False) -> None:
         mend = "run `agentic setup --shared` once" if shared else "run `agentic setup` once"
         raise Misconfigured(f"NATS has no {missing}: {mend}, then start again")
     if deaf := lacking_work(findings):
-        what = f"{deaf.what} of NATS does not take {deaf.expected}: it was made by an earlier version"
+        what = f"{deaf.what} of NATS does not take {deaf.expected}"
         raise Misconfigured(f"{what}. Run `agentic setup` once, then start again")
     for finding in (f for f in findings if f.field not in OPERATORS_CHOICE):
         log.warning("NATS differs", extra={"what": finding.what, "field": finding.field, "remedy": finding.remedy})

@@ -1,6 +1,6 @@
 """What is said in the log of a shared store, as JSON: one fact is one commit, whole.
 
-Rules: a fact is never changed. A field may be added that earlier versions may do without; where they may not, VERSION
+Rules: a fact is never changed. A field may be added that an older agent may do without; where it may not, VERSION
 is raised, or that of such facts alone, and they leave such a fact, and the run that it is of, to those who know it.
 Texts are those that rows hold, byte for byte, for hashes are over them. Instants are µs since 1970 UTC;
 hashes are hex digits.

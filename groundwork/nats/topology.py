@@ -46,7 +46,7 @@ CORRECTED = ("compression",)
 RESTART = "restart the servers one after another: a server heeds it from its next start on"
 """What is left to do once one of CORRECTED is corrected (nats-server 2.15.1)."""
 LISTS = ("subjects", "filter_subjects")
-"""Lists of subjects, which an earlier version may have made shorter."""
+"""Lists of subjects: what one lacks is added, and nothing else of it is changed."""
 _SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
 
 

@@ -9,7 +9,7 @@ from groundwork.service import beginning
 from groundwork.service.errors import Misconfigured
 
 MAIN = "agent_service.cli.main:main"
-SERVE = "agent_service.cli.serve:serve"
+SERVE = "agent_service.cli.services.serve:serve"
 
 
 def main() -> None:

@@ -14,16 +14,14 @@ from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
-from agent_service.among_others import join_in
 from agent_service.background import Background
-from agent_service.building import Agent, build
-from agent_service.bus.levels import BusLevels
+from agent_service.bootstrap import Agent, build, join_in
+from agent_service.bus.catch_up import MARK
+from agent_service.bus.findings import BusLevels
 from agent_service.bus.messages import HEARD_WITHIN_S
-from agent_service.bus.missed import MARK
 from agent_service.bus.room import keep_room
 from agent_service.bus.topology import ROLE, check
 from agent_service.core.waiting import Status
-from agent_service.metrics.agent import AgentMetrics
 from agent_service.metrics.levels import (
     observe_brake,
     observe_disk,
@@ -32,20 +30,20 @@ from agent_service.metrics.levels import (
     observe_runs,
     observe_spending,
 )
+from agent_service.metrics.runs import AgentMetrics
 from agent_service.models.opening import open_model
-from agent_service.opening import open_store
-from agent_service.recovery import FORGETTABLE
+from agent_service.run.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
+from agent_service.store.opening import open_store
 from agent_service.store.sql.database import FILE, ahead
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
-from groundwork.nats.members import may_join_anew
+from groundwork.nats.leases.members import may_join_anew
 from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid, shared
-from groundwork.service.hand_over import HAND_OVER_S
-from groundwork.service.key_ring import KeyRing
-from groundwork.service.signals import ended_by_signals
-from groundwork.service.supervisor import tell_ready
+from groundwork.service.keys import KeyRing
+from groundwork.service.signals import ended_by_signals, tell_ready
+from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import Instruments, exposition, push
 from schemas import subjects
 
@@ -204,15 +202,14 @@ async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
 async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First by the bus, where a gateway asks whether runs go on; then by HTTP, which takes a third of a second to load:
     at the top of this file it would hold up what a crash interrupted."""
-    from agent_service.api.freshness import Freshness, at_once
+    from agent_service.api.desk import Freshness, Switch, at_once
     from agent_service.api.micro_service import serve_on_bus
-    from agent_service.api.switch import Switch
 
     desk, switch = agent.desk(), Switch(agent.halting)
     fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else at_once
     await serve_on_bus(agent.ground.link, desk, agent.signing, switch, fresh=fresh)
-    from agent_service.api.calls import create_app
-    from agent_service.api.event_streams import EventStreams
+    from agent_service.api.app import create_app
+    from agent_service.api.streams.events import EventStreams
     from agent_service.operations import operations
     from groundwork.http.metrics import Measured, request_durations
     from groundwork.http.server import serve_http

@@ -6,36 +6,32 @@ Loaded when callers are let in, for it takes time to load.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agent_service.api.dead_letters import DeadLetterCalls
-from agent_service.api.draining import DrainCalls
-from agent_service.api.health import HealthCalls, Look, Part
-from agent_service.api.inbox import InboxCalls
-from agent_service.api.inspection import Inspection
-from agent_service.api.operations import Operations
-from agent_service.api.pruning import PruneCalls
-from agent_service.api.service import Readiness
-from agent_service.api.stopping import StoppingCalls
-from agent_service.api.switch import Switch
-from agent_service.api.tools import ToolCalls
-from agent_service.api.why import WhyCalls
+from agent_service.admission.spending import SETTING, Spending
+from agent_service.api.app import Operations
+from agent_service.api.desk import Switch
+from agent_service.api.handlers.dead_letters import DeadLetterCalls
+from agent_service.api.handlers.inbox import InboxCalls
+from agent_service.api.handlers.inspection import Inspection, WhyCalls
+from agent_service.api.handlers.operating import DrainCalls, PruneCalls, StoppingCalls
+from agent_service.api.handlers.service import HealthCalls, Look, Part, Readiness
+from agent_service.api.handlers.tools import ToolCalls
+from agent_service.archive.pruning import Pruning
+from agent_service.archive.retention import BesideRuns
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
+from agent_service.bus.reading import NatsWhereabouts
 from agent_service.bus.skills import NatsSkills
-from agent_service.bus.whereabouts import NatsWhereabouts
 from agent_service.core.waiting import Status
-from agent_service.draining import Draining
-from agent_service.ports import PromptText, Question
-from agent_service.pruning import Pruning
-from agent_service.retention import BesideRuns
+from agent_service.kill_switch import Draining
+from agent_service.run.ports import PromptText, Question
 from agent_service.settings import AgentSettings
-from agent_service.spending import SETTING, Spending
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.findings import ok, warning
+from agent_service.telling.plain import ok, warning
+from groundwork.nats.leases.members import Members
 from groundwork.nats.link import NatsLink
-from groundwork.nats.members import Members
 from groundwork.service.installed import installed_version
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 FRESH_S = 2.0
 """How old what the gateway said of itself may be."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable
 
-from agent_service.brake import Brake
+from agent_service.admission.capacity import Room
 from agent_service.bus.messages import NatsIntake
-from agent_service.ports import Archive, Skills
-from agent_service.room import Room
-from agent_service.thinker import Thinker
-from groundwork.nats.denials import Needs
-from groundwork.nats.lease import Lease
+from agent_service.kill_switch import Brake
+from agent_service.run.model_calls import Thinker
+from agent_service.run.ports import Archive, Skills
+from groundwork.nats.connection import Needs
+from groundwork.nats.leases.lease import Lease
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Fatal, TryAgain
 from schemas.permissions import indispensable

@@ -14,22 +14,19 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError, field_validator
 
-from agent_service.caller_settings import HttpSettings, QuotaSettings
-from agent_service.callers import BUS, UNBOUNDED, Quota, of_token
+from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, Quota, QuotaSettings, of_token
+from agent_service.archive.retention import KeepRunsSettings, Rules
 from agent_service.core.brief import Continuations, Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.keep_settings import KeepRunsSettings
 from agent_service.models.settings import ModelSettings, Provider
-from agent_service.oversight import Oversight
-from agent_service.retention import Rules
+from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import NatsSettings
 from groundwork.service import config_file
 from groundwork.service.errors import Misconfigured
 from groundwork.telemetry.settings import TelemetrySettings
-from schemas import agent_tool
+from schemas import catalog
 from schemas.catalog import Approve, ToolOffer
-from schemas.fields import ToolName
-from schemas.flaws import flaws_of
+from schemas.fields import ToolName, flaws_of
 
 SECTION = "agent"
 ENV_PREFIX = "AGENT_"
@@ -261,7 +258,7 @@ class AgentSettings(_Section):
         return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted), trusted=frozenset(self.trusted))
 
     def own_tools(self) -> tuple[ToolOffer, ...]:
-        return (agent_tool.offer(),) if self.limits.max_depth else ()
+        return (catalog.offer(),) if self.limits.max_depth else ()
 
     def secrets(self) -> tuple[str, ...]:
         """Values that no log may show."""

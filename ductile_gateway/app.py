@@ -13,19 +13,16 @@ from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, 
 from ductile_gateway.bus.prerequisites import ack_wait
 from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.admission import Lanes
-from ductile_gateway.calls.answers import Answers
-from ductile_gateway.calls.left_over import tell_of_left_over
+from ductile_gateway.calls.answers import Answers, tell_of_left_over
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.calls.standstill import Standstill
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.company import Company
 from ductile_gateway.ductile.several import Ductiles, tend
 from ductile_gateway.foundations import Foundations, laid
-from ductile_gateway.outbound.expected import Callbacks
-from ductile_gateway.outbound.service import serve_outbound
+from ductile_gateway.outbound.service import Callbacks, serve_outbound
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.ports import Artifacts
+from ductile_gateway.ports import Artifacts, SystemClock
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics
@@ -36,10 +33,10 @@ from ductile_gateway.tools.toolbox import tools_at_last
 from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.keeping_informed import keep_informed
+from groundwork.nats.leases.members import may_join_anew
 from groundwork.nats.link import NatsLink
-from groundwork.nats.members import may_join_anew
 from groundwork.service.errors import Failure, causes
-from groundwork.service.supervisor import tell_ready
+from groundwork.service.signals import tell_ready
 from schemas import subjects
 
 WAITING_IN_HAND = 128

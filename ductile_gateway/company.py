@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from ductile_gateway.bus.among_others import Members
 from ductile_gateway.bus.in_flight import Absent, NatsRecords, hear
+from ductile_gateway.bus.ownership import Members
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.places import Places
 from ductile_gateway.calls.shared_places import SharedPlaces

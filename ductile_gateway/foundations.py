@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from ductile_gateway.bus.among_others import AmongOthers
-from ductile_gateway.bus.ownership import BusOwnership
+from ductile_gateway.bus.ownership import AmongOthers, BusOwnership
 from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.company import Alone, Company, Together
 from ductile_gateway.ports import Ownership
@@ -15,12 +14,12 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import ahead, open_store, restored
 from ductile_gateway.store.restored import AfterRestore, Restored
 from ductile_gateway.store.shared import restored_row
-from ductile_gateway.store.shared.bringing import rows_without_copy
+from ductile_gateway.store.shared.moving import rows_without_copy
 from ductile_gateway.store.shared.opening import log_of_gateways, open_shared
 from ductile_gateway.store.stores import Stores
 from groundwork.service import foundations
 from groundwork.service.foundations import Claim, Ground
-from groundwork.service.hand_over import HAND_OVER_S
+from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit
 from schemas import subjects

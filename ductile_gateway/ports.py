@@ -2,10 +2,12 @@
 
 Every instant is UTC. Wherever a method may wait for disk or network it may also raise TryAgain (nothing is lost, the
 same again later), Broken or Misconfigured, all in `errors`.
+
+The computer's clock.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict
@@ -186,3 +188,10 @@ class Offers(Protocol):
 
 class Clock(Protocol):
     def now(self) -> datetime: ...
+
+
+class SystemClock:
+    """Fills the port Clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from ductile_gateway.bus.requests import NatsRequests
-from ductile_gateway.calls.standstill import Standstill, look_at_standstill
-from ductile_gateway.calls.waiting import WaitingCalls
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill
 from ductile_gateway.company import Company
+from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.discovery import look as look_at_ductile
-from ductile_gateway.ductile.health import DuctileHealth
 from ductile_gateway.foundations import Foundations
-from ductile_gateway.probes.readiness import Readiness
-from ductile_gateway.probes.server import serve_probes
+from ductile_gateway.ports import SystemClock
+from ductile_gateway.probes.server import Readiness, serve_probes
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store
 from ductile_gateway.store.ledger import SqliteLedger
@@ -29,14 +27,14 @@ from ductile_gateway.telling.metrics import (
     observe_readiness,
 )
 from ductile_gateway.tools.catalog import Offers
-from groundwork.nats.denials import Needs
+from groundwork.nats.connection import Needs
 from groundwork.nats.link import NatsLink
-from groundwork.service.hand_over import HAND_OVER_S
 from groundwork.service.installed import installed_version
+from groundwork.service.store_folder import HAND_OVER_S
 from groundwork.telemetry.metrics import exposition, push
 from schemas import subjects
-from schemas.gateway_status import Finding
 from schemas.permissions import indispensable
+from schemas.status import Finding
 
 _MAY = indispensable("gateway")
 UNANSWERED_S = 15.0

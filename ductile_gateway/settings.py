@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from ductile_gateway.ductile.names import full_name, own_name, owner
-from ductile_gateway.ductile.settings import DuctileName, DuctileSettings
+from ductile_gateway.ductile.settings import DuctileName, DuctileSettings, full_name, own_name, owner
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.plugins.belongings import apart, beside

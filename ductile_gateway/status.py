@@ -10,7 +10,7 @@ from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.calls.waiting import look_at_waiting
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import Broken, TryAgain
-from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
+from schemas.status import Finding, GatewayStatus, WaitingCall
 
 TOOLS_ARE_SET_BY = "see docs/TOOLS.md; and docs/CONFIGURATION.md, gateway.tools"
 LOOK_WITHIN_S = 3.0

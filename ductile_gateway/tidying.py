@@ -16,11 +16,11 @@ from ductile_gateway.outbound.service import KEPT
 from ductile_gateway.plugins.call_folder import CallFolder, old_folders
 from ductile_gateway.ports import Clock
 from ductile_gateway.settings import GatewaySettings
-from ductile_gateway.store import deliveries, ledger, outbox
+from ductile_gateway.store import ledger, outbox
 from ductile_gateway.store.stores import Stores
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
-from schemas.gateway_status import GatewayPruned
+from schemas.status import GatewayPruned
 
 LOOK_S = 3600.0
 ROUNDS = 5
@@ -29,7 +29,7 @@ LEAST_KEPT = timedelta(days=1)
 FOLDERS = "call folders"
 ALL = -1
 
-_OLD = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": deliveries.OLD_RECEIVED}
+_OLD = {"answers": ledger.OLD, "notifications": outbox.OLD, "events from outside": outbox.OLD_RECEIVED}
 _ANSWERS = "SELECT count(*) FROM calls WHERE published = 1 AND completed_at IS NOT NULL"
 _NTH_ANSWER = """
 SELECT completed_at FROM calls WHERE published = 1 AND completed_at IS NOT NULL

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
-from groundwork.service.ed25519 import verifies
 from groundwork.service.errors import TryAgain
+from groundwork.service.keys import verifies
 from schemas import signing
-from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
+from schemas.status import Finding
 
 PATIENCE_S = 5.0
 """How long an agent may take to tell its keys before a person is told of it: both may have just been started."""

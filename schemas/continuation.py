@@ -1,15 +1,22 @@
-"""What a tool says that needs something before it can answer: its continuation (the proposal on plugin loops).
+"""Tasks that wait for each other: what makes it impossible to do them all. Pure.
+
+What a tool says that needs something before it can answer: its continuation (the proposal on plugin loops).
 
 Either one retrieval, `{"action": "retrieve", "query", "profile"?, "reason"?, "confidence"?}`, or several tasks that may
 wait for each other, `{"action": "multi-step", "tasks": […], "reason"?, "confidence"?}`. A task without an id is
 `task-<n>` by its place. Held here: fields, ids, dependencies and that there is no cycle. Which tools are on offer, and
 how many tasks are taken, is the agent's to say.
+
+What a plugin answers in the markdown form: `## Plugin Result`, its status, and what it asks for, if anything.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import (
     AfterValidator,
@@ -27,10 +34,49 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from schemas.events import ToolOutput
-from schemas.fields import JsonObject, Text, ToolName
-from schemas.flaws import listed, rule_of
+from schemas.fields import JsonObject, Text, ToolName, listed, rule_of
 from schemas.markdown_form import TASK_FIELDS, Form, Place, form_in, is_form
-from schemas.task_graph import flaws_of
+
+MOST_OF_A_CYCLE = 50
+
+
+class Waiting(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def depends_on(self) -> tuple[str, ...]: ...
+
+
+def flaws_of(tasks: Sequence[Waiting]) -> Iterator[tuple[int, str, str]]:
+    """Each flaw: the place of its task, counted from 0, the field, and what is wrong with it."""
+    first = {task.id: place for place, task in reversed(list(enumerate(tasks)))}
+    for place, task in enumerate(tasks):
+        if first[task.id] != place:
+            yield place, "id", "is taken by an earlier task"
+        for wanted, times in Counter(task.depends_on).items():
+            if wanted not in first:
+                yield place, "depends_on", f"names {wanted}, which is no task of this continuation"
+            elif times > 1:
+                yield place, "depends_on", f"names {wanted} twice"
+    if cycle := _cycle(tasks):
+        yield first[cycle[0]], "depends_on", f"makes a cycle: {_path(cycle)} (each waits for the next)"
+
+
+def _cycle(tasks: Sequence[Waiting]) -> list[str]:
+    try:
+        TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found[::-1]
+    return []
+
+
+def _path(cycle: Sequence[str]) -> str:
+    *ids, first_again = cycle
+    if len(ids) > MOST_OF_A_CYCLE:
+        ids = [*ids[:MOST_OF_A_CYCLE], f"({len(ids) - MOST_OF_A_CYCLE} more)"]
+    return " -> ".join([*ids, first_again])
+
 
 AGAIN = "again"
 """How asking the tool again that asked is named beside its tasks: none of them may have that id."""
@@ -260,3 +306,26 @@ def _line_of(place: Place, lines: Mapping[Place, int]) -> int:
 def _shown(place: Place) -> str:
     name = str(next((part for part in reversed(place) if isinstance(part, str)), "action"))
     return _MARKDOWN_NAMES.get(name, name.capitalize())
+
+
+Status = Literal["success", "error", "continuation"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginResult:
+    """`plugin`: its name, as it says. `text`: the answer of a success, the reason of an error; empty beside a
+    continuation."""
+
+    status: Status
+    plugin: str
+    confidence: str | None
+    continuation: Continuation | None
+    text: str
+
+
+def read_plugin_result(text: str) -> PluginResult:
+    """Reads a text that `schemas.markdown_form.is_form`. Raises ValueError: `line 7: …`, for each flaw."""
+    form = form_in(text)
+    status = cast("Status", form.status)  # form_in takes no other
+    continuation = of_form(form) if status == "continuation" else None
+    return PluginResult(status, form.plugin, form.confidence, continuation, form.text)

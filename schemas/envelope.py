@@ -1,4 +1,7 @@
-"""The forms in which others may send what the agent takes, all brought into the envelope of `events`. Pure.
+"""Headers of a message: correlation, trace context and CloudEvents 1.0 in binary mode. Names are lower case or as given
+here; NATS clients compare them by case.
+
+The forms in which others may send what the agent takes, all brought into the envelope of `events`. Pure.
 
     enveloped    {"type", "payload", "dedupe_key"?}; it stays so whatever its headers say (ours carry ce-* beside it)
     structured   CloudEvents 1.0 in JSON: {"specversion", "id", "source", "type", "data"}
@@ -7,16 +10,70 @@
 
 What makes a CloudEvent unique, its source and id together (CloudEvents 1.0, 3.1), is the dedupe key where its data has
 none; an id that is a key of this contract is the key itself. Anything else is left as it came, for the model to refuse.
+
+What is told of a message that became a dead letter: `agent.rejected`. Pure.
+
+What it relates to is read leniently from whatever was refused. Only names come out of it (printable ASCII without
+blanks, of a limited length), and nothing else of the message is quoted.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-from schemas import subjects
+from pydantic import TypeAdapter, ValidationError
+
+from schemas import keys, subjects
+from schemas.events import Envelope, Rejected
+from schemas.fields import Count, Id
+
+MSG_ID = "Nats-Msg-Id"
+RUN_ID = "Agentic-Run-Id"
+TRACEPARENT = "traceparent"
+CAPABILITY = "Agentic-Capability"
+SIGNATURE = "Agentic-Signature"
+"""Who says this: `<key id>.<base64url>` of an Ed25519 signature over subject, newline and body."""
+HEAD = "Agentic-Head"
+"""With what is told of a run: its newest entry, the hash of that, and a MAC of the agent, for itself to know again."""
+RETRIED_BY = "Agentic-Retried-By"
+
+
+def of_event(
+    event_type: str,
+    *,
+    dedupe_key: str,
+    source: str,
+    at: str,
+    run_id: str,
+    trace_id: str,
+    span_id: str = "",
+    sampled: bool = True,
+) -> dict[str, str]:
+    """Headers for one event. `at` is RFC 3339; `trace_id` 32 hex digits (the W3C trace of the run), which is recorded
+    if it is `sampled`.
+
+    The span id (16 hex digits) is derived from the dedupe key unless it is given, so that a message published again
+    carries the same context.
+    """
+    span_id = span_id or hashlib.sha256(dedupe_key.encode()).hexdigest()[:16]
+    correlation = {TRACEPARENT: f"00-{trace_id}-{span_id}-{sampled:02d}", RUN_ID: run_id}
+    return correlation | of_cloud_event(event_type, dedupe_key=dedupe_key, source=source, at=at)
+
+
+def of_cloud_event(event_type: str, *, dedupe_key: str, source: str, at: str) -> dict[str, str]:
+    return {
+        "ce-specversion": "1.0",
+        "ce-id": dedupe_key,
+        "ce-type": event_type,
+        "ce-source": source,
+        "ce-time": at,
+    }
+
 
 Json = dict[str, Any]
 
@@ -112,3 +169,85 @@ def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _envelope(subject: str, payload: Json, dedupe_key: Any) -> bytes:
     return json.dumps({"type": subject, "payload": payload, "dedupe_key": dedupe_key}).encode()
+
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[!-~]{1,512}")
+_NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,5})")
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_RUN_ID: TypeAdapter[str] = TypeAdapter(Id)
+_STEP: TypeAdapter[int] = TypeAdapter(Count)
+
+
+class Refused(Protocol):
+    @property
+    def subject(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def stream_seq(self) -> int: ...
+
+
+def rejection(
+    refused: Refused, *, stream: str, reason: str, source: str, at: datetime
+) -> tuple[Envelope[Rejected], dict[str, str]]:
+    """The event that says so, and its headers: in the trace of the message that was refused.
+
+    Raises ValueError for a rejection that was refused itself: to reject that would never end.
+    """
+    if refused.subject == subjects.REJECTED:
+        raise ValueError("of a rejection no rejection is told")
+    event = Envelope[Rejected](
+        type=subjects.REJECTED,
+        payload=_told(refused, reason),
+        dedupe_key=keys.rejected(stream, refused.stream_seq),
+    )
+    return event, _headers(event, refused.headers.get(TRACEPARENT, ""), source=source, at=at)
+
+
+def next_id(msg_id: str) -> str:
+    """The Nats-Msg-Id to use after `msg_id`: `a`, `a#2`, `a#3`, …"""
+    numbered = _NUMBERED.fullmatch(msg_id)
+    return f"{numbered[1]}#{int(numbered[2]) + 1}" if numbered else f"{msg_id}#2"
+
+
+def _told(refused: Refused, reason: str) -> Rejected:
+    message = object_in(refused.body) or {}
+    payload = _payload(message)
+    msg_id = _name(refused.headers.get("Nats-Msg-Id"))
+    return Rejected(
+        subject=refused.subject,
+        stream_seq=refused.stream_seq,
+        msg_id=msg_id,
+        dedupe_key=_name(message.get("dedupe_key")) or _name(payload.get("dedupe_key")),
+        run_id=_valid(_RUN_ID, payload.get("run_id")) or _valid(_RUN_ID, refused.headers.get(RUN_ID)),
+        step=_valid(_STEP, payload.get("step")),
+        reason=reason,
+        repeat_as=msg_id and next_id(msg_id),
+    )
+
+
+def _headers(event: Envelope[Rejected], trace: str, *, source: str, at: datetime) -> dict[str, str]:
+    instant = f"{at.replace(tzinfo=None).isoformat()}Z"
+    described = of_cloud_event(event.type, dedupe_key=event.dedupe_key or "", source=source, at=instant)
+    if _TRACEPARENT.fullmatch(trace):
+        described[TRACEPARENT] = trace
+    return described | ({RUN_ID: event.payload.run_id} if event.payload.run_id else {})
+
+
+def _payload(message: Json) -> Json:
+    return next((message[name] for name in ("payload", "data") if isinstance(message.get(name), dict)), message)
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+
+
+def _valid(kind: TypeAdapter[T], value: object) -> T | None:
+    try:
+        return kind.validate_python(value)
+    except ValidationError:
+        return None

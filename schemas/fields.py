@@ -1,4 +1,6 @@
-"""The types of fields in events, replies and settings: what of a text, a number or an instant may come in at all.
+"""What was found wrong, as one text that repeats nothing of a value: places, and the words of the rules.
+
+The types of fields in events, replies and settings: what of a text, a number or an instant may come in at all.
 
 Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; numbers are finite; instants have a zone.
 """
@@ -22,6 +24,33 @@ from pydantic import (
 )
 
 from schemas import subjects
+
+LONGEST_PLACE = 200
+_TOO_FEW = re.compile(r"\w+ should have at least (\d+) items? after validation, not (\d+)")
+_NO_OBJECT = re.compile(r"Input should be a valid dictionary( or (instance of \w+|object to extract fields from))?")
+
+
+def flaws_of(error: ValidationError, *, whole: str = "body", most: int | None = 3) -> str:
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:most]
+    return "; ".join(f"{_place(flaw['loc']) or whole}: {rule_of(flaw['msg'])}" for flaw in found)
+
+
+def rule_of(message: str) -> str:
+    """The words of a rule: pydantic puts some of its own before those of ours, and names what only Python knows."""
+    if few := _TOO_FEW.fullmatch(message):
+        return f"needs at least {few[1]} item{'s' if few[1] != '1' else ''}, and has {few[2]}"
+    return _NO_OBJECT.sub("must be an object, with `key: value`", message.removeprefix("Value error, "))
+
+
+def listed(flaws: Sequence[str], *, most: int = 12) -> str:
+    more = f"; and {len(flaws) - most} more" if len(flaws) > most else ""
+    return "; ".join(flaws[:most]) + more
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    """Clipped, because a name that is not ours may be of any length."""
+    return ".".join(map(str, path))[:LONGEST_PLACE]
+
 
 MAX_GOAL_BYTES = 32 * 1024
 MOST_VALUES = 10_000

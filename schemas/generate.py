@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from schemas import asyncapi, nats_accounts, subjects
+from schemas import asyncapi, permissions, subjects
 from schemas.catalog import Catalog
 from schemas.continuation import CONTINUATION
 from schemas.events import INBOUND, OUTBOUND
-from schemas.gateway_status import GatewayStatus
+from schemas.status import GatewayStatus
 
 Json = dict[str, Any]
 
@@ -70,7 +70,7 @@ def documents() -> dict[str, bytes]:
     bodies = {name: _body(name, asyncapi.REFS) for name in MODELS}
     files["asyncapi.json"] = asyncapi.document(bodies, {name: _samples(name) for name in MODELS})
     texts = {name: _text(document) for name, document in files.items()}
-    return {**texts, ACCOUNTS: nats_accounts.accounts(nats_accounts.SHIPPED, nats_accounts.key_variable).encode()}
+    return {**texts, ACCOUNTS: permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()}
 
 
 def _text(document: Json) -> bytes:

@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.flaws import listed
+from schemas.fields import listed
 
 RESULT = "## Plugin Result"
 REQUEST = "## Continuation Request"

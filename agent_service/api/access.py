@@ -15,10 +15,9 @@ from fastapi import Depends, Request, Security
 from fastapi.params import Depends as Dependency
 from fastapi.security import HTTPBearer, SecurityScopes
 
-from agent_service import audit
+from agent_service.admission.callers import HttpSettings, Scope, of_token
 from agent_service.api.refusals import Refusal
-from agent_service.caller_settings import HttpSettings, Scope
-from agent_service.callers import of_token
+from agent_service.trust import identity
 from groundwork.http.os_user import os_user
 from groundwork.service.address import is_loopback
 from groundwork.service.errors import Misconfigured
@@ -98,7 +97,7 @@ def _require(request: Request, *scopes: str) -> None:
 
 async def who(request: Request) -> str:
     token, user = request.state.token, os_user(request.scope)
-    return audit.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
+    return identity.by(f"token {token}" if token else "", f"os user {user}" if user else "") or UNKNOWN
 
 
 async def whose(request: Request) -> str:

@@ -1,20 +1,45 @@
-"""Bodies of requests: read within limits, and only once the caller is known.
+"""What a caller may ask in the query of a call that has no list of its own: a misspelt word would be passed over.
+
+Bodies of requests: read within limits, and only once the caller is known.
 
 FastAPI would read and parse a declared body before it asks who is calling, so bodies are dependencies here. What is no
 JSON in plain UTF-8 is refused by its media type before a byte of it is read, which also keeps out the forms that a
 browser would post for another site. Nothing is decompressed.
+
+The header Idempotency-Key: a request that is sent again under it is done once.
+
+After draft-ietf-httpapi-idempotency-key-header: a key is a quoted string, which is taken without its quotes too. It
+becomes the name that the body may have given itself (`wake_id`, `signal_id`), so it holds as long as the run is known,
+and no window of time closes on it. Another request under the same key is refused with 422. Where the API has tokens, a
+key is its caller's own: what others sent under it, or named so, is another request.
 """
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ValidationError
 
 from agent_service.api import requests
-from agent_service.api.refusals import Refusal
-from groundwork.http.bodies import Bodies, BodyRefused
-from groundwork.http.incoming import network_of
+from agent_service.api.access import Payer
+from agent_service.api.refusals import REFUSED, Refusal, refusal_of
+from agent_service.api.requests import unfit
+from agent_service.core.graph.children import WAKE_PREFIX
+from agent_service.run.intake import id_of
+from groundwork.http.bodies import Bodies, BodyRefused, network_of
+
+
+def only(*names: str) -> Callable[[Request], None]:
+    """A dependency that refuses (422) any other parameter, before anything is done."""
+
+    def refuse_others(request: Request) -> None:
+        if others := [name for name in request.query_params if name not in names]:
+            raise unfit([((name,), "Extra inputs are not permitted", "extra_forbidden") for name in others])
+
+    return refuse_others
+
 
 JSON = "application/json"
 
@@ -58,3 +83,56 @@ def _check_headers(request: Request) -> None:
     has_body = length not in ("", "0") or "transfer-encoding" in headers
     if (kinds or has_body) and [kind.partition(";")[0].strip().lower() for kind in kinds] != [JSON]:
         raise Refusal(415, "not_json", f"send JSON, with `Content-Type: {JSON}`")
+
+
+HEADER = "Idempotency-Key"
+LONGEST = 255
+TAKEN = frozenset({"signal_id_taken", "wake_id_taken"})
+
+
+_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')
+_PLAIN = re.compile(r"[!#-\[\]-~]+")
+
+
+def idempotency_key(
+    payer: Payer,
+    sent: Annotated[
+        str | None,
+        Header(
+            alias=HEADER,
+            description="The same key with the same body is the same request, however often it is sent; with another "
+            "body it is refused. It counts where the body names itself by no `wake_id` or `signal_id`.",
+            examples=['"8e03978e-40d5-43dd-bc93-6894a57f9324"'],
+        ),
+    ] = None,
+) -> str | None:
+    """The key as an id; None where none was sent. Refuses (422) what can be no key."""
+    if sent is None:
+        return None
+    quoted = _QUOTED.fullmatch(sent)
+    if len(sent) > LONGEST or not (quoted or _PLAIN.fullmatch(sent)):
+        message = f'{HEADER}: must be a quoted string of visible ASCII, of {LONGEST} characters at most, such as "a-1"'
+        raise Refusal(422, "invalid", message, field=HEADER)
+    key = quoted[1] if quoted else sent
+    return id_of(f"{HEADER} {payer} {key}") if payer or key.startswith(WAKE_PREFIX) else id_of(key)
+
+
+Key = Annotated[str | None, Depends(idempotency_key)]
+
+
+@contextmanager
+def named_by(key: str | None) -> Iterator[None]:
+    """What is refused in here because its name is taken is told as what it is to whoever named it by `key`."""
+    try:
+        yield
+    except REFUSED as error:
+        refusal = refusal_of(error)
+        if key is None or refusal.code not in TAKEN:
+            raise
+        message = f"{HEADER}: another request was made under this key: use a new one for a new request"
+        raise Refusal(422, "idempotency_key_reused", message, field=HEADER, run_id=refusal.run_id) from error
+
+
+def named(request: M, **given: str | None) -> M:
+    names = {field: name for field, name in given.items() if name and getattr(request, field) is None}
+    return request.model_copy(update=names) if names else request

@@ -1,5 +1,16 @@
-"""What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal."""
+"""What is shown is as new as what any agent of the same store had committed when somebody asked.
 
+Whoever was told by one agent that a run is accepted may ask another one for it. The copy that this one reads from comes
+a little later than the log that all share, so it is waited for; not for long: where nobody can say how far the log has
+come, what is known here is shown.
+
+Stopping everything, and letting it go on, whatever it is asked over. All methods raise TryAgain.
+
+What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,14 +19,15 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from agent_service.api.absent import absent, gone
-from agent_service.api.refusals import Refusal
+from agent_service.api.refusals import Refusal, absent, gone
 from agent_service.api.requests import (
     CallbackAnswer,
     CancelAnswer,
     CancelRequest,
+    Nothing,
     SignalAnswer,
     StandingAnswer,
+    StopRequest,
     WakeAnswer,
     WakeRequest,
 )
@@ -25,17 +37,76 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
-from agent_service.intake import Intake, not_heard
-from agent_service.lines import Wanted
-from agent_service.metrics.incoming import Transport, Waking
-from agent_service.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
+from agent_service.kill_switch import Halting
+from agent_service.metrics.wakes import Transport, Waking
+from agent_service.run.intake import Intake, not_heard
+from agent_service.run.lines import Wanted
+from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
 from agent_service.telling.acts import executor_of
-from agent_service.telling.entries import EntryView, JournalReader, entry_view
+from agent_service.telling.answers.entries import EntryView, JournalReader, entry_view
+from agent_service.telling.answers.runs import RunLineView, RunView, line_view, run_view
 from agent_service.telling.outputs import is_artifact_path
-from agent_service.telling.views import RunLineView, RunView, line_view, run_view
+from agent_service.telling.plain import View
+from agent_service.trust.identity import by as told_by
 from groundwork.service.errors import TryAgain
 from schemas.events import Signal
 from schemas.fields import Instant
+from schemas.status import Halt
+
+WITHIN_S = 2.0
+
+Fresh = Callable[[], Awaitable[None]]
+
+
+async def at_once() -> None:
+    """Who has a store of its own knows all that there is."""
+
+
+class Freshness:
+    def __init__(self, caught_up: Callable[[], Awaitable[None]], *, within_s: float = WITHIN_S) -> None:
+        self._caught_up = caught_up
+        self._within_s = within_s
+        self._begun = 0
+        self._turn = asyncio.Lock()
+
+    async def wait(self) -> None:
+        enough = self._begun + 1  # a look that has begun already may have been too early
+        async with self._turn:
+            if self._begun < enough:
+                self._begun = enough
+                with suppress(TryAgain, TimeoutError):
+                    await asyncio.wait_for(self._caught_up(), self._within_s)
+
+
+class SwitchView(View):
+    """Whether everything is stopped: by whom, since when and why. Empty, and null, while all goes on."""
+
+    stopped: bool
+    by: str
+    since: Instant | None
+    reason: str
+
+
+class Switch:
+    """`by`: what is known of the caller; what it says itself is added."""
+
+    def __init__(self, halting: Halting) -> None:
+        self._halting = halting
+
+    async def stop(self, request: StopRequest, *, by: str) -> SwitchView:
+        """Answers once it is durable, and again when it is repeated: the first stop counts."""
+        return _view(await self._halting.stop(by=told_by(by, says=request.by), reason=request.reason or ""))
+
+    async def go_on(self, request: Nothing, *, by: str) -> SwitchView:
+        """Answers once everything goes on, and where nothing was stopped."""
+        return _view(await self._halting.go_on(by=told_by(by, says=request.by)))
+
+
+def _view(halt: Halt | None) -> SwitchView:
+    if halt is None or halt.over:
+        return SwitchView(stopped=False, by="", since=None, reason="")
+    return SwitchView(stopped=True, by=halt.by, since=halt.since, reason=halt.reason)
+
 
 SOON = timedelta(seconds=2)
 

@@ -16,7 +16,7 @@ from agent_service.api import errors as http_errors
 from agent_service.api import page
 from agent_service.api.errors import HARDENED
 from agent_service.api.refusals import Refusal
-from groundwork.http.incoming import PROBES, has_a_path, host, only
+from groundwork.http.bodies import PROBES, has_a_path, host, only
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CALLS = ("/v1/", "/metrics")

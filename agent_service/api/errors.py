@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from agent_service.api import requests
-from agent_service.api.problems import MEDIA_TYPE, Code, Problem
-from agent_service.api.refusals import REFUSED, Refusal, SeenToTheEnd, broken, refusal_of
+from agent_service.api.refusals import MEDIA_TYPE, REFUSED, Code, Problem, Refusal, SeenToTheEnd, broken, refusal_of
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from nats.micro.service import Service
 from pydantic import BaseModel
 
 from agent_service.api import requests
-from agent_service.api.desk import Desk
-from agent_service.api.freshness import Fresh, at_once
+from agent_service.api.desk import Desk, Fresh, Switch, SwitchView, at_once
 from agent_service.api.refusals import REFUSED, Refusal, broken, refusal_of
 from agent_service.api.requests import (
     AnswerRequest,
@@ -32,15 +31,13 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
-from agent_service.api.switch import Switch, SwitchView
-from agent_service.signing import Signing
-from agent_service.telling.views import RunView
-from groundwork.nats.asker import asker
+from agent_service.telling.answers.runs import RunView
+from agent_service.trust.signing import Signing
 from groundwork.nats.link import NatsLink
-from groundwork.nats.micro_service import micro_service
+from groundwork.nats.micro_service import asker, micro_service
 from schemas import subjects
+from schemas.envelope import TRACEPARENT
 from schemas.fields import Id
-from schemas.headers import TRACEPARENT
 from schemas.signing import AgentKeys, KeysWanted
 
 log = logging.getLogger(__name__)

@@ -10,15 +10,12 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from agent_service.api.problems import FieldError
-from agent_service.api.refusals import Refusal
-from agent_service.telling.plain import one_line
-from agent_service.telling.view import OfRun
-from agent_service.telling.views import RunView
-from groundwork.service import strict_json
+from agent_service.api.refusals import FieldError, Refusal
+from agent_service.telling.answers.runs import RunView
+from agent_service.telling.plain import OfRun, one_line
+from groundwork.service import strict
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
-from schemas.fields import Context, Count, Goal, Id, Text
-from schemas.flaws import rule_of
+from schemas.fields import Context, Count, Goal, Id, Text, rule_of
 
 MAX_BODY_BYTES = 256 * 1024
 LONGEST_FIELD = 80
@@ -257,7 +254,7 @@ def read(model: type[M], body: bytes) -> M:
     if len(body) > MAX_BODY_BYTES:
         raise too_large()
     try:
-        return model.model_validate(strict_json.read(body or b"{}"))
+        return model.model_validate(strict.read(body or b"{}"))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         raise unfit([(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in found]) from error

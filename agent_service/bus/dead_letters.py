@@ -15,7 +15,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
 from agent_service.bus.reading import headers_of, of_stream
-from agent_service.telling.letters import (
+from agent_service.telling.answers.letters import (
     RETRY_OF,
     DeadLetter,
     Deed,
@@ -28,13 +28,13 @@ from agent_service.telling.letters import (
     record,
 )
 from agent_service.telling.plain import instant
+from groundwork.nats.consuming.settling import own_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
-from groundwork.nats.settling import own_headers
 from groundwork.service.errors import GiveUp, Misconfigured
 from schemas import subjects
+from schemas.envelope import RETRIED_BY
 from schemas.fields import MAX_COUNT
-from schemas.headers import RETRIED_BY
 
 STREAM = subjects.STREAM_DEAD_LETTERS
 MOST_LETTERS = 10_000

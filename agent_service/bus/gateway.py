@@ -12,11 +12,11 @@ from contextlib import aclosing
 
 from pydantic import ValidationError
 
-from groundwork.nats.answers import answers
+from groundwork.nats.asking import answers
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from schemas import subjects
-from schemas.gateway_status import GatewayStatus
+from schemas.status import GatewayStatus
 
 FLAW_WITHIN_S = 3.0
 FRESH_S = 10.0

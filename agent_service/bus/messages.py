@@ -1,4 +1,6 @@
-"""The agent on the bus: what it publishes, and the messages it consumes.
+"""Messages that the agent was delivered and dealt with, as spans: one per delivery, below the root of the run. Pure.
+
+The agent on the bus: what it publishes, and the messages it consumes.
 
 Starts, results, and what people say have a consumer each, so that neither goals that come by the thousand nor turns
 that hold all slots of the loop delay a cancel.
@@ -15,26 +17,52 @@ from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
-from agent_service.arrival import Arrival, Unreadable
 from agent_service.background import Background
-from agent_service.bus.overheard import Overheard
-from agent_service.bus.processed import processed
+from agent_service.bus.tap import Overheard
 from agent_service.errors import Damaged
-from agent_service.intake import Intake, UnknownRun
-from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.publisher import SOURCE
-from agent_service.signing import Signing
-from groundwork.nats.delivery import Delivery
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.arrival import Arrival, Unreadable
+from agent_service.run.intake import Intake, UnknownRun
+from agent_service.run.outbox import SOURCE
+from agent_service.trust.identity import root_span_id, trace_id
+from agent_service.trust.signing import Signing
+from groundwork.nats.consuming.pull_loop import PullLoop
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import Stored
-from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Notice, Settling
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
-from groundwork.telemetry.span import Span
+from groundwork.telemetry import names
+from groundwork.telemetry.span import Span, Value, context_of, span_id
 from schemas import subjects
-from schemas.envelope import without_capability
-from schemas.headers import RUN_ID, SIGNATURE
-from schemas.rejection import rejection
+from schemas.envelope import RUN_ID, SIGNATURE, TRACEPARENT, rejection, without_capability
+
+
+def processed(delivery: Delivery, run_id: str, *, stream: str, consumer: str, began: datetime, ended: datetime) -> Span:
+    sender = context_of(delivery.headers.get(TRACEPARENT))
+    attributes: dict[str, Value] = {
+        names.RUN_ID: run_id,
+        names.MESSAGING_SYSTEM: "nats",
+        names.MESSAGING_OPERATION: "process",
+        names.MESSAGING_OPERATION_TYPE: "process",
+        names.DESTINATION: delivery.subject,
+        names.MESSAGE_CONVERSATION_ID: run_id,
+        names.CONSUMER_GROUP: consumer,
+        names.STREAM: stream,
+        names.STREAM_SEQUENCE: delivery.stream_seq,
+        names.DELIVERY_COUNT: delivery.delivered,
+    }
+    return Span(
+        trace_id=trace_id(run_id),
+        span_id=span_id(f"{stream}:{delivery.stream_seq}:{consumer}:{delivery.delivered}:{delivery.at}"),
+        parent_id=root_span_id(run_id),
+        name=f"process {delivery.subject}",
+        kind="consumer",
+        started_at=began,
+        ended_at=ended,
+        attributes=attributes,
+        links=(sender,) if sender else (),
+    )
+
 
 IN_PROGRESS_S = 10.0
 CONTROL_SLOTS = 16

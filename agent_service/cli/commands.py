@@ -8,21 +8,21 @@ class Agentic(LazyGroup):
 
     table = table_of("""
 Runs, by the API of an agent
-  agent_service.cli.steering
+  agent_service.cli.runs.steering
     run       Ask for a run and wait for its end. The exit code says how it ended.
     wake      Ask for a run and print its id. Accepted is not completed.
     cancel    Cancel a run. What is under way is recorded when it comes, and changes nothing.
     signal    Tell a run something, resume it, raise its budget.
     dismiss   Take an escalated run out of the inbox. It stays as it ended.
-  agent_service.cli.answering
+  agent_service.cli.runs.steering
     approve   Allow what a run asks for. Without --hash it is shown, and just that is allowed.
     reject    Refuse what a run asks for: it goes on without, and is told why.
     answer    Answer the question of a run, or its escalation, which sets it going again.
-  agent_service.cli.stopping
+  agent_service.cli.runs.steering
     stop-all  Stop everything: no run begins, and no model call or tool, also after restarts.
     go-on     Let everything go on after `agentic stop-all`, from where it was.
     drain     Have one agent take nothing new, end what it has in hand, and then itself.
-  agent_service.cli.looking
+  agent_service.cli.runs.looking
     runs      List runs, newest first.
     show      Show where one run stands.
     prompt    Print one model call of a run in full: prompt, reply, and what came of it.
@@ -32,24 +32,24 @@ Runs, by the API of an agent
     entries   Print the journal of a run as it is now, one entry a line.
     cat       Print a file of a run in full: a page of its paper trail, or an artifact.
 Records and prerequisites, on this machine
-  agent_service.cli.integrity
+  agent_service.cli.archive.commands
     verify    Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
     migrate   Move all runs from the store of one agent into the stream of several, or back.
     rebuild   Write a run's folder anew from its journal, byte for byte, and tell what that changed.
-  agent_service.cli.backups
+  agent_service.cli.archive.commands
     backup    Back up runs, ledger and artifacts into one file, while agent and gateway go on.
     restore   Bring back runs, ledger and artifacts, on a machine and a bus that have none.
-  agent_service.cli.exports
+  agent_service.cli.archive.commands
     export    Write a run, and those that it started, into one file that proves itself.
-  agent_service.cli.pruning
+  agent_service.cli.archive.commands
     prune     Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.
   agent_service.cli.doctor.report
     doctor    Check everything that the agent needs, one line each, with the remedy.
   agent_service.cli.beside_ductile
     ductile   Add agents to a Ductile that is there, and take them out again.
-  agent_service.cli.dead_letters
+  agent_service.cli.services.dead_letters
     dlq       Messages that could not be handled: look at them, send them again, drop them.
-  agent_service.cli.keys
+  agent_service.cli.archive.keys
     keys      The keys by which the agent knows its own words again: list, rotate, retire.
 To try it out
   agent_service.workbench.commands
@@ -60,9 +60,9 @@ To try it out
   agent_service.cli.scripts
     script    Scripts, which stand in the place of a model: check them.
 Services
-  agent_service.cli.init
+  agent_service.cli.services.init
     init      Write a settings file: which NATS server, which model, which tools.
-  agent_service.cli.service
+  agent_service.cli.services.setup
     serve     Run the agent, until SIGTERM or Ctrl-C. Its log is on standard error.
     setup     Create the streams, consumers and buckets on the NATS server.
 """)

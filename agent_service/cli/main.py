@@ -8,11 +8,9 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.commands import Agentic
-from agent_service.cli.complaints import NotDone, complaint_of
-from agent_service.cli.exits import Exit
-from agent_service.core.unseen import visible
-from groundwork.service.commands import examples
-from groundwork.service.completion import completion_of, told_to_a_shell
+from agent_service.cli.errors import Exit, NotDone, complaint_of
+from agent_service.core.evidence.unseen import visible
+from groundwork.service.commands import completion_of, examples, told_to_a_shell
 from groundwork.service.installed import installed_version
 
 NAME = "agentic"

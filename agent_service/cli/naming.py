@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit, NotDone
 from agent_service.telling.plain import one_line
 
 LAST = "last"

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from rich.console import Console, RenderableType
 
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
-from agent_service.core.unseen import json_visible, visible
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.core.evidence.unseen import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""

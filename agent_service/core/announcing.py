@@ -1,11 +1,14 @@
 """What a run that stands somewhere is owed, from its state alone: said to the bus word for word as the first time, and
 asked of the model under the same number. It is what a crash may have left undone, and what a bus may have forgotten."""
 
-from agent_service.core import acting, endings, petition, reporting
+from agent_service.core import endings
 from agent_service.core.brief import Limits
 from agent_service.core.effects import AskModel, Publish, publish
-from agent_service.core.flights import flights
+from agent_service.core.graph import reporting
+from agent_service.core.people import petition
 from agent_service.core.state import RunState
+from agent_service.core.tools import acting
+from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import ForModel, Status
 from schemas import events as wire
 from schemas import keys, subjects

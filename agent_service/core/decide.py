@@ -16,20 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from agent_service.core import (
-    answering,
-    asking,
-    children,
-    endings,
-    hearing,
-    limits,
-    reopening,
-    results,
-    standing_still,
-    supervising,
-    thinking,
-    timing,
-)
+from agent_service.core import endings, limits, standing_still
 from agent_service.core.announcing import announcement
 from agent_service.core.brief import Brief
 from agent_service.core.effects import Effect, Refusal, Transition, tell
@@ -47,9 +34,12 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
+from agent_service.core.graph import children, supervising
+from agent_service.core.model import answering, asking, thinking, timing
+from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools import results
 from agent_service.core.waiting import (
     Deciding,
     Ended,

@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from agent_service.core import petition, proof
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
+from agent_service.core.evidence import proof
 from agent_service.core.limits import budget_use, stood_still, with_lost
+from agent_service.core.people import petition
+from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Plan, Reflection
-from agent_service.core.remedies import remedy
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import (
     Asking,
     Ended,

@@ -4,13 +4,12 @@ the time in which anything was done."""
 from dataclasses import replace as changed
 from datetime import timedelta
 
-from agent_service.core.attempts import Flight, Gathering, Pending
 from agent_service.core.effects import Transition
 from agent_service.core.endings import progress
 from agent_service.core.events import StoodStill
 from agent_service.core.limits import stood_still
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools.attempts import Flight, Gathering, Pending
 from agent_service.core.waiting import ForEvidence, ForReads, ForTool, Waiting
 
 

@@ -1,14 +1,22 @@
-"""What is known of one run: the fold of its journal. Frozen; every change makes a new value."""
+"""`dataclasses.replace`, at a tenth of its cost for a value that has a `__dict__`.
 
+A turn replaces the state of a run about ten times, and `dataclasses.replace` walks through all of its forty fields in
+Python each time: it was a quarter of the CPU of a turn. To the type checker this is `dataclasses.replace` itself, so
+that names and types of the changes stay checked.
+
+What is known of one run: the fold of its journal. Frozen; every change makes a new value.
+"""
+
+import dataclasses
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.attempts import Evidence, Pending
 from agent_service.core.brief import Brief
 from agent_service.core.phases import Framing, Plan, Proof, Reflection
+from agent_service.core.tools.attempts import Evidence, Pending
 from agent_service.core.waiting import (
     Asking,
     Ended,
@@ -30,6 +38,23 @@ from agent_service.core.waiting import (
     steps_of,
     under_way,
 )
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace
+else:
+    T = TypeVar("T")
+
+    def replace(value: T, /, **changes: Any) -> T:
+        """A copy of a frozen dataclass with `changes`. Raises TypeError for a field that it does not have."""
+        fields = getattr(value, "__dict__", None)
+        if fields is None:
+            return dataclasses.replace(value, **changes)
+        if not changes.keys() <= fields.keys():
+            raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - fields.keys())}")
+        copy = object.__new__(type(value))
+        copy.__dict__.update(fields, **changes)
+        return copy
+
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

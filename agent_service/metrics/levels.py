@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agent_service.brake import Brake
 from agent_service.core.waiting import Status
-from agent_service.journal import Run
-from agent_service.ports import Clock
+from agent_service.kill_switch import Brake
+from agent_service.run.journal import Run
+from agent_service.run.ports import Clock
 from groundwork.telemetry.metrics import Instruments
 
 LIVE = (Status.QUEUED, Status.RUNNING, Status.PAUSED)

@@ -2,7 +2,7 @@
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Unusable
-from agent_service.metrics.classes import NONE
+from agent_service.metrics.wakes import NONE
 from groundwork.telemetry.metrics import Instruments
 
 SECONDS = tuple(0.01 * 2**n for n in range(14))

@@ -1,16 +1,22 @@
-"""What the moments of runs are counted and measured as: endings, steps, attempts, model calls, what they cost.
+"""What tools ask for before they can answer: how often, and what becomes of it.
+
+What runs ask of people and what comes of it: how long they wait for it, and which ends an answer opens again.
+
+What the moments of runs are counted and measured as: endings, steps, attempts, model calls, what they cost.
 
 A moment costs some microseconds, on the thread that carries every turn. How long something took is taken from the
 instants in the journal, so that a restart in the middle is part of it; how long a model call took that a restart
 interrupted is not known, and left out.
+
+All that the agent counts and measures, put together; who takes part gets the piece that it needs.
 """
 
 import logging
 from datetime import datetime
 
-from agent_service.core.acting import is_repeatable
 from agent_service.core.events import (
     CallReserved,
+    CancelRequested,
     ModelReplied,
     ModelUnavailable,
     RunStarted,
@@ -18,13 +24,102 @@ from agent_service.core.events import (
     ToolReturned,
 )
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForAnswer, ForApproval, ForModel, Status, Waiting
-from agent_service.metrics.classes import NONE, outcome_of, tool_error
-from agent_service.metrics.gathering import GatheringMetrics, error_of_wish
+from agent_service.core.tools.acting import is_repeatable
+from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForModel, Status, Waiting
 from agent_service.metrics.model import CallMetrics, SpentMetrics
-from agent_service.metrics.people import PeopleMetrics
-from agent_service.moments import Moment
+from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of, tool_error
+from agent_service.run.moments import Moment
+from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Counter, Instruments
+
+
+class GatheringMetrics:
+    """Takes every moment as it is committed."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._continuations = instruments.counter(
+            "agentic.tool.continuations",
+            "Results of tools that ask for more first, by what became of that",
+            unit="{continuation}",
+            attributes=("gen_ai.tool.name", "agentic.continuation.outcome"),
+        )
+        self._tasks = instruments.counter(
+            "agentic.tool.tasks",
+            "Tasks of steps that are over",
+            unit="{task}",
+            attributes=("gen_ai.tool.name", "agentic.tool.outcome", "error.type"),
+        )
+
+    def committed(self, moment: Moment) -> None:
+        for known in moment.gathered:
+            error = NONE if known.status == "ok" else known_class(str(known.output.get("class")))
+            self._tasks.add(known.tool, known.status, error)
+        match moment.event:
+            case ToolReturned(result=result) if result.status == "continuation" and moment.answered:
+                self._continuations.add(moment.answered.action.tool, _outcome(moment))
+
+
+def error_of_wish(moment: Moment) -> str:
+    return _ERRORS[_outcome(moment)]
+
+
+def _outcome(moment: Moment) -> str:
+    if moment.asks_for_more:
+        return "followed"
+    return "budget" if any(record.status == "budget" for record in moment.finished) else "refused"
+
+
+_ERRORS = {"followed": NONE, "budget": "budget", "refused": "bad_continuation"}
+
+
+WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+
+
+class PeopleMetrics:
+    """Takes every moment as it is committed."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._waits = instruments.histogram(
+            "agentic.person.wait.duration",
+            "From when a person was asked to when that was decided",
+            attributes=("agentic.asks", "agentic.person.outcome"),
+            bounds=WAIT_SECONDS,
+        )
+        self._reopened = instruments.counter(
+            "agentic.run.reopened",
+            "Escalated runs that an answer set going again, by what they had ended of",
+            unit="{run}",
+            attributes=("agentic.run.reason",),
+        )
+
+    def committed(self, moment: Moment) -> None:
+        before = moment.before
+        if before is None or type(before.waiting) is type(moment.after.waiting):
+            return
+        match before.waiting:
+            case ForApproval(since=since):
+                self._waits.record((moment.entry.at - since).total_seconds(), "approval", _ruled(before, moment.after))
+            case ForAnswer(since=since):
+                self._waits.record((moment.entry.at - since).total_seconds(), "question", _answered(moment))
+            case Ended(stop=stop) if moment.reopened:
+                self._reopened.add(stop.ending_class)
+
+
+def _ruled(before: RunState, after: RunState) -> str:
+    new = after.rulings[len(before.rulings) :]
+    if after.ending_class == "approval_expired":
+        return "expired"
+    return new[-1].verdict if new else "void"
+
+
+def _answered(moment: Moment) -> str:
+    match moment.event:
+        case TimerFired():
+            return "expired"
+        case CancelRequested():
+            return "void"
+    return "answered"
+
 
 RUN_SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
 TOOL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
@@ -172,3 +267,14 @@ def _error_of(moment: Moment) -> str:
 def _may_be_repeated(moment: Moment) -> bool:
     answered = moment.answered
     return answered is not None and is_repeatable(moment.after, answered)
+
+
+class AgentMetrics:
+    """`provider` is who is asked for replies of the model."""
+
+    def __init__(self, provider: str) -> None:
+        self.instruments = Instruments()
+        self.store = StoreMetrics(self.instruments)
+        self.incoming = IncomingMetrics(self.instruments)
+        self.runs = RunMetrics(self.instruments, provider, self.incoming.retries)
+        self.outgoing = OutgoingMetrics(self.instruments, self.incoming)

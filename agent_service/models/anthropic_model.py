@@ -19,7 +19,7 @@ from agent_service.models.prices import TokenCounts
 from agent_service.models.prompts.prompt import Prompt
 from agent_service.models.settings import ModelSettings
 from agent_service.models.streaming import Body, Event, Heard, events, is_whole
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 
 SLOW_TOOLS_S = 240.0
 """From there on a cache that lasts five minutes would be gone before the next call."""

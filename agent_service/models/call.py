@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_service.core.events import Provenance
 from agent_service.core.limits import cost_so_far
-from agent_service.core.measures import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
+from agent_service.core.model.measures import USUAL_BYTES_PER_TOKEN, least_reply, lost_prompt, most_prompt
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
@@ -30,7 +30,7 @@ from agent_service.models.prompts.judging import Read, read, read_cut
 from agent_service.models.prompts.prompt import Prompt, compose
 from agent_service.models.settings import CONNECT_WITHIN_S, MOST_REPLY_TOKENS, ModelSettings
 from agent_service.models.streaming import Heard, SaidError
-from agent_service.ports import Answer, Estimate, ModelCall, Question
+from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 
 GRAMMAR_TOO_LARGE = "compiled grammar is too large"
 """How Anthropic says, with 400, that it cannot hold replies to a schema."""

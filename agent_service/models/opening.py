@@ -16,7 +16,7 @@ from agent_service.errors import ModelError
 from agent_service.models.prices import Prices
 from agent_service.models.scripted_model import ScriptedModel, read_script
 from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
-from agent_service.ports import Answer, ModelCall, Provider, Question
+from agent_service.run.ports import Answer, ModelCall, Provider, Question
 from groundwork.service.address import keeps_secrets, without_login
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import fault_of

@@ -33,9 +33,9 @@ from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verification, Wait
 from agent_service.core.state import RunState
 from agent_service.errors import ModelError, Remedy
-from agent_service.ports import Answer, ModelCall, Question
+from agent_service.run.ports import Answer, ModelCall, Question
 from groundwork.service.errors import Misconfigured
-from schemas.flaws import rule_of
+from schemas.fields import rule_of
 
 _FREE = ModelUsage(cost_usd=0.0)
 NAMES = ("goal", "step", "tool", "artifact", "result")

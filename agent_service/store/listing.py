@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from agent_service.core.waiting import Ended, ForPerson, Status
-from agent_service.journal import decode_waiting
-from agent_service.lines import RunLine, Wanted, newest_tool, waits_for
+from agent_service.run.journal import decode_waiting
+from agent_service.run.lines import RunLine, Wanted, newest_tool, waits_for
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
 
 AFTER_EVERY_ID = "~"

@@ -1,10 +1,22 @@
-"""Commits as rows of the database, and runs as they are read from there."""
+"""Commits as rows of the database, and runs as they are read from there.
 
-from collections.abc import Iterable, Sequence
+What the texts of many runs have in common, the tools on offer above all, is cut out of them and stored once.
+
+What is left is valid JSON by itself, and the views of the database put it together again, to the letter: hashes
+are over whole texts, so that a cut in the wrong place, or a changed common text, is found as any other change.
+
+Commits written as rows, whoever decides that they are: the store by itself, or the log of a store that is shared.
+"""
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from agent_service.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
+from agent_service.run.journal import Commit, Entry, Run, decode_state, encode_brief, encode_state
 from groundwork.sqlite.file import instant, microseconds
 
 
@@ -92,3 +104,100 @@ def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
         previous=previous.hex(),
         hash=own_hash.hex(),
     )
+
+
+BEGINS = '"skills":['
+SHORTEST = 512
+"""Characters that are worth a row of their own."""
+
+_JSON = json.JSONDecoder()
+
+
+class Cut(NamedTuple):
+    """A text without what it has in common with others: that one's digest, and how many characters come
+    after it. Both are None where all is there."""
+
+    rest: str
+    digest: bytes | None = None
+    after: int | None = None
+
+
+class CommonTexts:
+    """By the statements of queries.sql, in the transaction of a connection."""
+
+    def __init__(self, sql: Mapping[str, str]) -> None:
+        self._sql = sql
+
+    def cut(self, text: str, connection: sqlite3.Connection) -> Cut:
+        """The rest of a JSON; what was cut out is stored."""
+        begin, end = _bounds(text)
+        if end - begin < SHORTEST:
+            return Cut(text)
+        common = text[begin:end]
+        digest = hashlib.sha256(common.encode()).digest()
+        connection.execute(self._sql["add_common_text"], (digest, common))
+        return Cut(text[:begin] + text[end:], digest, len(text) - end)
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    """From where to where the items of the list go; equal where there is none, or the text is no JSON."""
+    begin = text.rfind(BEGINS) + len(BEGINS)
+    if begin < len(BEGINS):
+        return 0, 0
+    with contextlib.suppress(ValueError):
+        _, end = _JSON.raw_decode(text, begin - 1)
+        return begin, end - 1
+    return 0, 0
+
+
+Asked = tuple[str, str, int]
+"""Of a new run: its wake id, the digest of what was asked for, and when it was accepted (µs)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The member that wrote a commit (empty: this agent alone), and its place in the journal of all runs; None for the
+    next one."""
+
+    by: str = ""
+    position: int | None = None
+
+
+class Writing:
+    def __init__(self, sql: Mapping[str, str]) -> None:
+        self._sql = sql
+        self._common = CommonTexts(sql)
+
+    def add(self, rows: Rows, mark: Mark, asked: Asked, connection: sqlite3.Connection) -> bool:
+        """A new run; False where its id is taken, and nothing is written."""
+        if connection.execute(self._sql["add_run"], (*rows.run, mark.by, *asked)).rowcount == 0:
+            return False
+        self._append(rows, mark, connection)
+        return True
+
+    def advance(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> bool:
+        """A run's next entry; False where the run is not at the entry before, and nothing is written."""
+        if connection.execute(self._sql["advance_run"], (*rows.run, mark.by)).rowcount == 0:
+            return False
+        self._append(rows, mark, connection)
+        return True
+
+    def _append(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
+        if rows.brief is not None:
+            run_id, goal, brief = rows.brief
+            connection.execute(self._sql["put_brief"], (run_id, goal, *self._common.cut(brief, connection)))
+        self._append_entry(rows, mark, connection)
+        if rows.dropped:
+            connection.executemany(self._sql["drop_items"], rows.dropped)
+        if rows.added:
+            connection.executemany(self._sql["add_item"], rows.added)
+        if rows.spent:
+            connection.execute(self._sql["spend"], rows.spent)
+        if rows.opened:
+            connection.execute(self._sql["open"], rows.opened)
+
+    def _append_entry(self, rows: Rows, mark: Mark, connection: sqlite3.Connection) -> None:
+        run_id, seq, at, kind, event, *hashes = rows.entry
+        rest, *common = self._common.cut(event, connection)
+        entry = (run_id, seq, at, kind, rest, *hashes, mark.position, mark.by, *common)
+        connection.execute(self._sql["append_entry"], entry)

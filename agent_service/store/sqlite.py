@@ -1,4 +1,8 @@
-"""The run store and archive on SQLite: entry, state, brief and items of one commit are rows of one transaction.
+"""What a store answers that one process has for itself: every run is its own, and nobody else commits.
+
+Runs that are left alone, while the others go on.
+
+The run store and archive on SQLite: entry, state, brief and items of one commit are rows of one transaction.
 
 Rules: everything is encoded before it is handed to the writer, so that the shared transaction stays short. A work
 looks before it writes: one that refuses after it wrote would have its whole group rolled back and run again.
@@ -7,6 +11,7 @@ looks before it writes: one that refuses after it wrote would have its whole gro
 import asyncio
 import contextlib
 import json
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,28 +20,73 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from agent_service.archive.tombstones import ArtifactsGone, Tombstone
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
-from agent_service.journal import Commit, Entry, Run
-from agent_service.lines import EVERY_RUN, RunLine, Wanted
-from agent_service.ports import Place, Untold, Wake
-from agent_service.store.alone import Alone
-from agent_service.store.forgetting import SqliteForgetting
-from agent_service.store.graves import SqliteGraves
-from agent_service.store.halts import SqliteHalts
-from agent_service.store.inbox import SqliteInbox
+from agent_service.run.journal import Commit, Entry, Run
+from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.run.ports import Place, Untold, Wake
 from agent_service.store.listing import read_list
-from agent_service.store.members import SqliteMembers
-from agent_service.store.quarantine import Quarantine
-from agent_service.store.rows import Loaded, Rows, entry_of, rows_of
-from agent_service.store.sql.database import open_database
-from agent_service.store.sql.queries import load_queries
-from agent_service.store.taken import SqliteTaken
-from agent_service.store.writing import Mark, Writing
-from agent_service.tombstones import ArtifactsGone, Tombstone
+from agent_service.store.retention import SqliteForgetting, SqliteGraves
+from agent_service.store.rows import Loaded, Mark, Rows, Writing, entry_of, rows_of
+from agent_service.store.side_tables import SqliteHalts, SqliteInbox, SqliteMembers, SqliteTaken
+from agent_service.store.sql.database import load_queries, open_database
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.sqlite.file import SqliteFile, microseconds
 from groundwork.sqlite.group_commit import OnCommit, nobody
+
+
+class Alone:
+    async def caught_up(self) -> None:
+        return
+
+    async def ours(self, run_ids: Sequence[str]) -> Sequence[str]:
+        return run_ids
+
+    async def sees_to(self, run_id: str, seq: int) -> bool:
+        del run_id, seq
+        return True
+
+    async def is_current(self, run_id: str, version: int) -> bool:
+        del run_id, version
+        return True
+
+    async def superseded(self, run_id: str, call: int, since: int) -> bool:
+        del run_id, call, since
+        return False
+
+
+log = logging.getLogger(__name__)
+
+
+class Quarantine:
+    """Runs whose stored rows cannot be read or were changed, as those who read them found.
+
+    In memory only: after a repair and a restart all is tried.
+    """
+
+    def __init__(self) -> None:
+        self._why: dict[str, Damaged] = {}
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def add(self, found: Damaged) -> None:
+        if found.run_id not in self._why:
+            self._why[found.run_id] = found
+            log.error("run left alone", extra={"run_id": found.run_id, "why": str(found)})
+
+    def check(self, run_id: str) -> None:
+        if found := self._why.get(run_id):
+            raise type(found)(found.run_id, found.what)
+
+    def why(self, run_id: str) -> str:
+        found = self._why.get(run_id)
+        return found.what if found else ""
+
+    def without(self, run_ids: Iterable[str]) -> list[str]:
+        return [run_id for run_id in run_ids if run_id not in self._why]
+
 
 Held = Callable[[], Awaitable[None]]
 

@@ -1,25 +1,61 @@
-"""Acts: what came of the attempts of steps, and which step a run left unfinished. Pure."""
+"""How an executor carried out a call, as it tells beside what came of it: for whoever has to find the call. Pure.
+
+Acts: what came of the attempts of steps, and which step a run left unfinished. Pure.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
-from typing import Literal
+from typing import Annotated, Literal
 
-from agent_service.core.acting import is_repeatable
-from agent_service.core.attempts import AGAIN, Evidence, Flight, Pending
-from agent_service.core.continuing import wish_of
-from agent_service.core.correlate import Relation, judge
+from pydantic import BaseModel, ConfigDict
+
 from agent_service.core.events import TimerFired, ToolReturned
-from agent_service.core.finishing import summary_of, summary_of_output
-from agent_service.core.flights import flight_of, gatherings
+from agent_service.core.graph.continuing import wish_of
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, StepRecord
-from agent_service.moments import Moment, opened
-from agent_service.telling.executions import Execution, execution_of
+from agent_service.core.tools.acting import is_repeatable
+from agent_service.core.tools.attempts import AGAIN, Evidence, Flight, Pending
+from agent_service.core.tools.correlate import Relation, judge
+from agent_service.core.tools.finishing import summary_of, summary_of_output
+from agent_service.core.tools.flights import flight_of, gatherings
+from agent_service.run.moments import Moment, opened
 from agent_service.telling.plain import instant
 from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolError, ToolResult
+from schemas.fields import Count, Text, Told
+
+
+class Execution(BaseModel):
+    """`job_id` is the executor's own name of the call (Ductile's: the job), `attempts` how often it ran the tool.
+
+    `last_error` is what the tool said when it failed before.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    job_id: Annotated[Text | None, Told] = None
+    attempts: Annotated[Count | None, Told] = None
+    exit_code: Annotated[int | None, Told] = None
+    stderr: Annotated[Text | None, Told] = None
+    last_error: Annotated[Text | None, Told] = None
+
+    def __str__(self) -> str:
+        told = (
+            f"job {self.job_id}" if self.job_id else "",
+            f"run {self.attempts} times" if self.attempts and self.attempts > 1 else "",
+            f"exit code {self.exit_code}" if self.exit_code else "",
+            f"it failed before: {self.last_error}" if self.last_error else "",
+        )
+        return ", ".join(filter(None, told))
+
+
+def execution_of(result: ToolResult) -> Execution | None:
+    told = result.error.model_dump() if result.error else (result.result and result.result.model_extra) or {}
+    execution = Execution.model_validate(told)
+    return execution if execution.model_fields_set and execution != Execution() else None
+
 
 ActStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
 """`continuation`: it needs more first. `budget`: what its step asks for is more than a step may gather. `late`: it came

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent_service.core.events import ModelReplied, ToolReturned
-from agent_service.journal import Entry
-from agent_service.telling.acts import OWN, said_by
-from agent_service.telling.executions import Execution, execution_of
+from agent_service.run.journal import Entry
+from agent_service.telling.acts import OWN, Execution, execution_of, said_by
 from schemas.events import ToolError, ToolResult
 
 

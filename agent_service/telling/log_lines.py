@@ -8,7 +8,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -24,6 +23,7 @@ from agent_service.core.events import (
 )
 from agent_service.core.phases import Ask, Plan, Wait
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import (
     Ended,
     ForAnswer,
@@ -38,12 +38,12 @@ from agent_service.core.waiting import (
     ToolRetry,
     Waiting,
 )
-from agent_service.identity import trace_id
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of
 from agent_service.telling.plain import one_line
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import DONE, OUTCOMES, request_of
+from agent_service.trust.identity import trace_id
 
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})

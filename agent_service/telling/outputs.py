@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from agent_service.core.events import ToolReturned
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from schemas.events import ARTIFACT_PATH, ToolOutput
 
 FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl")

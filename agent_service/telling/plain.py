@@ -1,8 +1,17 @@
-"""Texts of tools, models and callers, made fit to be shown, and instants and durations for people."""
+"""Texts of tools, models and callers, made fit to be shown, and instants and durations for people.
+
+A view: what the API shows of something, frozen.
+
+The outcome of one check, in the words in which the gateway tells its own. Pure.
+"""
 
 from datetime import UTC, datetime, timedelta
 
-from agent_service.core.unseen import visible
+from pydantic import BaseModel, ConfigDict
+
+from agent_service.core.evidence.unseen import visible
+from agent_service.core.waiting import Status
+from schemas.status import Finding
 
 
 def clipped(text: str, limit: int) -> str:
@@ -36,3 +45,28 @@ def rfc3339(at: datetime) -> str:
 
 def _utc(at: datetime, timespec: str) -> str:
     return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+class View(BaseModel):
+    """No field is invented, and each has the name that callers see or its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class OfRun(View):
+    """What is told of a run that stands at `status`."""
+
+    run_id: str
+    status: Status
+
+
+def ok(name: str, text: str) -> Finding:
+    return Finding(name=name, mark="ok", text=visible(text))
+
+
+def warning(name: str, text: str, *, remedy: str) -> Finding:
+    return Finding(name=name, mark="warning", text=visible(text), remedy=visible(remedy))
+
+
+def wrong(name: str, text: str, *, remedy: str) -> Finding:
+    return Finding(name=name, mark="wrong", text=visible(text), remedy=visible(remedy))

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent_service.core.events import ModelReplied
+from agent_service.core.model.thinking import outrun
 from agent_service.core.phases import Decision, Framing, Phase, Plan, Reflection, Refusal, Unusable, Verdict
 from agent_service.core.state import RunState
-from agent_service.core.thinking import outrun
 from agent_service.core.waiting import Asking
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 
 RulingStatus = Literal["ok", "unusable", "refused", "ignored", "outrun"]
 """`unusable`: no valid decision. `refused`: valid, and not carried out. `ignored`: what came along with a decision that

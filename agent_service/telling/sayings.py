@@ -6,7 +6,6 @@ line, and every model is named by the name it gave itself, so that a script is k
 
 from typing import assert_never
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -35,8 +34,9 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
+from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Asking, ForAnswer, ForApproval, ForTime
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, settled
 from agent_service.telling.plain import instant, one_line
 from agent_service.telling.rulings import Ruling, rulings

@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agent_service.core.attempts import AGAIN, Evidence, Pending, Task, asker_of
-from agent_service.core.finishing import summary_of_output
-from agent_service.core.flights import flights, gathering_of, gatherings
-from agent_service.core.gathered import task_of
+from agent_service.core.graph.gathered import task_of
 from agent_service.core.state import RunState
-from agent_service.moments import Moment, opened
+from agent_service.core.tools.attempts import AGAIN, Evidence, Pending, Task, asker_of
+from agent_service.core.tools.finishing import summary_of_output
+from agent_service.core.tools.flights import flights, gathering_of, gatherings
+from agent_service.run.moments import Moment, opened
 from agent_service.telling.acts import Act, Name, act_of, settled
-from agent_service.telling.view import View
+from agent_service.telling.plain import View
 from schemas.fields import Instant
 
 Key = tuple[str, int]

@@ -9,7 +9,7 @@ import typer
 
 from agent_service.cli import output
 from agent_service.cli.options import AsJson, Config
-from agent_service.cli.working import awaited, log_only_what_is_not_said
+from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.workbench.demo import run_demo
 from agent_service.workbench.dev import PLUGINS, DevOptions
 from agent_service.workbench.dev_command import model_here, run_dev

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.text import Text
 
+from agent_service.cli.archive.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.cli.client import Json
-from agent_service.cli.exits import OF_STATUS, Exit
-from agent_service.cli.run_folder import PATIENT_LOOKS, Verified, verify
+from agent_service.cli.errors import OF_STATUS, Exit
 from agent_service.telling.plain import duration
 from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Story, content, follow, show, tell_the_trail

@@ -21,18 +21,18 @@ import httpx2
 
 from agent_service.bus.room import of_disk
 from agent_service.bus.topology import topology
-from agent_service.cli.configuration import LOGIN_OF_DEV
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit
+from agent_service.cli.whereabouts import LOGIN_OF_DEV
 from agent_service.workbench.dev_settings import NOTHING_TAKEN, Taken, as_data, check
 from groundwork.nats import link as nats_link
 from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.outage import Outage
-from groundwork.service.shipped import shipped
-from groundwork.service.tied_child import tied_to_us
+from groundwork.service.installed import shipped
+from groundwork.service.json_log import Outage
+from groundwork.service.process import tied_to_us
 
 READY_WITHIN_S = 120.0
 REFUSALS = 3
@@ -148,14 +148,14 @@ async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
     """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
     options = replace(options, folder=options.folder.resolve())
     folder = options.folder
-    private_file.closed(folder)
+    store_folder.closed(folder)
     http_port = options.http_port or free_port()
     async with EmbeddedNats(folder / "nats", port=options.nats_port, sync_interval=options.sync_interval) as nats:
         await _set_up(nats.url)
         config = _write_config(folder, options, nats.url, http_port)
         await check(config, options.taken)
-        private_file.write(folder / LOGIN_OF_DEV, f"{nats.url}\n")
-        private_file.closed(folder / "logs")
+        store_folder.write(folder / LOGIN_OF_DEV, f"{nats.url}\n")
+        store_folder.closed(folder / "logs")
         made = DevStack(
             options=options,
             config=config,
@@ -273,7 +273,7 @@ def _write_config(folder: Path, options: DevOptions, nats_url: str, http_port: i
     path = folder / "agentic.yaml"
     whole = {"nats": {"urls": [as_data(nats_url)]}, "agent": agent, "gateway": gateway}
     # As it is: YAML takes a character beyond U+FFFF for one that JSON escapes as two.
-    private_file.write(path, json.dumps(whole, indent=2, ensure_ascii=False))
+    store_folder.write(path, json.dumps(whole, indent=2, ensure_ascii=False))
     return path
 
 

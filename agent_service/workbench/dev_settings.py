@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_service import settings
-from agent_service.cli.doctor.gateway import of_the_gateway
+from agent_service.cli.doctor.tools import of_the_gateway
 from groundwork.service.errors import Misconfigured
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 
 DEFAULT = Path("agentic.yaml")
 PLACES = frozenset({"nats", "store", "cache", "keys_file", "http", "log"})

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import configuration, output
-from agent_service.cli.drawing import status
-from agent_service.cli.exits import Exit
+from agent_service.cli import output, whereabouts
+from agent_service.cli.errors import Exit
+from agent_service.cli.runs.drawing import status
 from agent_service.telling.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
@@ -65,7 +65,7 @@ async def _play(order: Order, results: list[Result]) -> None:
 @asynccontextmanager
 async def _trials(order: Order) -> AsyncIterator[list[Trial]]:
     chosen = list(_playable(scenarios((own_folder(), *order.folders), order.names)))
-    async with trials_of(chosen, settings.load(configuration.own(order.config))) as trials:
+    async with trials_of(chosen, settings.load(whereabouts.own(order.config))) as trials:
         yield trials
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.service.errors import Misconfigured
-from groundwork.service.shipped import shipped
+from groundwork.service.installed import shipped
 
 LEFT_BY_TRIALS = (".agentic", "__pycache__")
 

@@ -12,12 +12,12 @@ from rich.rule import Rule
 from rich.text import Text
 
 from agent_service.cli import output
+from agent_service.cli.archive.run_folder import Verified
 from agent_service.cli.client import AgentClient, Json
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit
 from agent_service.cli.options import invocation
-from agent_service.cli.run_folder import Verified
-from agent_service.cli.watching import Watcher, to_the_end, watching
-from agent_service.core.unseen import visible
+from agent_service.cli.runs.watching import Watcher, to_the_end, watching
+from agent_service.core.evidence.unseen import visible
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
 from groundwork.service.signals import cancelled_by_signals

@@ -9,15 +9,15 @@ from pathlib import Path
 from rich.text import Text
 from rich.tree import Tree
 
+from agent_service.cli.archive.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.cli.client import Json
-from agent_service.cli.exits import OF_STATUS, Exit
-from agent_service.cli.marks import MARKS, UNKNOWN
-from agent_service.cli.run_folder import PATIENT_LOOKS, Verified, verify
+from agent_service.cli.errors import OF_STATUS, Exit
+from agent_service.cli.runs.drawing import MARKS, UNKNOWN
 from agent_service.telling.plain import one_line
 from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Story, follow, show, tell_the_trail
 from groundwork.service.errors import Misconfigured
-from groundwork.service.shipped import shipped
+from groundwork.service.installed import shipped
 
 GOAL = (
     "Equip at least 12 workplaces: a seat costs 900, which is fixed, the budget is 10000, and the house has room for "

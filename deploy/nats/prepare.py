@@ -17,8 +17,7 @@ from pathlib import Path
 
 import nkeys
 
-from schemas.nats_accounts import SHIPPED, SYSTEM, Login, accounts
-from schemas.permissions import inbox_of
+from schemas.permissions import SHIPPED, SYSTEM, Login, accounts, inbox_of
 
 HERE = Path(__file__).resolve().parent
 OF_THE_SERVER = ("nats-server.conf", "accounts.conf", "here.conf")

@@ -6,8 +6,7 @@ from pathlib import Path
 import yaml
 
 from ductile_gateway.plugins.folders import MANIFEST, InstalledPlugin
-from ductile_gateway.plugins.manifest import Command, Manifest
-from ductile_gateway.plugins.mending import misspelt
+from ductile_gateway.plugins.manifest import Command, Manifest, misspelt
 from ductile_gateway.tools.catalog import HOUSEKEEPING
 
 OF_DUCTILE = ("concurrency_safe", "values", "output_schema", "schedule", "metadata")

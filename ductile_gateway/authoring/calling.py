@@ -27,7 +27,7 @@ from ductile_gateway.tools.toolbox import Tools, find_tools
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest
-from schemas.flaws import flaws_of
+from schemas.fields import flaws_of
 
 Arguments = Mapping[str, JsonValue]
 

@@ -5,12 +5,12 @@ import logging
 
 from pydantic import ValidationError
 
-from ductile_gateway.calls.standstill import Standstill
-from groundwork.nats.key_value import value
+from ductile_gateway.calls.waiting import Standstill
+from groundwork.nats.asking import value
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from schemas.halt import Halt
+from schemas.status import Halt
 
 LOOK_S = 0.25
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from nats.aio.msg import Msg
 from pydantic import TypeAdapter, ValidationError
 
-from ductile_gateway.bus.among_others import Members
-from ductile_gateway.calls.shared_places import Record, SharedPlaces
-from ductile_gateway.calls.shares import Share, Shares
-from groundwork.nats.errors import Refused
-from groundwork.nats.key_value import newest
+from ductile_gateway.bus.ownership import Members
+from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares
+from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Refused
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 

@@ -13,7 +13,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import micro_service
 from schemas import subjects
 from schemas.catalog import Catalog
-from schemas.gateway_status import GatewayPruned, GatewayStatus, PruneAsked
+from schemas.status import GatewayPruned, GatewayStatus, PruneAsked
 
 
 class Questions:

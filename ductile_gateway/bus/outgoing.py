@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from ductile_gateway.ports import CannotKeep
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.errors import NoSuchStream, Refused
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import NoSuchStream, Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
-from groundwork.service.outage import Outage
+from groundwork.service.json_log import Outage
 from schemas import subjects
-from schemas.flaws import flaws_of
+from schemas.fields import flaws_of
 from schemas.signing import AgentKeys, KeysWanted
 
 NO_STREAM_S = 2.0

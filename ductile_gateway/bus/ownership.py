@@ -3,13 +3,23 @@
 What another gateway began is known to its own store, so nobody can look for it here: a write among it is in doubt, and
 never simply run. A request that comes here for the first time and was delivered before is such a one, unless it was
 stored when that gateway's lease was over: without it none begins a call.
+
+Who may begin calls on a bus that several gateways have in common: each of them, while its own lease lasts.
+
+What a call came to is known to all by the ledger, with the gateway that began it. What another began is left to it for
+as long as it is a member. Once it is none, its lease was taken from it, so that it begins nothing more: what it had
+begun is adopted by whoever its request comes to, or by its heir. What it alone can know is left to it for a moment
+more: it may just be started again, and a person is spared the question.
 """
 
+import time
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from ductile_gateway.calls.call import Answer, Asked, Intent
-from groundwork.nats.lease import Lease
-from groundwork.nats.lease_record import Record
+from groundwork.nats.leases.lease import Lease, Record
+from groundwork.service.errors import TryAgain
 
 
 class BusOwnership:
@@ -47,3 +57,65 @@ class BusOwnership:
     def sees_to(self, call: Intent | Answer) -> bool:
         del call
         return True
+
+
+COME_BACK_S = 1.0
+BACK_WITHIN_S = 15.0
+"""Of a gateway that is gone: it is started again by then, or not at all."""
+NOBODY = ""
+"""Of a call that was never sent in the end: anybody may."""
+
+
+class Members(Protocol):
+    """Those of the bus; `me` is this one, `live` all that may act."""
+
+    me: str
+
+    @property
+    def live(self) -> frozenset[str]: ...
+
+    def heir(self, key: str) -> str:
+        """Which of the living sees to what has this key and no owner."""
+
+    def mine(self, owner: str, key: str) -> bool:
+        """Whether what `owner` began, under this key, is seen to by this one: itself, or the heir of one that is
+        gone."""
+
+
+class AmongOthers:
+    """Fills the port Ownership. `held` is that of this gateway's own lease."""
+
+    def __init__(
+        self,
+        members: Members,
+        held: Callable[[], Coroutine[None, None, None]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.held = held
+        self._members = members
+        self._clock = clock
+        self._missed_since: dict[str, float] = {}
+
+    def heard(self, key: str, delivered: int, at: datetime) -> None:
+        """What was delivered before is in the ledger, as far as it was begun."""
+
+    def doubt(self, asked: Asked) -> str:
+        del asked
+        return ""
+
+    def lost(self, intent: Intent) -> str:
+        if intent.by in (self._members.me, NOBODY):
+            return ""
+        if intent.by in self._members.live:
+            self._missed_since.pop(intent.by, None)
+            raise TryAgain(f"another gateway carries it out ({intent.by})", COME_BACK_S)
+        return f"the gateway that began it is gone ({intent.by})"
+
+    def give_up(self, intent: Intent) -> None:
+        now = self._clock()
+        if now - self._missed_since.setdefault(intent.by, now) < BACK_WITHIN_S:
+            raise TryAgain(f"the gateway that began it is gone, and may be back soon ({intent.by})", COME_BACK_S)
+
+    def sees_to(self, call: Intent | Answer) -> bool:
+        return self._members.mine(call.by, call.key)

@@ -6,7 +6,7 @@ from nats.js.api import ConsumerInfo
 from nats.js.errors import NotFoundError
 
 from ductile_gateway.calls.results import MAX_RESULT_BYTES
-from groundwork.nats.lease_record import Role
+from groundwork.nats.leases.lease import Role
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
     BucketSpec,

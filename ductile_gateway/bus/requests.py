@@ -15,14 +15,12 @@ from ductile_gateway.calls.relay import Relay
 from ductile_gateway.calls.results import SOURCE
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.trust import NotTheAgents, Trust
-from groundwork.nats.delivery import Delivery
+from groundwork.nats.consuming.pull_loop import PullLoop
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Notice, Settling
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from schemas.headers import RUN_ID, SIGNATURE
-from schemas.rejection import rejection
+from schemas.envelope import RUN_ID, SIGNATURE, rejection
 
 MOST_DOUBLINGS = 8
 

@@ -2,15 +2,22 @@
 
 Each step may be done twice: artifacts go under the same names, the ledger keeps the first answer, the bus drops a
 message with a known key.
+
+Calls that this gateway began and another has answered meanwhile: what came of them is told late.
 """
 
+import asyncio
 import contextlib
 import logging
+from collections.abc import Collection
+from functools import partial
+from typing import Protocol
 
 from ductile_gateway.calls import results
 from ductile_gateway.calls.artifacts import candidates
 from ductile_gateway.calls.call import Answer, Asked, ToolOutcome, Unknown, Verdict, failed
-from ductile_gateway.calls.results import Kept
+from ductile_gateway.calls.results import UNSEEN, Kept
+from ductile_gateway.calls.waiting import insist
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep, Clock, Ledger, Observer, Ownership
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
@@ -101,3 +108,27 @@ def _told(verdict: Verdict) -> str:
         case Unknown(reason):
             return f"unknown: {reason}"
     return "never started"
+
+
+class Remembers(Protocol):
+    def remembered(self) -> Collection[str]: ...
+
+    async def end_of(self, key: str) -> Verdict: ...
+
+    async def forget(self, key: str) -> None: ...
+
+
+async def tell_of_left_over(runner: Remembers, ledger: Ledger, answers: Answers) -> None:
+    """Tell of all that there are now. Returns when they have ended. Raises Broken or Misconfigured."""
+    async with asyncio.TaskGroup() as group:
+        for key in runner.remembered():
+            group.create_task(insist({"call": key}, partial(_tell, key, runner, ledger, answers)))
+
+
+async def _tell(key: str, runner: Remembers, ledger: Ledger, answers: Answers) -> None:
+    if not isinstance(await ledger.find(key), Answer):
+        return
+    verdict = await runner.end_of(key)
+    if isinstance(verdict, ToolOutcome) and verdict.error_class not in UNSEEN:
+        await answers.tell_late(key, verdict)
+    await runner.forget(key)

@@ -20,10 +20,10 @@ from pydantic import JsonValue, ValidationError
 
 from groundwork.service.errors import GiveUp
 from groundwork.telemetry.span import Context, context_of
-from schemas import headers, keys, subjects
+from schemas import envelope, keys, subjects
 from schemas.continuation import Continuation
 from schemas.events import MAX_MESSAGE_BYTES, Envelope, ToolRequest
-from schemas.flaws import flaws_of
+from schemas.fields import flaws_of
 
 CALL_ID = "agentic_call_id"
 """The argument by which a tool in a Ductile is told the key of its call."""
@@ -74,7 +74,7 @@ def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) 
         raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
     if len(body) > MAX_MESSAGE_BYTES:
         raise Unacceptable(f"a message of {len(body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
-    return read_again(route, body, trace=context_of(message_headers.get(headers.TRACEPARENT)))
+    return read_again(route, body, trace=context_of(message_headers.get(envelope.TRACEPARENT)))
 
 
 def route_of(subject: str) -> str:

@@ -11,9 +11,8 @@ from pydantic import JsonValue
 
 from ductile_gateway.calls.call import ToolOutcome, Verdict, failed
 from schemas.catalog import ToolOffer
-from schemas.continuation import Continuation
+from schemas.continuation import Continuation, PluginResult, read_plugin_result
 from schemas.markdown_form import is_form
-from schemas.plugin_result import PluginResult, read_plugin_result
 
 MAX_BYTES = 64 * 1024
 """Of a continuation: a journal keeps it."""

@@ -37,10 +37,7 @@ from ductile_gateway.calls.call import (
     Verdict,
 )
 from ductile_gateway.calls.contents import Contents
-from ductile_gateway.calls.insisting import insist
-from ductile_gateway.calls.standstill import Standstill
-from ductile_gateway.calls.waiting import WaitingCalls
-from ductile_gateway.calls.wanted import Wanted
+from ductile_gateway.calls.waiting import Standstill, WaitingCalls, Wanted, insist
 from ductile_gateway.ports import Artifacts, Clock, Ledger, Observer, Offers, Ownership, Runs, ToolRunner
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 

@@ -18,7 +18,7 @@ from ductile_gateway.calls.artifacts import path_of, text_of
 from ductile_gateway.calls.call import Answer, Asked, JobFacts, ProducedArtifact, ToolOutcome, failed
 from ductile_gateway.calls.continuing import MAX_BYTES, asks_for, unreadable
 from ductile_gateway.calls.excerpts import STDERR_BYTES, cut, storable
-from schemas import headers, keys, subjects
+from schemas import envelope, keys, subjects
 from schemas.events import Envelope, ToolError, ToolOutput, ToolResult
 
 SOURCE = "/agentic-loop/ductile-gateway"
@@ -140,7 +140,7 @@ def late_key(answer: Answer) -> str:
 
 def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
     """The headers of the result: the trace is the one that the request came with."""
-    return headers.of_event(
+    return envelope.of_event(
         subjects.TOOL_RESULT,
         dedupe_key=dedupe_key,
         source=SOURCE,

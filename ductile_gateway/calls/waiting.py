@@ -1,14 +1,50 @@
-"""Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why."""
+"""Work on one call that nobody waits for, done until it succeeds.
 
+Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why.
+
+Whether a call is wanted yet, right before it is begun: nothing is begun for a run that has ended.
+
+A write is asked about every time, as late as can be; where nobody answers it waits for its agent (one that names
+executors), up to its deadline, unless that was there a moment ago. A read is asked about when it has waited for long,
+and not held up.
+
+Whether a person has stopped everything, as the bus showed it last. A call that would begin waits in hand.
+"""
+
+import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ductile_gateway.calls.call import Asked
+from ductile_gateway.calls.call import Asked, Intent, Unwanted
 from ductile_gateway.calls.excerpts import printable
-from ductile_gateway.ports import Clock
-from schemas.gateway_status import Finding, WaitingCall
+from ductile_gateway.ports import Clock, Runs
+from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from schemas.status import Finding, Halt, WaitingCall
+
+log = logging.getLogger(__name__)
+
+
+async def insist(facts: Mapping[str, object], work: Callable[[], Awaitable[None]]) -> None:
+    """Do it, again whenever it raises TryAgain. `facts`: what the log says of the call. Raises Broken or
+    Misconfigured."""
+    told = ""
+    while True:
+        try:
+            return await work()
+        except TryAgain as error:
+            if str(error) != told:
+                told = str(error)
+                log.warning("to be tried again", extra={**facts, "why": told})
+            await asyncio.sleep(error.delay_s)
+        except (Broken, Misconfigured):
+            raise
+        except Exception:  # of one call, which the others must not pay for; its request comes again
+            log.exception("a call could not be resumed", extra=dict(facts))
+            return None
+
 
 WORTH_TELLING = timedelta(seconds=5)
 FORGOTTEN_AFTER = timedelta(seconds=60)
@@ -85,3 +121,92 @@ def _told(wait: _Wait) -> WaitingCall:
         until=request.deadline_at,
         why=wait.why,
     )
+
+
+A_MOMENT = timedelta(seconds=2)
+"""Who asked for a call so short a time ago lived then, and its run with it."""
+WAITED_FOR_LONG = timedelta(seconds=30)
+ASK_AGAIN_S = 0.5
+
+
+class Wanted:
+    def __init__(self, runs: Runs, clock: Clock) -> None:
+        self._runs = runs
+        self._clock = clock
+
+    async def check_early(self, intent: Intent) -> None:
+        """Of a call that has waited: whoever waits for a Ductile that is away is not to do so for nobody. Raises
+        Unwanted or TryAgain."""
+        if self._waited(intent) > A_MOMENT:
+            await self.check(intent)
+
+    async def check(self, intent: Intent) -> None:
+        """Raises Unwanted or TryAgain."""
+        request, waited = intent.asked.request, self._waited(intent)
+        if intent.may_repeat and waited <= WAITED_FOR_LONG:
+            return
+        has_ended = await self._runs.has_ended(request.run_id)
+        if has_ended:
+            raise Unwanted
+        if has_ended is None and not intent.may_repeat and request.executor and waited > A_MOMENT:
+            raise TryAgain("no agent says whether the run of this write goes on", ASK_AGAIN_S)
+
+    def _waited(self, intent: Intent) -> timedelta:
+        return self._clock.now() - intent.asked.request.requested_at
+
+
+COME_BACK_S = 0.25
+
+
+class Standstill:
+    """Nothing is stopped before `show` says so."""
+
+    def __init__(self) -> None:
+        self._halt: Halt | None = None
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def why(self) -> str:
+        """By whom and since when everything is stopped; empty while all goes on."""
+        return str(self._halt) if self._halt and not self._halt.over else ""
+
+    def show(self, halt: Halt | None) -> None:
+        """What the bus shows now. A record that is gone changes nothing: nobody has said that it is over."""
+        if halt is not None and halt != self._halt:
+            self._halt = halt
+            self._wake()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake()
+
+    async def over(self) -> None:
+        """Returns when everything goes on. Raises TryAgain where that is waited for no longer."""
+        while self.why:
+            if self._closed:
+                raise TryAgain(self.why, COME_BACK_S)
+            await self._changed.wait()
+
+    def check(self) -> None:
+        """Raises TryAgain while everything is stopped."""
+        if why := self.why:
+            raise TryAgain(why, COME_BACK_S)
+
+    def without_it(self, asked: Asked) -> Asked:
+        request = asked.request
+        stood = self._halt.stood_still(request.requested_at) if self._halt else timedelta(0)
+        if request.deadline_at is None or not stood:
+            return asked
+        return replace(asked, request=request.model_copy(update={"deadline_at": request.deadline_at + stood}))
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def look_at_standstill(standstill: Standstill) -> tuple[Finding, ...]:
+    if not standstill.why:
+        return ()
+    remedy = "once that is settled: `agentic go-on`"
+    return (Finding(name="gateway halt", mark="wrong", text=f"no call is begun: {standstill.why}", remedy=remedy),)

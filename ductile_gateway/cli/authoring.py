@@ -17,7 +17,7 @@ from ductile_gateway.authoring.making import EXAMPLE, CannotMake, Language, make
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import AsJson, ConfigNearby, ToolsFolder
 from ductile_gateway.cli.showing import as_document, as_text, keep
-from groundwork.service import strict_json
+from groundwork.service import strict
 from groundwork.service.beginning import INTERRUPTED
 from groundwork.service.commands import examples
 from groundwork.service.errors import TryAgain, Unreachable
@@ -101,8 +101,8 @@ async def _until_told(work: Coroutine[Any, Any, T]) -> T:
 
 def _object(arguments: str) -> dict[str, Any]:
     try:
-        given = strict_json.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
-    except strict_json.NotStrictJson as error:
+        given = strict.read(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments))
+    except strict.NotStrictJson as error:
         flaw = f"what is given as arguments {error}"
         raise typer.BadParameter(f"{flaw}: give a JSON object, such as '{EXAMPLE}'") from error
     if not isinstance(given, dict):

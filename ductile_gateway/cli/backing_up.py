@@ -14,7 +14,7 @@ import typer
 
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import AsJson, Config, Place
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
 from ductile_gateway.store.agent_keys import FILE as PINS
@@ -23,15 +23,13 @@ from ductile_gateway.store.shared import opening
 from ductile_gateway.store.shared.moving import kept_alone
 from ductile_gateway.store.shared.pins import copied
 from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import pieces, snapshot
-from groundwork.backup.keys import KEYS
+from groundwork.backup.files import KEYS, pieces, snapshot
 from groundwork.backup.told import Part, Whole
 from groundwork.nats.link import connect
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import installed_version
-from groundwork.service.key_ring import KeyRing
-from groundwork.service.slots import claimed
-from groundwork.service.store_id import ID_FILE, known_id
+from groundwork.service.keys import KeyRing
+from groundwork.service.store_folder import ID_FILE, claimed, known_id
 from schemas import subjects
 
 commands = typer.Typer()

@@ -29,7 +29,7 @@ from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, find_tools
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.catalog import ToolCommand
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 commands = typer.Typer()
 

@@ -8,8 +8,7 @@ import typer
 
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
-from groundwork.service.commands import LazyGroup, examples, table_of
-from groundwork.service.completion import completion_of, told_to_a_shell
+from groundwork.service.commands import LazyGroup, completion_of, examples, table_of, told_to_a_shell
 from groundwork.service.errors import Failure, causes
 from groundwork.service.installed import installed_version
 

@@ -1,4 +1,6 @@
-"""`ductile-gateway migrate`: the ledger moves from the database of one gateway into the stream of several, or back.
+"""Whether gateways are at work, for commands that none may be at work beside.
+
+`ductile-gateway migrate`: the ledger moves from the database of one gateway into the stream of several, or back.
 
     nobody is at work ─▶ said that it moves ─▶ written, and held against what it was ─▶ said that it is there
 
@@ -17,31 +19,49 @@ from typing import Annotated
 
 import typer
 
-from ductile_gateway.bus.prerequisites import require
+from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.cli import exits
-from ductile_gateway.cli.at_work import nobody_at_work
 from ductile_gateway.cli.options import Config
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MOVED, open_store, restored
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.shared import marks, opening, restored_row
-from ductile_gateway.store.shared.bringing import bring, refuse_a_stream_with_rows, rows_without_copy
 from ductile_gateway.store.shared.marks import Mark
-from ductile_gateway.store.shared.moving import begun_here, counted, kept_alone, rows_of
+from ductile_gateway.store.shared.moving import (
+    begun_here,
+    bring,
+    counted,
+    kept_alone,
+    refuse_a_stream_with_rows,
+    rows_of,
+    rows_without_copy,
+)
 from ductile_gateway.store.shared.pins import copied
 from ductile_gateway.store.shared.rows import Rows
 from groundwork.backup.files import put_in_place, set_aside
 from groundwork.backup.told import backup_in
+from groundwork.nats.leases.lease import look, look_at_all
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import asked
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.process_lock import AlreadyRunning, ProcessLock
-from groundwork.service.store_id import store_id
+from groundwork.service.store_folder import AlreadyRunning, ProcessLock, store_id
 from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
+
+
+async def nobody_at_work(link: NatsLink, *, but: str = "") -> None:
+    """Raises Misconfigured where a gateway lives, other than the one with the store `but`; and TryAgain."""
+    records = [await look(link, ROLE), *await look_at_all(link, ROLE)]
+    living = [record.owner for record in records if record and not record.free and record.owner.holder != but]
+    if living:
+        raise Misconfigured(
+            f"gateways are at work: {'; '.join(map(str, living))}. Stop them all, then run this again; what died "
+            "without a word is taken for alive until its lease has lapsed"
+        )
+
 
 commands = typer.Typer()
 
@@ -82,7 +102,7 @@ async def _into_stream(move: _Move) -> int:
             await nobody_at_work(move.link, but=move.store)
         moved = await _write(move)
         await marks.put(move.rows, Mark("here", move.store), before=Mark("coming", move.store))
-    private_file.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
+    store_folder.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
     return moved
 
 
@@ -94,7 +114,7 @@ async def _into_database(move: _Move) -> int:
     if mark.state != "left":
         if (move.folder / FILE).exists() and not (move.folder / MOVED).exists():
             raise Misconfigured(f"{move.folder} has a ledger of its own: name another folder with --sqlite")
-        private_file.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
+        store_folder.write(move.folder / MOVED, f"{subjects.STREAM_LEDGER}\n")
         await marks.put(move.rows, leaving, before=mark)
         try:
             moved = await _fetch(move)
@@ -110,7 +130,7 @@ async def _into_database(move: _Move) -> int:
 async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Move]:
     """Nobody else is at work while this is held. Raises Misconfigured where somebody is, and for a bus without the
     stream."""
-    private_file.closed(folder)
+    store_folder.closed(folder)
     async with AsyncExitStack() as opened:
         try:
             opened.enter_context(ProcessLock(folder))

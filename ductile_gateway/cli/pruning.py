@@ -17,13 +17,13 @@ import typer
 from ductile_gateway import store
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import AsJson, Config
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
-from groundwork.service.process_lock import AlreadyRunning, ProcessLock
+from groundwork.service.store_folder import AlreadyRunning, ProcessLock
 from groundwork.sqlite.file import compact, open_for_reading
 
 commands = typer.Typer()

@@ -20,28 +20,25 @@ import typer
 
 from ductile_gateway.bus.prerequisites import require
 from ductile_gateway.cli import exits
-from ductile_gateway.cli.at_work import nobody_at_work
 from ductile_gateway.cli.backing_up import GATEWAY
+from ductile_gateway.cli.migrating import nobody_at_work
 from ductile_gateway.cli.options import AsJson, Config, Place
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store, restored
 from ductile_gateway.store.agent_keys import FILE as PINS
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.restored import Restored
 from ductile_gateway.store.shared import marks, opening, restored_row
-from ductile_gateway.store.shared.bringing import bring, refuse_a_stream_with_rows, rows_without_copy
 from ductile_gateway.store.shared.marks import Mark
-from ductile_gateway.store.shared.moving import rows_of
+from ductile_gateway.store.shared.moving import bring, refuse_a_stream_with_rows, rows_of, rows_without_copy
 from groundwork.backup.archive import Archive, place_of
-from groundwork.backup.files import put_in_place, set_aside, staging, write_out
-from groundwork.backup.keys import ring_for
+from groundwork.backup.files import put_in_place, ring_for, set_aside, staging, write_out
 from groundwork.backup.told import Part, of_backup
 from groundwork.nats.link import NatsLink, connect
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.process_lock import AlreadyRunning, ProcessLock
-from groundwork.service.store_id import ID_FILE
+from groundwork.service.store_folder import ID_FILE, AlreadyRunning, ProcessLock
 from schemas import subjects
 
 commands = typer.Typer()
@@ -84,7 +81,7 @@ async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
     async with AsyncExitStack() as opened:
         folder = settings.private_folder()
         try:
-            private_file.closed(folder)
+            store_folder.closed(folder)
             opened.enter_context(ProcessLock(folder))
         except (AlreadyRunning, OSError) as error:
             raise Misconfigured(f"{error}. Nothing was restored") from error

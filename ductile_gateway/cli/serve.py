@@ -9,7 +9,7 @@ import uvloop
 
 from ductile_gateway.cli.exits import MISCONFIGURED, NAME, logged, settings_file
 from ductile_gateway.settings import GatewaySettings, load
-from groundwork.service import garbage, json_log, kernel
+from groundwork.service import beginning, json_log, process
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Misconfigured
 from groundwork.service.secret import equal_ones
@@ -34,7 +34,7 @@ def serve(config: Path | None, *, take_over: bool = False) -> int:
 
 def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
     """Serve until a signal comes; the exit code."""
-    kernel.hide_memory()
+    process.hide_memory()
     try:
         uvloop.run(_until_told(settings, take_over=take_over))
     except KeyboardInterrupt:  # while its modules were loaded
@@ -46,8 +46,8 @@ def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
 
 
 async def _until_told(settings: GatewaySettings, *, take_over: bool) -> None:
-    with garbage.uncollected():
+    with beginning.uncollected():
         from ductile_gateway.app import serve  # the other commands need none of it
-    garbage.collect_seldom()
+    beginning.collect_seldom()
     with ended_by_signals(lambda: None):
         await serve(settings, take_over=take_over)

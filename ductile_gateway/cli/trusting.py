@@ -11,10 +11,10 @@ import typer
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
-from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.store.shared.bringing import rows_without_copy
+from ductile_gateway.store.shared.moving import rows_without_copy
 from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.pins import PinsByHand
 from ductile_gateway.trust import contested_of, first_of

@@ -1,4 +1,6 @@
-"""The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
+"""The token of Ductile's API, put into each request as it is then: it may stand in a file that changes.
+
+The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
 
 Rules: a body always has a length, because Ductile drops the payload of a chunked request. A name is matched before it
 becomes part of a URL. No redirects, no proxy of the environment, answers of at most 12 MiB.
@@ -14,18 +16,29 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
-from pydantic import JsonValue
+from pydantic import JsonValue, SecretStr
 
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable, is_health, own_refusal
-from ductile_gateway.ductile.bearer import Bearer
 from ductile_gateway.ductile.settings import DuctileSettings
 from schemas import subjects
+
+
+class Bearer(httpx2.Auth):
+    """Inherits because the client takes nothing else."""
+
+    def __init__(self, token: SecretStr) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
+        yield request
+
 
 MOST_BYTES = 12 * 1024 * 1024
 LONGEST_QUOTE = 300

@@ -14,13 +14,12 @@ from functools import partial
 
 from pydantic import JsonValue, ValidationError
 
-from ductile_gateway.ductile.names import full_name
-from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.settings import DuctileSettings, full_name
 from ductile_gateway.plugins.manifest import Command, Manifest
 from ductile_gateway.tools.catalog import ToolChoice
 from schemas import subjects
 from schemas.catalog import Catalog
-from schemas.flaws import flaws_of
+from schemas.fields import flaws_of
 
 PIPELINE_COMMAND = "handle"
 

@@ -25,13 +25,12 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.relay_client import open_relay_starts
-from ductile_gateway.ductile.sent import ToldOfSent, start_told, untold
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import ApiStarts, Starts
+from ductile_gateway.ductile.starts import ApiStarts, Starts, ToldOfSent, start_told, untold
 from ductile_gateway.ductile.watch import Job, JobWatch, Overdue, Pace
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 from groundwork.service.errors import TryAgain
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 COME_BACK_S = 1.0
 HEALTHY_WITHIN_S = 5.0

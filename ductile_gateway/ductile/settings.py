@@ -1,10 +1,15 @@
-"""Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
+"""Which Ductile of several has a tool: `home_echo` is the plugin `echo` of the Ductile `home`. Pure.
+
+A Ductile's name has no underscore, and ends at the first one: so no two Ductiles can have tools of one name. The one
+that needs no name has the empty one.
+
+Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
 
 Every field says its unit and its default.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
@@ -13,6 +18,21 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, Strin
 from groundwork.service.address import keeps_secrets
 from groundwork.service.secret import SigningSecret
 from schemas import subjects
+
+
+def owner(tool: str, names: Container[str]) -> str:
+    """The name of the Ductile that has the tool or route; empty where it begins with none of these names."""
+    name, ends, _ = tool.partition("_")
+    return name if ends and name in names else ""
+
+
+def full_name(name: str, *, of: str) -> str:
+    return f"{of}_{name}" if of else name
+
+
+def own_name(name: str, *, of: str) -> str:
+    return name.removeprefix(f"{of}_") if of else name
+
 
 EVENT_TYPE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Types of events that Ductile takes; to be matched in full."""

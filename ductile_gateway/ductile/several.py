@@ -16,16 +16,15 @@ from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.late import Tell
-from ductile_gateway.ductile.names import own_name, owner
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
-from ductile_gateway.ductile.sent import ToldOfSent, untold
-from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.settings import DuctileSettings, own_name, owner
+from ductile_gateway.ductile.starts import ToldOfSent, untold
 from ductile_gateway.ductile.watch import Job, Overdue, OverdueJob
 from ductile_gateway.ports import Begin, Clock, Receipts, unrecorded
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.toolbox import Tools, keep_fresh
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 AsOne = Callable[[str, Callable[[], Awaitable[object]]], Coroutine[None, None, None]]
 """Takes the name of what only one of several gateways does, and does it while that is this one."""

@@ -6,19 +6,21 @@ waited for, and not taken for it. That there is none is sure when Ductile lists 
 since just before the call was sent, none of them is of unknown origin, and it stays so, in a Ductile that answers all
 the while, for longer than a request can be on its way: Ductile drops one that it has not read whole within ten seconds,
 and makes a job of it at once. What cannot be found out is Unknown.
+
+One request to a Ductile that was to start a call, as it turned out: for whoever looks on.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
 from ductile_gateway.calls.call import CALL_ID, MARK, NeverStarted, Receipt, ToolCall, Unknown
-from ductile_gateway.ductile.answers import Away, DuctileRefused, Unreadable
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
 from ductile_gateway.ductile.api import Document, DuctileApi
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import FINISHED
@@ -215,3 +217,51 @@ def _later(created_at: JsonValue, begun_at: datetime) -> bool:
         return False
     created = created if created.tzinfo else created.replace(tzinfo=UTC)
     return created >= begun_at - CLOCKS_DIFFER_BY
+
+
+ACCEPTED = 202
+Fate = Literal["accepted", "refused", "not_sent", "lost"]
+"""`lost`: it was sent, and no answer says what became of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """`path`: that of the URL. `status`: of Ductile's answer, where it gave one of its own."""
+
+    path: str
+    began_at: datetime
+    ended_at: datetime
+    fate: Fate
+    status: int | None = None
+    job_id: str | None = None
+
+
+ToldOfSent = Callable[[ToolCall, Sent], None]
+"""Returns at once and raises nothing."""
+
+
+def untold(call: ToolCall, sent: Sent) -> None:
+    """Nobody looks on."""
+
+
+async def start_told(starts: Starts, call: ToolCall, *, told: ToldOfSent, clock: Clock) -> str:
+    """Start the call; the id of its job. `told` is told how that went. Raises as Starts.start."""
+    began_at = clock.now()
+
+    def tell(fate: Fate, *, status: int | None = None, job_id: str | None = None) -> None:
+        ended_at, path = clock.now(), starts.path(call)
+        told(call, Sent(path=path, began_at=began_at, ended_at=ended_at, fate=fate, status=status, job_id=job_id))
+
+    try:
+        job_id = await starts.start(call)
+    except NotSent:
+        tell("not_sent")
+        raise
+    except DuctileRefused as refusal:
+        tell("refused", status=refusal.status or None)
+        raise
+    except Lost:
+        tell("lost")
+        raise
+    tell("accepted", status=ACCEPTED, job_id=job_id)
+    return job_id

@@ -15,16 +15,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.door import Door
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake
+from ductile_gateway.ingress.mapping import RequestRefused
 from ductile_gateway.ingress.peers import Peers
-from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.results import FindOffer
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ingress.webhooks import Webhooks
 from ductile_gateway.ports import Clock
-from groundwork.http.bodies import Bodies, BodyRefused
-from groundwork.http.incoming import network_of
+from groundwork.http.bodies import Bodies, BodyRefused, network_of
 from groundwork.service.errors import Broken, Failure, Misconfigured, TryAgain
 
 log = logging.getLogger(__name__)

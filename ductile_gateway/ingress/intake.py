@@ -16,13 +16,12 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from ductile_gateway.ingress.mapping import Origin, Outgoing, token
-from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.mapping import Origin, Outgoing, RequestRefused, token
 from ductile_gateway.ports import Artifacts, Bus, CannotKeep
-from groundwork.service import strict_json
+from groundwork.service import strict
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.span import context_of
-from schemas import headers
+from schemas import envelope as headers
 
 SOURCE = "/agentic-loop/ductile-gateway/ingress"
 
@@ -123,8 +122,8 @@ class Intake:
 def read_json(body: bytes) -> JsonValue:
     """The document in a body. Raises RequestRefused."""
     try:
-        return strict_json.read(body)
-    except strict_json.NotStrictJson as error:
+        return strict.read(body)
+    except strict.NotStrictJson as error:
         raise RequestRefused(400, f"invalid JSON body: it {error}") from None
 
 

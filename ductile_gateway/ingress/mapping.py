@@ -1,4 +1,6 @@
-"""Turns an event from outside into one that the agent takes, as the configuration maps it. Pure.
+"""Why a request from outside is not taken: the HTTP status that says so, and a text that repeats nothing of it.
+
+Turns an event from outside into one that the agent takes, as the configuration maps it. Pure.
 
 A start, a result, a signal or a cancel can come of it and nothing else. Correlation keys (run, step, tool, attempt, and
 the capability that shows that they are right) are taken from the places that a mapping names, or from a relayed event's
@@ -19,14 +21,21 @@ from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.calls.excerpts import cut
 from ductile_gateway.calls.results import MAX_MESSAGE_BYTES, Kept
 from ductile_gateway.ductile.relay_wire import ReceivedEvent
-from ductile_gateway.ingress.continuations import FindOffer, as_said
-from ductile_gateway.ingress.large_results import made_small
-from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.results import FindOffer, as_said, made_small
 from ductile_gateway.ingress.settings import EventMapping, ToCancel, ToResult, ToSignal, ToStart
 from schemas import keys, subjects
 from schemas.events import INBOUND, RESERVED_KEYS, AgenticStart, Cancel, Signal, ToolResult
-from schemas.fields import MAX_GOAL_BYTES
-from schemas.flaws import flaws_of
+from schemas.fields import MAX_GOAL_BYTES, flaws_of
+
+
+class RequestRefused(Exception):
+    """The request can never be taken as it is. `why` is for our log, where it says more than its sender is told."""
+
+    def __init__(self, status: int, message: str, *, why: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.why = why or message
+
 
 MAX_EVENT_BYTES = 512 * 1024
 LONGEST_ID = 128

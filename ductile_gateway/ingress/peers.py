@@ -12,13 +12,12 @@ from ductile_gateway import signatures
 from ductile_gateway.ductile import relay_wire
 from ductile_gateway.ductile.answers import FORBIDDEN
 from ductile_gateway.ductile.relay_wire import KEY_ID, PEER, SIGNATURE, TIMESTAMP
-from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
-from ductile_gateway.ingress.mapping import Origin, of_relayed
-from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.mapping import Origin, RequestRefused, of_relayed
+from ductile_gateway.ingress.results import FindOffer
 from ductile_gateway.ingress.settings import IngressSettings, PeerSettings
 from ductile_gateway.ports import Clock
-from schemas.headers import TRACEPARENT
+from schemas.envelope import TRACEPARENT
 
 
 class Peers:

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.http import Told, create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
+from ductile_gateway.ingress.results import FindOffer
 from ductile_gateway.ingress.settings import IngressSettings
 from ductile_gateway.ports import Artifacts, Bus, Clock
 from groundwork.http.listener import address, listening

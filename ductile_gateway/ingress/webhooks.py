@@ -14,14 +14,13 @@ from secrets import token_bytes
 from pydantic import JsonValue
 
 from ductile_gateway import signatures
-from ductile_gateway.ingress.continuations import FindOffer
 from ductile_gateway.ingress.github import agrees
 from ductile_gateway.ingress.intake import Acceptance, Incoming, Intake, digest, read_json
-from ductile_gateway.ingress.mapping import Origin, find, of_document
-from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.mapping import Origin, RequestRefused, find, of_document
+from ductile_gateway.ingress.results import FindOffer
 from ductile_gateway.ingress.settings import EventMapping, IngressSettings, WebhookSettings
 from ductile_gateway.ports import Clock
-from schemas.headers import TRACEPARENT
+from schemas.envelope import TRACEPARENT
 
 ANY_TYPE = "*"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ductile_gateway.plugins.folders import MANIFEST, MAX_MANIFEST_BYTES
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
 from groundwork.service.errors import Misconfigured
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 
 OUR_PLUGINS = frozenset({"agentic-wake", "agentic-run", "agentic-outcomes"})
 GATEWAY = "agentic-gateway"

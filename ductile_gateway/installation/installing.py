@@ -20,9 +20,9 @@ from pydantic import BaseModel, ValidationError
 from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.installation.found import OUR_PLUGINS, DuctileProgram, Found, at, read_yaml
 from ductile_gateway.installation.pages import File, Wishes, files_of, rendered, values_of
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 
 INCLUDED = "agentic/agentic.yaml"
 RECORD, CHECKSUMS, TOKENS = "installed.json", ".checksums", "tokens.yaml"
@@ -277,9 +277,9 @@ def _write(file: File) -> None:
         return
     for folder in reversed([each for each in path.parents if not each.exists()]):
         folder.mkdir(mode=0o700 if ".agentic" in folder.parts else 0o755)
-        private_file.left_to_owner(folder)
+        store_folder.left_to_owner(folder)
     owner = path.stat() if path.exists() else path.parent.stat()
-    private_file.write(path, file.text)
+    store_folder.write(path, file.text)
     path.chmod(file.mode)
     if os.geteuid() == 0:
         os.chown(path, owner.st_uid, owner.st_gid)

@@ -20,7 +20,7 @@ import jinja2
 
 from ductile_gateway.installation.found import Found, Generation
 from groundwork.service.errors import Misconfigured
-from groundwork.service.shipped import shipped
+from groundwork.service.installed import shipped
 
 _READING = {
     "m": ["plugin:ro", "jobs:ro", "events:ro"],

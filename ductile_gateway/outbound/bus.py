@@ -16,13 +16,13 @@ from ductile_gateway.bus.requests import rejection_of
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, Unreadable, read_event
 from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.trust import NotTheAgents, Trust
-from groundwork.nats.delivery import Delivery
-from groundwork.nats.errors import Refused
+from groundwork.nats.consuming.pull_loop import PullLoop
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Settling
+from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
-from schemas import headers, subjects
+from schemas import envelope as headers
+from schemas import subjects
 
 SLOTS = 16
 LOOK_AGAIN_S = 30.0

@@ -33,7 +33,7 @@ from ductile_gateway.outbound.notifications import (
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import Clock
 from groundwork.service.errors import TryAgain
-from groundwork.service.outage import Outage
+from groundwork.service.json_log import Outage
 
 LOOK_S = 1.0
 """How often the outbox is asked what is due, besides whenever something new has come."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from groundwork.service.config_file import OF_PLUGINS, as_given
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 
 PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds", "*.nk", "*.conf")
 PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache")}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from ductile_gateway.calls.call import AlreadyStarted
-from groundwork.service.durable import sync
+from groundwork.service.store_folder import sync
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

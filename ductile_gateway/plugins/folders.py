@@ -18,9 +18,9 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from ductile_gateway.plugins import entrypoints, mending
+from ductile_gateway.plugins import entrypoints, manifest
 from ductile_gateway.plugins.manifest import Manifest, ManifestInvalid, read_manifest
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
 
 MANIFEST = "manifest.yaml"
@@ -193,4 +193,4 @@ def _would_do(folder: Path) -> Mapping[str, str]:
     programs = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix in entrypoints.BEGINS)
     best = next((name for name in programs if Path(name).stem == "run"), programs[0] if programs else "run.py")
     name = {"name": folder.name} if subjects.NAME.fullmatch(folder.name) else {}
-    return mending.WOULD_DO | name | {"entrypoint": best}
+    return manifest.WOULD_DO | name | {"entrypoint": best}

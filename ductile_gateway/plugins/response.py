@@ -31,7 +31,7 @@ from ductile_gateway.calls.call import JobFacts, NeverStarted, ProducedArtifact,
 from ductile_gateway.calls.excerpts import STDERR_BYTES, end_of, masked
 from ductile_gateway.plugins.box.limits import Limits
 from schemas.continuation import ContinuationInvalid, of_object
-from schemas.flaws import rule_of
+from schemas.fields import rule_of
 
 T = TypeVar("T")
 

@@ -20,12 +20,11 @@ from ductile_gateway.calls.excerpts import masked
 from ductile_gateway.plugins.boxes import Box
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders, read_boot_id
 from ductile_gateway.plugins.folders import InstalledPlugin, PluginRefused, require_trust
-from ductile_gateway.plugins.guards import Guards
-from ductile_gateway.plugins.process import attend
+from ductile_gateway.plugins.process import Guards, attend
 from ductile_gateway.plugins.response import Ending, Remains, judge
 from ductile_gateway.plugins.trying import look_at_box
 from ductile_gateway.ports import Begin, unrecorded
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 STDERR_BYTES = 64 * 1024
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from ductile_gateway.plugins.boxes import Box
 from ductile_gateway.plugins.call_folder import CallFolder, CallFolders
 from ductile_gateway.plugins.folders import InstalledPlugin
-from ductile_gateway.plugins.guards import Guards
-from ductile_gateway.plugins.process import attend
-from schemas.gateway_status import Finding
+from ductile_gateway.plugins.process import Guards, attend
+from schemas.status import Finding
 
 SHELL = Path("/bin/sh")
 WITHIN = timedelta(seconds=10)

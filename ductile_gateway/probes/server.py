@@ -1,14 +1,33 @@
-"""Serves the probes: their socket at once, and who answers on it once the calls go on that a crash interrupted."""
+"""Whether calls can be carried out now, by what that takes. Whatever is asked answers from memory.
+
+Serves the probes: their socket at once, and who answers on it once the calls go on that a crash interrupted.
+"""
 
 import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from ductile_gateway.probes.readiness import Readiness
+from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.settings import HttpSettings
 from groundwork.http.listener import listening
 from groundwork.service.errors import Misconfigured
+
+Check = Callable[[], str]
+"""What is wrong now, in words for a person; empty where nothing is."""
+
+
+class Readiness:
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+
+    def needs(self, name: str, check: Check) -> None:
+        """One thing more that has to be there; or another check in place of that name's."""
+        self._checks[name] = check
+
+    def wrong(self) -> dict[str, str]:
+        return {name: printable(check()) for name, check in self._checks.items()}
+
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ductile_gateway.ports import Clock
-from groundwork.service import private_file
-from groundwork.service.ed25519 import PUBLIC
+from groundwork.service import store_folder
 from groundwork.service.errors import TryAgain
+from groundwork.service.keys import PUBLIC
 from schemas.signing import AgentKey
 
 FILE = "agent_keys"
@@ -64,7 +64,7 @@ class PinnedKeys:
         """These and no others, as they are. Raises TryAgain."""
         text = _HEAD + "".join(f"{pin.id} {pin.public} {pin.pinned_at}\n" for pin in pins)
         try:
-            private_file.write(self._path, text)
+            store_folder.write(self._path, text)
         except OSError as error:
             raise TryAgain(f"{self._path} cannot be written: {error.strerror}") from error
 

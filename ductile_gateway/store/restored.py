@@ -14,7 +14,7 @@ from ulid import ULID
 from ductile_gateway.calls.call import Answer, Asked, Intent
 from ductile_gateway.ports import Ownership
 from groundwork.backup.told import backup_in
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, microseconds
 
@@ -54,7 +54,7 @@ def read(folder: Path) -> Restored | None:
 
 def note(folder: Path, restored: Restored) -> None:
     """Raises OSError."""
-    private_file.write(folder / FILE, restored.model_dump_json())
+    store_folder.write(folder / FILE, restored.model_dump_json())
 
 
 @dataclass(frozen=True, slots=True)

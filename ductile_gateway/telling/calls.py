@@ -6,8 +6,8 @@ from datetime import datetime
 
 from ductile_gateway.bus.requests import Handled
 from ductile_gateway.calls.call import Answer, Asked, ToolCall, ToolOutcome
-from ductile_gateway.ductile.names import owner
-from ductile_gateway.ductile.sent import Sent
+from ductile_gateway.ductile.settings import owner
+from ductile_gateway.ductile.starts import Sent
 from ductile_gateway.ports import Clock
 from ductile_gateway.telling import spans
 from ductile_gateway.telling.metrics import GatewayMetrics

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ductile_gateway.calls.call import Asked, ToolOutcome
-from ductile_gateway.ductile.sent import Sent
+from ductile_gateway.ductile.starts import Sent
 from groundwork.nats.link import NatsLink
-from groundwork.sqlite.metrics import StoreMetrics
+from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Instruments
 
 CALL_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)

@@ -48,7 +48,7 @@ async def _pass_on(kept: "_Kept", receiver: Receiver, head_start: Callable[[], A
 
 
 def _queue(receiver: Receiver) -> "SpanQueue":
-    from groundwork.telemetry.resource import resource_of
+    from groundwork.telemetry.sending import resource_of
     from groundwork.telemetry.traces import SpanQueue
 
     return SpanQueue(receiver, resource_of(subjects.SERVICE_GATEWAY))

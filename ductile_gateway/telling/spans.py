@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ductile_gateway.bus.requests import Handled
 from ductile_gateway.calls.call import Answer, Asked, ToolOutcome
-from ductile_gateway.ductile.sent import Sent
+from ductile_gateway.ductile.starts import Sent
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Attributes, Context, Kind, Span, Value, span_id
 from schemas import keys, subjects

@@ -19,8 +19,7 @@ from schemas import subjects
 from schemas.argument_schemas import argument_flaws, schema_flaw, validator_of
 from schemas.catalog import Approve, Catalog, Effect, Output, ToolCommand, ToolOffer
 from schemas.events import GIVEN_KEYS, ToolRequest
-from schemas.fields import ToolName
-from schemas.flaws import rule_of
+from schemas.fields import ToolName, rule_of
 
 HOUSEKEEPING = frozenset({"health", "init"})
 """Commands of the plugin protocol that are nothing for an agent, unless they are chosen."""

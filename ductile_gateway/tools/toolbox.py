@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools, without_call_id
 from ductile_gateway.ductile.discovery import discover_tools
-from ductile_gateway.ductile.names import full_name
+from ductile_gateway.ductile.settings import full_name
 from ductile_gateway.plugins.folders import Discovered, InstalledPlugin, PluginsMisconfigured, discover_plugins
 from ductile_gateway.plugins.in_process import in_process_manifests
 from ductile_gateway.plugins.manifest import Manifest

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from groundwork.backup.told import KeptFile, Part, Whole
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 from groundwork.sqlite.errors import storage_error
 
 T = TypeVar("T", Part, Whole)

@@ -1,4 +1,7 @@
-"""Files on their way into a backup and out of it: a database as it is at one instant, while others write to it."""
+"""Files on their way into a backup and out of it: a database as it is at one instant, while others write to it.
+
+The keys by which a backup proves itself: those of the machine, or those that it brings along.
+"""
 
 import hashlib
 import os
@@ -11,10 +14,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from groundwork.backup.archive import BLOCK, Archive
-from groundwork.backup.told import KeptFile
-from groundwork.service import private_file
-from groundwork.service.durable import sync
+from groundwork.backup.told import KeptFile, Part
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
+from groundwork.service.keys import KeyRing
+from groundwork.service.store_folder import sync
 from groundwork.sqlite.errors import storage_error
 
 
@@ -49,7 +53,7 @@ def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
     """Write a file of a backup where none is, durably, for this user alone. Raises Misconfigured and OSError."""
     whole = hashlib.sha256()
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        private_file.left_to_owner(target)
+        store_folder.left_to_owner(target)
         for piece in archive.content(file):
             opened.write(piece)
             whole.update(piece)
@@ -101,8 +105,33 @@ def staging(folder: Path) -> Iterator[Path]:
     beside = folder / "restoring"
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(mode=0o700)
-    private_file.left_to_owner(beside)
+    store_folder.left_to_owner(beside)
     try:
         yield beside
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+KEYS = "keys"
+"""The file with the keys of a service, as it is called in its part of a backup."""
+
+
+def ring_for(path: Path, archive: Archive, part: Part, *, new_keys: bool) -> KeyRing | None:
+    """The keys in the file `path`, which is made where the backup has them; None where there are none, and `new_keys`
+    are wanted. Raises Misconfigured."""
+    if not path.exists() and (kept := part.file(KEYS)):
+        store_folder.write(path, b"".join(archive.content(kept)).decode())
+    if path.exists():
+        return KeyRing.open(path)
+    if new_keys:
+        return None
+    with_keys = (name for name in archive.having(part.part) if _has_keys(archive.unproved(name, part.part)))
+    other = next((f"restore {name}, which holds keys, with --backup; " for name in with_keys), "")
+    raise Misconfigured(
+        f"there is no file {path}, and the backup holds no keys: without them nothing of it can be told from forged. "
+        f"Put the file back from where you keep it; {other}or, if it is lost, take the backup as it is with --new-keys"
+    )
+
+
+def _has_keys(part: Part | None) -> bool:
+    return part is not None and part.file(KEYS) is not None

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 
 from groundwork.service.errors import Misconfigured
-from groundwork.service.hand_over import once_free
+from groundwork.service.store_folder import once_free
 
 
 @contextlib.asynccontextmanager

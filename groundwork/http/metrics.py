@@ -4,7 +4,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groundwork.http.incoming import PROBES
+from groundwork.http.bodies import PROBES
 from groundwork.telemetry.metrics import OTHER, Histogram, Instruments
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from starlette.types import Scope
 
-from groundwork.service.user_name import user_name
+from groundwork.service.process import user_name
 
 _SOCK_DIAG, _BY_FAMILY, _REQUEST = 4, 20, 1
 _HEADER = struct.Struct("=IHHII")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from groundwork.http.incoming import network_of
+from groundwork.http.bodies import network_of
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from nats.js.api import ObjectInfo, ObjectMeta
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
 from nats.js.object_store import ObjectStore
 
-from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import FULL
+from groundwork.nats.publishing import FULL, Refused
 from groundwork.service.errors import GiveUp, Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")

@@ -22,9 +22,9 @@ from typing import IO, Self
 
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
-from groundwork.service.tied_child import tied_to_us
+from groundwork.service.process import tied_to_us
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -174,7 +174,7 @@ class EmbeddedNats:
         return str(self._config_file) in _command_line(pid)
 
     def _launch(self, binary: str) -> None:
-        private_file.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
+        store_folder.write(self._config_file, json.dumps(self._config(), indent=2, ensure_ascii=False))
         self._log_file.touch(mode=0o600)
         self._heard_to = self._log_file.stat().st_size
         with self._log_file.open("ab") as log_file:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import nats.errors
 from nats.aio.msg import Msg
 
-from groundwork.nats.delivery import is_delivery, read_delivery
+from groundwork.nats.consuming.settling import is_delivery, read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Stored
 from groundwork.service.errors import Misconfigured, TryAgain

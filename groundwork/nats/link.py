@@ -19,14 +19,13 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from groundwork.nats.client import BusClient
-from groundwork.nats.denials import Denial
-from groundwork.nats.errors import NoSuchStream, Refused
-from groundwork.nats.pending_answers import PendingAnswers
+from groundwork.nats.connection import BusClient, ConnectionWatch, Denial, PendingAnswers
 from groundwork.nats.publishing import (
     LARGEST_MESSAGE,
     NoStream,
+    NoSuchStream,
     Published,
+    Refused,
     Stored,
     check_message,
     ids,
@@ -34,7 +33,6 @@ from groundwork.nats.publishing import (
     read_stored,
 )
 from groundwork.nats.settings import NatsSettings, client_options
-from groundwork.nats.watch import ConnectionWatch
 from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain, Unreachable
 
 TRY_SECONDS = 1.0

@@ -1,4 +1,13 @@
-"""What may leave as a message, and what JetStream's answer to it means. Nothing is sent from here.
+"""What the bus adds to the errors of groundwork/service/errors.py, which all that touches the bus raises.
+
+TryAgain      no answer, no connection for now: nothing is known to be lost
+NoRoom        the stream or the server is at its limit and stores nothing new
+Unreachable   no server answers at any of the addresses, or the connection is closed for good
+Misconfigured a setting, a permission, a stream or a file has to be changed
+
+Subjects and their patterns, as a NATS server matches them. Pure.
+
+What may leave as a message, and what JetStream's answer to it means. Nothing is sent from here.
 
 A subject or size that the server does not take makes it close the connection for good: both are checked before.
 """
@@ -14,8 +23,28 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from groundwork.nats.errors import Refused
-from groundwork.service.errors import Failure, NoRoom, TryAgain
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, NoRoom, TryAgain
+
+
+class NoSuchStream(Misconfigured):
+    """No stream takes this subject: the setup creates them. One that was there may be on its way back."""
+
+
+class Refused(GiveUp):
+    """The bus will never take this message as it is. `code` is JetStream's error code, 0 if we refused it."""
+
+    def __init__(self, reason: str, *, code: int = 0) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether the subject is one of the pattern's: `*` stands for one token, `>` for one or more at the end."""
+    wanted, found = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted, found = wanted[:-1], found[: len(wanted) - 1] if len(found) >= len(wanted) else []
+    return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
+
 
 MAX_SUBJECT = 255
 LARGEST_MESSAGE = 1024 * 1024

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from groundwork.nats.errors import Refused
 from groundwork.nats.following import Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import Stored
+from groundwork.nats.publishing import Refused, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
 
 FACT = "Agentic-Fact"

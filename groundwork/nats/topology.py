@@ -17,7 +17,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, RePublish, StreamConfig, S
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.patterns import matches
+from groundwork.nats.publishing import matches
 from groundwork.service.errors import Failure, Misconfigured, NoRoom, TryAgain
 
 T = TypeVar("T")

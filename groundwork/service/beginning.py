@@ -1,12 +1,34 @@
-"""The first tenths of a second of a command, in which its modules are loaded."""
+"""How often Python looks for cyclic garbage: seldom. With the defaults it took an eighth of a busy service's CPU.
 
+The first tenths of a second of a command, in which its modules are loaded.
+"""
+
+import gc
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from groundwork.service import garbage
+NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS = 50_000, 50, 100
+
+
+def collect_seldom() -> None:
+    """For this process, from now on. What was made before (modules, models) is left out of every look."""
+    gc.freeze()
+    gc.set_threshold(NEW_VALUES, YOUNG_ROUNDS, MIDDLE_ROUNDS)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """While modules are loaded, of which nothing becomes garbage: looking for it is an eighth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
 
 INTERRUPTED = 130
 
@@ -17,7 +39,7 @@ def run(load: Callable[[], Callable[[], None]]) -> None:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with garbage.uncollected():
+    with uncollected():
         command = load()
     try:
         if interruptible:

@@ -1,11 +1,17 @@
-"""Programs of many commands: one table names them, and the module of a command is loaded when it is called."""
+"""Programs of many commands: one table names them, and the module of a command is loaded when it is called.
 
-from collections.abc import Iterator, Mapping
+Completion of a command's words in a shell, by a script that asks the program itself for them.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer._completion_shared import get_completion_script
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -82,3 +88,23 @@ class _Commands(Mapping[str, Any]):
 def examples(*lines: str) -> str:
     """An epilog that shows how a command is used, each line as it is."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+
+
+Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH"])
+
+
+def completion_of(program: str) -> Callable[[Shell], None]:
+    def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.", metavar="bash|zsh|fish")]) -> None:
+        """Print what makes a shell complete the commands, options and values."""
+        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+        found = get_completion_script(prog_name=program, complete_var=variable, shell=shell.value)
+        sys.stdout.write(f"{found}\n")
+
+    return completion
+
+
+def told_to_a_shell(program: str) -> tuple[str, ...]:
+    return (
+        f'eval "$({program} completion bash)"   # in ~/.bashrc; zsh likewise, after compinit',
+        f"{program} completion fish > ~/.config/fish/completions/{program}.fish",
+    )

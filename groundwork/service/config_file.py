@@ -1,4 +1,9 @@
-"""Settings of one service: a YAML file, overridden by the environment, checked by a pydantic model.
+"""Raw settings against the fields of a pydantic model: secrets from files, JSON from the environment, unknown keys.
+
+Unknown keys are refused at every depth, whatever the `extra` of the models says. What is wrong is gathered while it is
+read, and told all at once; no value is ever part of it.
+
+Settings of one service: a YAML file, overridden by the environment, checked by a pydantic model.
 
 - A service reads its own top-level section; keys of the shared section `nats:` fill those missing in its own `nats`.
 - `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
@@ -12,19 +17,204 @@ Ours, and not pydantic-settings, which would replace `override` alone: it has no
 repeated keys, unknown variables, or a secret's file beside the secret.
 """
 
+import difflib
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
-from groundwork.service.config_fields import Fields, Keys, Problems, WrongSettings
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import UNFIT, FileSecret, fault_of
+from groundwork.service.strict import NotYaml, parse
+
+NO_NUMBER = "write a number here: yes, no, true and false are none"
+WORDS = {
+    "path_type": "write a path here, as text",
+    **dict.fromkeys(("model_type", "dict_type"), "write settings here, as `key: value` lines"),
+    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), "write a list here, as in [a, b]"),
+}
+"""What is expected, where pydantic says it in words of Python."""
+_CONTAINERS = (list, tuple, set, frozenset, Mapping)
 
 M = TypeVar("M", bound=BaseModel)
+Keys = tuple[str, ...]
+
+
+class WrongSettings(Misconfigured):
+    """Settings that a person has to correct. `problems`: one line each, with place, fault and what is expected."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n  ".join(("the settings cannot be used:", *self.problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """The first problem of each key, because further ones mostly follow from it."""
+
+    file: str
+    origins: dict[Keys, str] = field(default_factory=dict)
+    """Places of values that are not written in the file where their key says: environment, shared section."""
+    found: dict[Keys, str] = field(default_factory=dict)
+
+    def report(self, keys: Keys, problem: str, *, written_as: str = "") -> None:
+        """`written_as`: the last key as the user wrote it, if it is another one."""
+        place = self.place((*keys[:-1], written_as) if written_as else keys)
+        self.found.setdefault(keys, f"{place}: {problem}")
+
+    def report_unknown(self, keys: Keys, known: Collection[str]) -> None:
+        near = difflib.get_close_matches(keys[-1], known, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
+        self.report(keys, f"no such setting; {advice}")
+
+    def place(self, keys: Keys) -> str:
+        for length in range(len(keys), 0, -1):
+            if origin := self.origins.get(keys[:length]):
+                return ".".join((origin, *keys[length:]))
+        return f"{self.file}: {'.'.join(keys) or 'top level'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One reading of settings whose keys begin at `root`, overridden by variables that begin with `env_prefix`."""
+
+    problems: Problems
+    root: Keys
+    env_prefix: str
+    secrets: set[Keys] = field(default_factory=set)
+
+    def validated(self, model: type[M], raw: Mapping[str, Any]) -> M | None:
+        """The settings; None if there are problems, which are then reported."""
+        resolved = self._resolved(raw, model, self.root)
+        try:
+            return model.model_validate(resolved)
+        except ValidationError as error:
+            self._report(error.errors(include_url=False, include_input=False, include_context=False), resolved)
+        return None
+
+    def _report(self, errors: Iterable[ErrorDetails], resolved: dict[str, Any]) -> None:
+        """Where a setting has several forms each says what it lacks: those that got furthest count, as alternatives."""
+        found: dict[Keys, dict[str, None]] = {}
+        for one in errors:
+            keys = (*self.root, *_written(one, resolved))
+            text = self._text(keys, one["type"], one["msg"].removeprefix("Value error, "))
+            found.setdefault(keys, {})[text] = None
+        for keys, texts in found.items():
+            if not any(other[: len(keys)] == keys for other in found if other != keys):
+                self.problems.report(keys, "; or ".join(texts))
+
+    def _text(self, keys: Keys, kind: str, message: str) -> str:
+        message = WORDS.get(kind, message)
+        if kind == "missing":
+            variable = self.env_prefix + "__".join(keys[len(self.root) :]).upper()
+            return f"required; set it here or as {variable} in the environment"
+        # The words of a validator of our own could quote the secret; those of pydantic do not, but are not told apart.
+        return f"not accepted ({kind})" if keys in self.secrets and kind != UNFIT else message
+
+    def _resolved(self, node: Any, annotation: Any, keys: Keys) -> Any:
+        kinds = list(_kinds(annotation))
+        if SecretStr in kinds:
+            self._take_secret(node, keys)
+        elif isinstance(node, bool) and bool not in kinds and not {int, float}.isdisjoint(kinds):
+            self.problems.report(keys, NO_NUMBER)
+        elif isinstance(node, str) and keys in self.problems.origins:
+            node = self._from_environment(node, kinds, keys)
+        if isinstance(node, dict) and (fields := _fields(kinds)):
+            return self._known(node, fields, keys)
+        if isinstance(node, dict):
+            return {key: self._resolved(value, _item(kinds), (*keys, key)) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._resolved(value, _item(kinds), (*keys, str(index))) for index, value in enumerate(node)]
+        return node
+
+    def _from_environment(self, text: str, kinds: list[Any], keys: Keys) -> Any:
+        if str in kinds or not any(map(_is_container, kinds)):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            self.problems.report(keys, 'write a list or mapping as JSON here, as in ["a", "b"] or {"a": 1}')
+            return text
+
+    def _known(self, node: dict[str, Any], fields: dict[str, Any], keys: Keys) -> dict[str, Any]:
+        known: dict[str, Any] = {}
+        for key, value in node.items():
+            name = key.removesuffix("_file")
+            if key in fields:
+                known[key] = self._resolved(value, fields[key], (*keys, key))
+            elif name not in fields or SecretStr not in _kinds(fields[name]):
+                self.problems.report_unknown((*keys, key), fields)
+            elif name in node:
+                self.problems.report(
+                    (*keys, name), f"also given by {self.problems.place((*keys, key))}; keep one of them"
+                )
+            else:
+                known[name] = self._secret(value, (*keys, name), written_as=key)
+        return known
+
+    def _take_secret(self, secret: Any, keys: Keys) -> None:
+        self.secrets.add(keys)
+        if isinstance(secret, str) and (fault := fault_of(secret)):
+            self.problems.report(keys, fault)
+
+    def _secret(self, file: Any, keys: Keys, *, written_as: str) -> SecretStr:
+        self.secrets.add(keys)
+        secret = SecretStr("")
+        try:
+            secret = FileSecret(Path(file))
+            problem = fault_of(secret.get_secret_value())
+        except (OSError, TypeError, ValueError) as error:
+            problem = f"cannot read a secret there ({type(error).__name__}); name a readable text file"
+        if problem:
+            self.problems.report(keys, problem, written_as=written_as)
+        return secret
+
+
+def _written(error: ErrorDetails, node: Any) -> Iterator[str]:
+    """The place of an error without the names that pydantic gives to the alternatives of a type."""
+    for part in error["loc"]:
+        inner = node if isinstance(node, dict) else dict(enumerate(node)) if isinstance(node, list) else {}
+        if part in inner:
+            node = inner[part]
+            yield str(part)
+    if error["type"] == "missing":
+        yield str(error["loc"][-1])
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The alternatives of a type: `SecretStr | None` has two."""
+    if get_origin(annotation) in (Union, UnionType):
+        for alternative in get_args(annotation):
+            yield from _kinds(alternative)
+    elif get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+def _fields(kinds: list[Any]) -> dict[str, Any]:
+    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return {name: info.annotation for model in models for name, info in model.model_fields.items()}
+
+
+def _is_container(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, _CONTAINERS)
+
+
+def _item(kinds: list[Any]) -> Any:
+    for kind in filter(_is_container, kinds):
+        arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
+        return arguments[-1] if arguments else Any
+    return Any
+
 
 SHARED_SECTION = "nats"
 SECRETS = frozenset({"token", "secret", "previous_secret", "password", "api_key"})

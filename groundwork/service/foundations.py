@@ -10,16 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.nats.lease import Lease, hold
-from groundwork.nats.lease_record import Owner, Record, Role
+from groundwork.nats.leases.lease import Lease, Owner, Record, Role, hold
+from groundwork.nats.leases.members import Members, joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.members import Members, joined, refuse_members
 from groundwork.nats.settings import NatsSettings
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Failure, Misconfigured
-from groundwork.service.hand_over import HAND_OVER_S, locked
-from groundwork.service.process_lock import AlreadyRunning
-from groundwork.service.slots import claimed
+from groundwork.service.store_folder import HAND_OVER_S, AlreadyRunning, claimed, locked
 
 HEAD_START_S = 0.5
 """How long what is under way has the processor for itself, unless it has got on, before callers come in."""
@@ -130,7 +127,7 @@ async def _locked(claim: Claim, *, within_s: float) -> AsyncIterator[None]:
 def _usable(claim: Claim) -> Iterator[None]:
     """The store's folder, made if absent, and closed to others."""
     try:
-        private_file.closed(claim.store)
+        store_folder.closed(claim.store)
         yield
     except (OSError, AlreadyRunning) as error:
         raise Misconfigured(f"{claim.role.key}.store {claim.store} cannot be used: {error}") from error

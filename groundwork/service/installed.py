@@ -1,4 +1,7 @@
-"""What of the project is installed here: which version, and how its commands are called."""
+"""What of the project is installed here: which version, and how its commands are called.
+
+Files that come with the program: the repository's own in a checkout, in a wheel where pyproject.toml puts them.
+"""
 
 import os
 import re
@@ -7,6 +10,8 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+
+import groundwork
 
 DISTRIBUTION = "agentic-loop-nats"
 ALL = "all"
@@ -38,3 +43,10 @@ def invocation(name: str, module: str) -> str:
     if beside.is_file():
         return shlex.quote(os.path.relpath(beside))
     return f"{shlex.quote(sys.executable)} -m {module}"
+
+
+def shipped(*parts: str) -> Path:
+    """The file or folder of that path, as the repository has it: `shipped("deploy", "agentic.yaml")`."""
+    package = Path(groundwork.__file__).resolve().parent
+    in_wheel = package / "shipped"
+    return (in_wheel if in_wheel.is_dir() else package.parent).joinpath(*parts)

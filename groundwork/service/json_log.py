@@ -2,6 +2,8 @@
 
 Configured secrets become ***, and characters that could forge a line or steer a terminal become visible escapes. Fields
 given as `extra` keep their names; those of the line itself win.
+
+Something outside that is away for a while: told once when that begins, with the reason, and once when it is over.
 """
 
 import json
@@ -29,7 +31,7 @@ EVERY_REQUEST = ("httpx2", "httpcore2")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Control characters, line separators, halves of surrogate pairs, and whatever hides, joins or turns letters: those that
-# are shown by a sign elsewhere (agent_service/core/unseen.py).
+# are shown by a sign elsewhere (agent_service/core/evidence/unseen.py).
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
@@ -188,3 +190,26 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 def _visible(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
+
+
+class Outage:
+    """Of one thing, by its name for people, such as `NATS`. `why` is empty while it is there."""
+
+    def __init__(self, what: str, log: logging.Logger) -> None:
+        self._what = what
+        self._log = log
+        self._since = 0.0
+        self.why = ""
+
+    def goes_on(self, why: str) -> None:
+        """It was met, perhaps for the first time. `why` is no empty text."""
+        if not self.why:
+            self._since = time.monotonic()
+            self._log.warning("%s is away", self._what, extra={"event": "outage_began", "why": why})
+        self.why = why
+
+    def over(self) -> None:
+        if self.why:
+            facts = {"event": "outage_over", "away_s": round(time.monotonic() - self._since, 1), "why": self.why}
+            self._log.warning("%s is back", self._what, extra=facts)
+        self.why = ""

@@ -1,8 +1,13 @@
-"""Being told to stop by a signal: a command or service ends in good order, with all it started."""
+"""Being told to stop by a signal: a command or service ends in good order, with all it started.
+
+Telling systemd that the service is ready, where that has started it (sd_notify(3)); elsewhere nothing is told.
+"""
 
 import asyncio
+import os
 import signal
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 OF_A_SERVICE = (signal.SIGTERM, signal.SIGINT)
@@ -52,3 +57,12 @@ def ended_by_signals(stopping: Callable[[], None]) -> Iterator[None]:
         task = asyncio.current_task()
         if not ended or task is None or task.uncancel():
             raise
+
+
+def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
+    """What waits for this service begins now. A supervisor that does not listen costs nothing but its waiting."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if address[:1] not in ("/", "@"):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
+        line.sendto(b"READY=1", address.replace("@", "\0", 1) if address[0] == "@" else address)

@@ -18,13 +18,12 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from groundwork.service import private_file
+from groundwork.service import store_folder
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
-from groundwork.sqlite.free_pages import INCREMENTAL, SPARE_PAGES, cut_off
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, nobody
 from groundwork.sqlite.migrations import migrate, newest
-from groundwork.sqlite.reserve import Reserve, has_room
+from groundwork.sqlite.reserve import INCREMENTAL, SPARE_PAGES, Reserve, cut_off, has_room
 
 T = TypeVar("T")
 Values = tuple[object, ...]
@@ -193,10 +192,10 @@ def compact(path: Path) -> None:
 def make_private(path: Path) -> None:
     """Make the file and its folder, both for this user alone. Raises Misconfigured."""
     try:
-        private_file.folder_of_ours(path.parent)
+        store_folder.folder_of_ours(path.parent)
         path.touch(mode=0o600)
         path.chmod(0o600)
-        private_file.left_to_owner(path)
+        store_folder.left_to_owner(path)
     except OSError as error:
         raise Misconfigured(f"{path} cannot be used ({error}): give this user the folder, or name another") from error
 

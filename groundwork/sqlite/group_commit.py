@@ -5,6 +5,8 @@ survives kill -9 and power loss (synchronous=FULL). A work may run several times
 it depends on the connection alone, fetches all it selects, and never begins, commits, rolls back or changes the schema
 (which has no deferred constraints). Other connections to the file only read: before SQLite 3.51.3 a checkpoint of one
 connection beside the commit of another could, rarely, corrupt the file.
+
+How long a store's transactions take, and what of that the disk does.
 """
 
 import asyncio
@@ -21,8 +23,8 @@ from typing import Any, Generic, TypeVar
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.errors import Full, concerns_the_file, no_room, storage_error
-from groundwork.sqlite.free_pages import cut_off
-from groundwork.sqlite.reserve import Reserve, has_room, log_emptied
+from groundwork.sqlite.reserve import Reserve, cut_off, has_room, log_emptied
+from groundwork.telemetry.metrics import Instruments
 
 T = TypeVar("T")
 
@@ -326,3 +328,19 @@ def _wake(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
+
+
+class StoreMetrics:
+    def __init__(self, instruments: Instruments) -> None:
+        self._groups = instruments.histogram(
+            "agentic.store.commit.duration", "A transaction: all writes that waited, written and synced"
+        )
+        self._syncs = instruments.histogram(
+            "agentic.store.sync.duration", "The COMMIT of a transaction, which is to sync it to the disk"
+        )
+        self._writes = instruments.counter("agentic.store.writes", "Writes that were committed", unit="{write}")
+
+    def committed(self, group: Group) -> None:
+        self._groups.record(group.seconds)
+        self._syncs.record(group.sync_seconds)
+        self._writes.add(by=group.writes)

@@ -1,4 +1,6 @@
-"""Room on a disk that only what makes room may use: a file beside a database, whose blocks the database's log is given.
+"""Pages of a SQLite file that hold nothing: some stay for what comes next, the others are cut off bit by bit.
+
+Room on a disk that only what makes room may use: a file beside a database, whose blocks the database's log is given.
 
     the disk is nearly full ─▶ the log is emptied before each write, so that little of it waits to be in the database
     it is full ─▶ the file is cut, and the log grows by as much in the same instant ─▶ what makes room is written, and
@@ -14,7 +16,23 @@ import os
 import sqlite3
 from pathlib import Path
 
-from groundwork.service import private_file
+from groundwork.service import store_folder
+
+SPARE_PAGES, CUT_OFF_AT_ONCE = 1024, 200
+"""Pages that stay for what comes next, and how many are cut off by one write: a few milliseconds."""
+INCREMENTAL = 2
+
+
+def cut_off(connection: sqlite3.Connection, spare: int) -> bool:
+    """Cut off some of those that are too many, in a transaction of the caller's; whether there are more."""
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    too_many = free - spare
+    if too_many <= 0:
+        return False
+    for _ in range(min(too_many, CUT_OFF_AT_ONCE)):  # a step of the statement is a page, and the module takes only one
+        connection.execute("PRAGMA incremental_vacuum(1)")
+    return bool(too_many > CUT_OFF_AT_ONCE)
+
 
 MOST, PART = 4 << 20, 4
 """Bytes of it where there is room enough: a quarter of what is free. A step that makes room takes one or two MiB."""
@@ -108,7 +126,7 @@ def _grow(path: Path, more: int) -> None:
     """Have the file take so much more of the disk, in parts: less where others are quicker."""
     part = AT_ONCE
     with contextlib.suppress(OSError), path.open("ab") as file:
-        private_file.left_to_owner(path)
+        store_folder.left_to_owner(path)
         path.chmod(0o600)
         size = file.tell()
         while more >= LEAST and part >= LEAST:

@@ -22,11 +22,8 @@ from opentelemetry.sdk.metrics.export import Gauge as GaugePoints
 from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from groundwork.telemetry.beside import beside
 from groundwork.telemetry.metrics import Attributes, Counter, Gauge, Histogram, Instrument, Instruments
-from groundwork.telemetry.outage import Outage
-from groundwork.telemetry.resource import resource_of
-from groundwork.telemetry.session import session_for
+from groundwork.telemetry.sending import Outage, beside, resource_of, session_for
 from groundwork.telemetry.settings import Receiver
 
 EVERY_S = 60.0

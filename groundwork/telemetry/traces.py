@@ -15,8 +15,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from groundwork.telemetry.outage import Outage
-from groundwork.telemetry.session import session_for
+from groundwork.telemetry.sending import Outage, session_for
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Context, Event, Span
 

@@ -8,7 +8,7 @@ from agent_service.bus.topology import topology
 from agent_service.cli.doctor.bus import NEEDED, denied
 from groundwork.nats.completing import set_up
 from groundwork.nats.link import NatsLink
-from groundwork.nats.patterns import matches
+from groundwork.nats.publishing import matches
 from groundwork.service.errors import Failure
 from schemas import permissions, subjects
 from schemas.permissions import RoleName, permissions_of

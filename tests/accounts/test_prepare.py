@@ -10,7 +10,7 @@ from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
-from schemas.nats_accounts import SHIPPED
+from schemas.permissions import SHIPPED
 from tests.accounts.house import House, prepare, served
 from tests.kit.waiting import until
 

@@ -23,7 +23,7 @@ from groundwork.nats.completing import set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.tied_child import tied_to_us
+from groundwork.service.process import tied_to_us
 from tests.kit.waiting import wait_until
 
 HERE = Path(__file__).parent

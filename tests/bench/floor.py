@@ -12,11 +12,10 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-from groundwork.nats.delivery import Delivery
+from groundwork.nats.consuming.pull_loop import consume
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.pull_loop import consume
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import DeadLetters, Handler
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"

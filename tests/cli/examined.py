@@ -10,7 +10,7 @@ from agent_service.settings import load
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 NOWHERE = "nats://127.0.0.1:1"
 ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.bus.ends import head_told
+from agent_service.bus.endings import head_told
 from agent_service.bus.topology import topology
-from agent_service.cli.artifacts_back import bring_back
-from agent_service.cli.backing_up import Order as BackUp
-from agent_service.cli.backing_up import backup
-from agent_service.cli.restoring import Order as BringBack
-from agent_service.cli.restoring import restore
-from agent_service.cli.run_folder import verify
+from agent_service.cli.archive.backing_up import Order as BackUp
+from agent_service.cli.archive.backing_up import backup
+from agent_service.cli.archive.restoring import Order as BringBack
+from agent_service.cli.archive.restoring import bring_back, restore
+from agent_service.cli.archive.run_folder import verify
 from agent_service.settings import load
 from groundwork.backup.archive import Archive
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
@@ -22,8 +21,8 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from groundwork.service.errors import Misconfigured, TryAgain
-from groundwork.service.key_ring import KeyRing
-from schemas import headers, subjects
+from groundwork.service.keys import KeyRing
+from schemas import envelope, subjects
 from tests.cli.test_records import SHELF, name_bus, recorded
 from tests.core.cues import RUN_ID
 from tests.kit.runs import run_id
@@ -100,7 +99,7 @@ async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
     place, ring = str(tmp_path / "it.backup"), KeyRing.open(load(config, {}).keys_path())
     await backup(config, BackUp(place=place))
     for one, seq in ((RUN_ID, 8), (RUN_ID, 9), (run_id(2), 3)):
-        said = {headers.RUN_ID: one, headers.HEAD: head_told(ring, partial(_at, seq), one)}
+        said = {envelope.RUN_ID: one, envelope.HEAD: head_told(ring, partial(_at, seq), one)}
         await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
     lost(config)
     told = await restore(config, BringBack(place=place))
@@ -220,10 +219,10 @@ def backups(place: Path) -> list[str]:
 
 
 AT_A_RESTORE = (
-    "agent_service.cli.restoring:_restore_artifacts",
+    "agent_service.cli.archive.restoring:_restore_artifacts",
     "groundwork.backup.files:write_out",
     "groundwork.backup.files:set_aside",
-    "agent_service.cli.restoring:_restore_runs",
+    "agent_service.cli.archive.restoring:_restore_runs",
 )
 
 

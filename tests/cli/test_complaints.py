@@ -2,8 +2,7 @@
 
 import pytest
 
-from agent_service.cli.complaints import NotDone, complaint_of
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit, NotDone, complaint_of
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain, Unreachable
 from tests.cli.calling import agentic_here
 

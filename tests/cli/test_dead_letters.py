@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from agent_service.archive.tombstones import Tombstone
 from agent_service.background import Background
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
 from agent_service.bus.messages import NatsIntake
 from agent_service.bus.topology import topology
-from agent_service.child_results import ChildResults
-from agent_service.cli.dead_letters import who
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit
+from agent_service.cli.services.dead_letters import who
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import Status
-from agent_service.intake import Intake, NewRuns, Results
-from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.tombstones import Tombstone
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.child_results import ChildResults
+from agent_service.run.intake import Intake, NewRuns, Results
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent_service.moments import retell
+from agent_service.run.moments import retell
 from agent_service.telling.log_lines import log_line
-from agent_service.workbench.dev_lines import Lines
+from agent_service.workbench.dev_command import Lines
 from tests.core.cues import RUN_ID, a_retrying_run, due, returns
 from tests.core.script import Script
 from tests.projections.journals import entries_of, worked_example

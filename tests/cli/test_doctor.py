@@ -9,10 +9,10 @@ import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
-from agent_service.cli.doctor import http
+from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import clock
 from agent_service.cli.doctor.report import examine, settings_in_force
-from agent_service.telling.findings import ok
+from agent_service.telling.plain import ok
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
@@ -164,7 +164,7 @@ def test_secrets_that_open_two_doors_are_told_and_not_shown(
 ) -> None:
     file = tmp_path / "agentic.yaml"
     file.write_text(json.dumps(settings))
-    lines = [finding.text for finding in http.secrets(file)]
+    lines = [finding.text for finding in machine.secrets(file)]
     assert lines == ([f"{told} are the same secret"] if told else [])
 
 

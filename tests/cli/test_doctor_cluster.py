@@ -11,7 +11,7 @@ from agent_service.cli.doctor.cluster import cluster, replicas, store_room
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 from tests.kit.cluster import Cluster
 from tests.kit.waiting import until
 

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from agent_service.cli.doctor.bus import NEEDED, denied
-from groundwork.nats.patterns import matches
+from groundwork.nats.publishing import matches
 from groundwork.nats.settings import NatsSettings
 from tests.cli.calling import agentic, interrupt, started
 from tests.cli.examined import ITS_PASSWORD, configured, found, up

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from agent_service.cli.doctor.model import model
+from agent_service.cli.doctor.machine import model
 from agent_service.models.settings import ModelSettings, PhaseSettings
 from tests.models.fake_anthropic import FakeAnthropic
 from tests.models.wire import KEY

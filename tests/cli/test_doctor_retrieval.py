@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from agent_service.cli.doctor.retrieval import retrieval
+from agent_service.cli.doctor.tools import retrieval
 from agent_service.settings import ContinuationSettings
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 COMMANDS = (ToolCommand(name="index", tier="write"), ToolCommand(name="search", tier="read"))
 KNOWLEDGE = ToolOffer(name="knowledge", route="knowledge", commands=COMMANDS)

@@ -3,7 +3,7 @@
 import pytest
 from nats.js.api import DiscardPolicy, StreamConfig, StreamInfo, StreamState
 
-from agent_service.cli.doctor.room import judged
+from agent_service.cli.doctor.cluster import judged
 
 
 def stream(taken: int, most: int, discard: DiscardPolicy) -> StreamInfo:

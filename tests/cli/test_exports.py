@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exported_file import verify as verify_file
-from agent_service.cli.exporting import export
-from agent_service.cli.key_file import listed
-from agent_service.telling.export.file import MOST_FILES
+from agent_service.archive.export_file import MOST_FILES
+from agent_service.cli.archive.exporting import export
+from agent_service.cli.archive.keys import listed
+from agent_service.cli.archive.verifying import verify as verify_file
+from agent_service.cli.errors import NotDone
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.cli.test_backing_up import filled, names
 from tests.cli.test_records import config, opened, recorded, stored, tampered

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from agent_service.cli import help_wanted
-from agent_service.telling.inbox import InboxItem
+from agent_service.cli.runs import views
+from agent_service.telling.answers.inbox import InboxItem
 from tests.core.cues import RUN_ID
 
 STEERING = "\x1b]0;owned\x07\u202e"
@@ -40,14 +40,14 @@ A_LETTER = {
 
 
 def test_a_dead_letter_says_how_to_send_it_again_or_drop_it() -> None:
-    text = drawn(help_wanted.inbox(an_inbox(A_LETTER)))
+    text = drawn(views.inbox(an_inbox(A_LETTER)))
     for part in ("✗ dead letter 17", "why  it is no JSON", "agentic dlq retry 17", "or   agentic dlq drop 17"):
         assert part in text
 
 
 def test_an_inbox_says_that_it_is_empty_that_there_is_more_and_what_it_could_not_read() -> None:
-    assert drawn(help_wanted.inbox(an_inbox())).strip() == "nothing waits for a person"
-    text = drawn(help_wanted.inbox(an_inbox(A_LETTER, total=7, trouble="the dead letters cannot be read")))
+    assert drawn(views.inbox(an_inbox())).strip() == "nothing waits for a person"
+    text = drawn(views.inbox(an_inbox(A_LETTER, total=7, trouble="the dead letters cannot be read")))
     assert "7 things wait for a person" in text
     assert "and 6 older ones: see --limit" in text
     assert "! the dead letters cannot be read" in text
@@ -67,7 +67,7 @@ def a_diagnosis(**changed: Any) -> dict[str, Any]:
 
 
 def test_why_says_what_is_waited_for_what_is_known_and_what_to_do() -> None:
-    text = " ".join(drawn(help_wanted.why(a_diagnosis()), width=200).split())
+    text = " ".join(drawn(views.why(a_diagnosis()), width=200).split())
     for part in (
         f"{RUN_ID} ▶ running",
         "verdict the gateway has it",
@@ -82,7 +82,7 @@ def test_why_says_what_is_waited_for_what_is_known_and_what_to_do() -> None:
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width: int) -> None:
     letter = A_LETTER | {"text": STEERING * 20, "title": STEERING}
-    text = drawn(help_wanted.inbox(an_inbox(letter)), width)
-    text += drawn(help_wanted.why(a_diagnosis(verdict=STEERING, facts=[{"what": STEERING, "text": STEERING}])), width)
+    text = drawn(views.inbox(an_inbox(letter)), width)
+    text += drawn(views.why(a_diagnosis(verdict=STEERING, facts=[{"what": STEERING, "text": STEERING}])), width)
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
     assert all(len(line) <= width for line in text.splitlines())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.exits import Exit
-from groundwork.service.key_ring import KeyRing, read
+from agent_service.cli.errors import Exit
+from groundwork.service.keys import KeyRing, read
 from tests.cli.calling import Called, agentic_here
 
 

@@ -6,22 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.opening import open_store
 from agent_service.settings import load
-from agent_service.store.copying import log_of_runs
-from agent_service.store.moving.comparing import differences
-from agent_service.store.moving.marks import Mark, put_mark, refuse_unless_here
+from agent_service.store.opening import log_of_runs, open_store
+from agent_service.store.shared_log.marks import Mark, put_mark, refuse_unless_here
+from agent_service.store.shared_log.moving import differences
 from agent_service.store.sql.database import open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Lease, hold
-from groundwork.nats.lease_record import Owner, Role
+from groundwork.nats.leases.lease import Lease, Owner, Role, hold
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from groundwork.service.foundations import Ground
-from groundwork.service.key_ring import KeyRing
-from groundwork.service.store_id import store_id
+from groundwork.service.keys import KeyRing
+from groundwork.service.store_folder import store_id
 from schemas import subjects
 from tests.cli.calling import Called, agentic
 from tests.cli.examined import configured

@@ -2,8 +2,7 @@
 
 import pytest
 
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.naming import Candidate, bound, meant
 
 IDS = tuple(f"run_01M808{'0' * 18}{ending}" for ending in ("C2", "C1", "B1", "A1"))

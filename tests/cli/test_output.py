@@ -6,8 +6,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from agent_service.cli import output
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
+from agent_service.cli.errors import Exit, NotDone
 
 PICTURE = b"\x89PNG\r\n\x1a\n\x00\xff"
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent_service.bus.topology import topology
-from agent_service.cli.complaints import NotDone, complaint_of
-from agent_service.cli.exits import Exit
-from agent_service.cli.run_folder import rebuild, verify
-from agent_service.journal import Commit
+from agent_service.cli.archive.run_folder import rebuild, verify
+from agent_service.cli.errors import Exit, NotDone, complaint_of
+from agent_service.run.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite
@@ -24,7 +23,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from groundwork.service.errors import Misconfigured, Unreachable
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 from schemas import subjects
 from tests.cli.calling import agentic
 from tests.core.cues import RUN_ID

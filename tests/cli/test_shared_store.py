@@ -10,8 +10,8 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from agent_service.bus.topology import topology
-from agent_service.store.copying import log_of_runs
-from agent_service.store.moving.marks import refuse_unless_here
+from agent_service.store.opening import log_of_runs
+from agent_service.store.shared_log.marks import refuse_unless_here
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
@@ -100,9 +100,9 @@ def test_it_is_backed_up_as_it_is_in_the_stream_and_restored_for_one_agent(confi
 
 
 AT_A_RESTORE = (
-    "agent_service.store.moving.into_log:IntoLog._append",
-    "agent_service.store.moving.into_log:IntoLog._write_the_rest",
-    "agent_service.cli.migrating:said_to_come",
+    "agent_service.store.shared_log.moving:IntoLog._append",
+    "agent_service.store.shared_log.moving:IntoLog._write_the_rest",
+    "agent_service.cli.archive.migrating:said_to_come",
 )
 
 

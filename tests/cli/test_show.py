@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from agent_service.cli import lists, show
 from agent_service.cli.client import AgentClient, Json
-from agent_service.cli.complaints import NotDone
-from agent_service.cli.exits import Exit
-from agent_service.cli.watching import Board, Lines, watching
-from agent_service.lines import line_of
-from agent_service.moments import retell
-from agent_service.telling.entries import entry_views
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.runs import show, views
+from agent_service.cli.runs.watching import Board, Lines, watching
+from agent_service.run.lines import line_of
+from agent_service.run.moments import retell
+from agent_service.telling.answers.entries import entry_views
+from agent_service.telling.answers.runs import line_view, run_view
 from agent_service.telling.heard import Heard
-from agent_service.telling.timeline import Timeline
-from agent_service.telling.views import line_view, run_view
+from agent_service.telling.history.timeline import Timeline
 from tests.core.cues import RUN_ID
 from tests.projections.journals import commits_of, worked_example
 
@@ -162,20 +161,20 @@ def a_list(**changed: Any) -> dict[str, Any]:
 
 def test_a_list_says_what_each_run_waits_for_or_came_to() -> None:
     waits = {"kind": "tool", "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:04:44Z"}
-    waiting = drawn(lists.runs(a_list(status="running", tool="fetch", waiting_for=waits), width=140), width=140)
+    waiting = drawn(views.runs(a_list(status="running", tool="fetch", waiting_for=waits), width=140), width=140)
     assert "waits for the tool fetch, for" in waiting
     for_nobody = a_list(status="running", tool=None, waiting_for=waits | {"kind": "time"})
-    assert "waits for the right time, for" in drawn(lists.runs(for_nobody, width=140), width=140)
+    assert "waits for the right time, for" in drawn(views.runs(for_nobody, width=140), width=140)
     asks = a_list(status="paused", summary="asks: which sensor?", waiting_for=waits | {"kind": "question"})
-    assert "asks: which sensor?" in drawn(lists.runs(asks, width=140), width=140)
+    assert "asks: which sensor?" in drawn(views.runs(asks, width=140), width=140)
     came_to = a_list(status="escalated", summary="it is too much", **{"class": "budget_steps"})
-    assert "budget_steps: it is too much" in drawn(lists.runs(came_to, width=140), width=140)
+    assert "budget_steps: it is too much" in drawn(views.runs(came_to, width=140), width=140)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_a_list_shows_id_and_state_of_each_run_whole(width: int) -> None:
     told = a_list(summary="so it ended " * 20, goal="what was asked " * 20)
-    row, *below = drawn(lists.runs(told, width=width), width=width).splitlines()[1:]
+    row, *below = drawn(views.runs(told, width=width), width=width).splitlines()[1:]
     assert row.startswith(f"{RUN_ID}  ✓ done")
     assert "what was asked" in "".join((row, *below))
     assert ("so it ended" in row) == (not below) == (width >= 110)

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent_service.cli.story import Story, rows
-from agent_service.journal import Entry
-from agent_service.moments import retell
-from agent_service.telling.timeline import Timeline
+from agent_service.cli.runs.story import Story, rows
+from agent_service.run.journal import Entry
+from agent_service.run.moments import retell
+from agent_service.telling.history.timeline import Timeline
 from tests.core.cues import PROOF, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.journals import entries_of, priced_example, worked_example

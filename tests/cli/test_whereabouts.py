@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli import configuration
+from agent_service.cli import whereabouts
 from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.cli.exits import settings_file
 
@@ -53,7 +53,7 @@ def test_the_configuration_here_names_the_agent_if_it_is_one_of_this_machine(
 
 def test_a_file_that_is_there_and_leads_nowhere_is_no_reason_for_the_defaults(folder: Path) -> None:
     (folder / "agentic.yaml").symlink_to("nowhere")
-    found = (configuration.own(None), configuration.nearby(None), settings_file(None))
+    found = (whereabouts.own(None), whereabouts.nearby(None), settings_file(None))
     assert found == (Path("agentic.yaml"),) * 3
 
 

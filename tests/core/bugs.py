@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_service.core import acting, asking, decide, endings, finishing
-from agent_service.core.correlate import Judgement, Relation
+from agent_service.core import decide, endings
 from agent_service.core.effects import AskModel, Transition
-from agent_service.core.proof import Judged
+from agent_service.core.evidence.proof import Judged
+from agent_service.core.model import asking
 from agent_service.core.state import RunState
+from agent_service.core.tools import acting, finishing
+from agent_service.core.tools.correlate import Judgement, Relation
 from agent_service.core.waiting import Deciding, ToolRetry
 
 

@@ -6,12 +6,12 @@ from typing import Any
 from agent_service.core.effects import CancelChild, StartChild
 from agent_service.core.events import Event, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Plan
-from schemas import agent_tool, subjects
+from schemas import catalog, subjects
 from schemas.events import ToolResult
 from tests.core.cues import BROWSE, FETCH, POST, frames, queued, replies, started
 from tests.core.script import Cue, Script
 
-AGENT = agent_tool.offer()
+AGENT = catalog.offer()
 FAMILY = (FETCH, POST, BROWSE, AGENT)
 
 

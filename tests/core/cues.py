@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
-from agent_service.core.attempts import Pending
 from agent_service.core.brief import Limits
 from agent_service.core.events import (
     CancelRequested,
@@ -27,6 +26,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Action, Decision, Framing, Met, Next, Plan, Reflection, Unusable, Verdict
+from agent_service.core.tools.attempts import Pending
 from agent_service.errors import Remedy
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Signal, SignalKind, ToolError, ToolOutput, ToolResult

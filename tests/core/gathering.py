@@ -10,13 +10,13 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from agent_service import journal
 from agent_service.core.announcing import outstanding
-from agent_service.core.attempts import Flight
 from agent_service.core.brief import Continuations
 from agent_service.core.events import TimerFired
-from agent_service.core.flights import due_first, flights, gatherings
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Flight
+from agent_service.core.tools.flights import due_first, flights, gatherings
+from agent_service.run import journal
 from schemas import subjects
 from tests.core.cues import FETCH, POST, SAVE, due, frames, plans, queued, signal, started, tool
 from tests.core.executor import Asked, Executor

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from agent_service.core import reads
 from agent_service.core.events import Event
-from agent_service.core.flights import flights
+from agent_service.core.model import reads
 from agent_service.core.phases import Phase, Plan, Verification
+from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import (
     ForApproval,
     ForEvidence,

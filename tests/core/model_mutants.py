@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from agent_service.core import asking, decide, endings, limits, notes, planning, thinking
+from agent_service.core import decide, endings, limits
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved
+from agent_service.core.model import asking, notes, planning, thinking
 from agent_service.core.phases import Digest, Framing, Phase, Refusal, Unusable
 from agent_service.core.state import Note, RunState
 from agent_service.core.waiting import ForModel, ForPerson

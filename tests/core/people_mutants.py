@@ -3,9 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from agent_service.core import answering, approving, doubting, hearing, thinking
 from agent_service.core.effects import Transition
+from agent_service.core.model import answering, thinking
+from agent_service.core.people import approving, hearing
 from agent_service.core.state import RunState
+from agent_service.core.tools import doubting
 from agent_service.core.waiting import ForApproval
 from tests.core.bugs import Bug, always
 from tests.core.rules import Rule, people

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from agent_service.core import hearing, verifying
+from agent_service.core.model import verifying
+from agent_service.core.people import hearing
 from agent_service.core.state import RunState
 from tests.core.bugs import Bug, always, before
 from tests.core.rules import Rule

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from agent_service.core.attempts import Pending
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
 from agent_service.core.events import Event
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Reserve
 from schemas import subjects
 

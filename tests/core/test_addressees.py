@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.addressees import added, named_in
+from agent_service.core.people.addressees import added, named_in
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.acting import name_of_call
 from agent_service.core.events import SignalReceived
+from agent_service.core.tools.acting import name_of_call
 from agent_service.core.waiting import Planned
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer

@@ -3,10 +3,9 @@
 import pytest
 
 from agent_service.core.decide import decide
-from agent_service.core.hearing import MAX_SIGNALS
-from agent_service.core.replacing import replace
-from agent_service.core.results import MOST_LATE
-from agent_service.core.state import RunState
+from agent_service.core.people.hearing import MAX_SIGNALS
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools.results import MOST_LATE
 from tests.core.cues import a_finished_run, a_waiting_run, returns, signal
 from tests.core.people_cues import a_run_for_answer, answer
 from tests.core.script import NOTHING, Script, ignores

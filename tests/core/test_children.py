@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import limits, supervising
+from agent_service.core import limits
 from agent_service.core.brief import Grant, Parent
-from agent_service.core.children import run_id_of
 from agent_service.core.events import ToolReturned
+from agent_service.core.graph import supervising
+from agent_service.core.graph.children import run_id_of
 from agent_service.core.state import Doubt
 from agent_service.core.waiting import ForModel, ForTool, Status
 from schemas import subjects

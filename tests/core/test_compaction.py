@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from agent_service import journal
 from agent_service.core.events import ToolReturned
-from agent_service.core.notes import facts_suffice
+from agent_service.core.model.notes import facts_suffice
 from agent_service.core.state import RunState
+from agent_service.run import journal
 from tests.core.cues import (
     plan,
     reflection,

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from agent_service.core import gathered
-from agent_service.core.attempts import Evidence, Task
 from agent_service.core.brief import Continuations
 from agent_service.core.effects import Publish
+from agent_service.core.graph import gathered
 from agent_service.core.phases import Action
+from agent_service.core.tools.attempts import Evidence, Task
 from schemas import subjects
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES

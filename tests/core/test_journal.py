@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 import pytest
 
-from agent_service import journal
 from agent_service.core.decide import decide
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import Event, ModelReplied, TimerFired, WakeAccepted
 from agent_service.core.phases import Framing, Plan, Reflection, Unusable
-from agent_service.journal import (
+from agent_service.run import journal
+from agent_service.run.journal import (
     GENESIS,
     RULES,
     Commit,

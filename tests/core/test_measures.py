@@ -1,7 +1,7 @@
 """What a call may take, by what the calls before it took."""
 
 from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.measures import least_reply, likely_prompt, lost_prompt, measured, most_prompt
+from agent_service.core.model.measures import least_reply, likely_prompt, lost_prompt, measured, most_prompt
 from agent_service.core.state import RunState
 from tests.core.cues import a_framing_run, framing
 

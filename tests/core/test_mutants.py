@@ -7,23 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent_service.core import (
-    acting,
-    decide,
-    endings,
-    finishing,
-    hearing,
-    limits,
-    planning,
-    reads,
-    reflecting,
-    results,
-    thinking,
-)
-from agent_service.core.correlate import Judgement, Relation
+from agent_service.core import decide, endings, limits
 from agent_service.core.events import CancelRequested
+from agent_service.core.model import planning, reads, reflecting, thinking
+from agent_service.core.people import hearing
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
+from agent_service.core.tools import acting, finishing, results
+from agent_service.core.tools.correlate import Judgement, Relation
 from agent_service.core.waiting import Ended, ForModel, ForPerson
 from schemas.events import RESERVED_KEYS
 from tests.core.bugs import (

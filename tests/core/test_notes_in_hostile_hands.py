@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.notes import harmless, thought
+from agent_service.core.model.notes import harmless, thought
 from agent_service.core.phases import Action, Met, Plan, Reflection, Verdict
 from agent_service.core.state import Note
 from schemas.events import ToolError

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import Seen
+from agent_service.core.evidence.proof import places_in
 from agent_service.core.phases import Framing, Met, Proof, Reflection, Unmet, Verdict
-from agent_service.core.proof import places_in
 from tests.core.cues import a_framing_run, plans, replies, returns, signal
 from tests.core.script import Cue, Script, asks, completes
 

@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 from hypothesis import given
 
-from agent_service import journal
 from agent_service.core.announcing import outstanding
 from agent_service.core.decide import TABLE, decide
 from agent_service.core.effects import Publish
@@ -32,6 +31,7 @@ from agent_service.core.waiting import (
     ModelRetry,
     Status,
 )
+from agent_service.run import journal
 from schemas import subjects
 from schemas.events import INBOUND, OUTBOUND
 from tests.core.rules import RULES, Rule

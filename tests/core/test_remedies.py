@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_service.core.remedies import remedy
+from agent_service.core.people.remedies import remedy
 from schemas.events import ToolError
 from tests.core.cues import (
     RUN_ID,

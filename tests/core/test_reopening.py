@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.remedies import remedy
+from agent_service.core.people.remedies import remedy
 from agent_service.core.waiting import Status
 from schemas import subjects
 from schemas.events import Outcome as SaidOutcome

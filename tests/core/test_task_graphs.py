@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service import journal
 from agent_service.core.brief import Continuations
+from agent_service.run import journal
 from tests.core.executor import Asked
 from tests.core.gathering import PATIENT, Gathering, check, play
 from tests.core.graphs import CHANCES, TREES, Chances, Part, Task, a_graph, continuations, expected

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent_service.core import coming_next, continuing, correlate, gathered
-from agent_service.core.attempts import Gathering as Gathered
-from agent_service.core.attempts import Task
+from agent_service.core.graph import coming_next, continuing, gathered
+from agent_service.core.tools import correlate
+from agent_service.core.tools.attempts import Gathering as Gathered
+from agent_service.core.tools.attempts import Task
 from tests.core.bugs import Bug, always, before, behind
 from tests.core.gathering import Gathering, check, play
 from tests.core.graphs import Chances, a_tree

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from groundwork.service import key_ring
+from groundwork.service import keys
 from tests.deploy.servers import read_by_nats
 
 FOLDER = Path("deploy/compose")
@@ -50,7 +50,7 @@ def test_what_keys_sh_makes_is_all_that_has_to_be_known(tmp_path: Path) -> None:
     for name in ("KEYS_OF_AGENTS", "KEYS_OF_GATEWAYS"):
         file = tmp_path / name
         file.write_text(known[name])
-        assert len(key_ring.read(file)) == 1
+        assert len(keys.read(file)) == 1
     assert demanded == set(re.findall(r"\$\{(\w+)\}", SETTINGS))
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from agent_service.cli.main import app
-from groundwork.service import key_ring
+from groundwork.service import keys
 from tests.deploy.manifests import (
     FOLDER,
     RENDERED,
@@ -147,6 +147,6 @@ def test_the_keys_that_are_made_are_read_by_the_services(tmp_path: Path) -> None
     for name in ("agent", "gateway"):
         file = tmp_path / f"{name}.keys"
         file.write_text(secrets[f"agentic-{name}-keys"][file.name])
-        assert len(key_ring.read(file)) == 1
+        assert len(keys.read(file)) == 1
     tokens = yaml.safe_load((FOLDER / "base" / "agentic.yaml").read_text())["agent"]["http"]["tokens"]
     assert {token["name"] for token in tokens} == set(secrets["agentic-agent-tokens"])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.doctor.gateway import gateway as doctor
+from agent_service.cli.doctor.tools import gateway as doctor
 from agent_service.settings import AgentSettings
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 from tests.ductile.gateway_house import House, house
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.waiting import until

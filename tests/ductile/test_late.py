@@ -10,7 +10,7 @@ from ductile_gateway.calls.call import ToolCall, Unknown, Verdict
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.late import FOR, LateJobs, Tell
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.store.receipts import SqliteOverdue
+from ductile_gateway.store.ledger import SqliteOverdue
 from tests.ductile.runner_house import Recorded, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.stores import opened

@@ -12,14 +12,14 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import ToolOutcome, Verdict
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import look_at
 from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Job
-from schemas.gateway_status import Finding
+from ductile_gateway.ports import SystemClock
+from schemas.status import Finding
 from tests.ductile.runner_house import NO_TOOLS, QUICK, a_call, outcome
 from tests.gateway.stores import KeptReceipts, opened
 from tests.kit.waiting import until

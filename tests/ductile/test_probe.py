@@ -5,7 +5,7 @@ import pytest
 from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import look_at
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.runner_house import settings_for
 from tests.ductile.under_test import DuctileUnderTest

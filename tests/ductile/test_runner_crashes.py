@@ -19,7 +19,6 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.admission import QueueLimit
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import DuctileApi, open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
@@ -29,6 +28,7 @@ from ductile_gateway.ductile.runner import DuctileRunner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.starts import ApiStarts, Starts
 from ductile_gateway.ductile.watch import JobWatch, Pace
+from ductile_gateway.ports import SystemClock
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import World, a_request, asked_for, outcomes
 from tests.gateway.stores import KeptReceipts, opened

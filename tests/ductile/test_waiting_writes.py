@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import subjects
-from schemas.gateway_status import GatewayStatus
+from schemas.status import GatewayStatus
 from tests.ductile.gateway_house import House, ending, house, kill
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.on_nats import send

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_service.caller_settings import TokenSettings
+from agent_service.admission.callers import TokenSettings
 from ductile_gateway.ingress.settings import IngressSettings, ToSignal
 from ductile_gateway.installation.found import Generation
 from ductile_gateway.outbound.settings import OutboundSettings

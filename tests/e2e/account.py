@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from groundwork.nats.link import NatsLink
-from schemas import headers, subjects
+from schemas import envelope, subjects
 from tests.kit.fleet import Member
 
 TOLD_IN = (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_REQUESTS, subjects.STREAM_RESULTS)
@@ -37,7 +37,7 @@ class Account:
 
     def take(self, message: Msg) -> None:
         body, about = json.loads(message.data), message.headers or {}
-        run_id = about.get(headers.RUN_ID) or body["payload"].get("run_id", "")
+        run_id = about.get(envelope.RUN_ID) or body["payload"].get("run_id", "")
         self.said_at[run_id].append(message.metadata.timestamp.timestamp())
         self.said[f"{message.subject} {body.get('dedupe_key')}"] += 1
         if message.subject == subjects.WAKE_ACCEPTED:

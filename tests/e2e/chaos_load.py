@@ -12,10 +12,9 @@ from typing import Any
 
 import yaml
 
-from groundwork.nats.delivery import Delivery
+from groundwork.nats.consuming.pull_loop import consume
+from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import consume
-from groundwork.nats.settling import DeadLetters
 from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects

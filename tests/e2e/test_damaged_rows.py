@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from agent_service.cli.doctor.places import database
+from agent_service.cli.doctor.machine import database
 from agent_service.settings import load
 from schemas import subjects
 from tests.e2e.by_hand import Bench, bench, one_step

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from agent_service.bus.room import CANNOT_WRITE
-from agent_service.cli.doctor.http import api
+from agent_service.cli.doctor.machine import api
 from agent_service.settings import load
 from agent_service.workbench.dev import DevStack
 from tests.e2e.bodies import recording, running, to_the_end, view, wake

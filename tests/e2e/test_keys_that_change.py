@@ -7,13 +7,12 @@ import pytest
 
 from agent_service.bus.messages import NatsBus
 from agent_service.bus.topology import topology
-from agent_service.signing import Signing
+from agent_service.trust.signing import Signing
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 from schemas import subjects
-from schemas.envelope import with_capability
-from schemas.headers import SIGNATURE
+from schemas.envelope import SIGNATURE, with_capability
 
 REQUEST = subjects.tool_request("look")
 BODY = json.dumps({"type": REQUEST, "payload": {"run_id": "r"}}, separators=(",", ":")).encode()

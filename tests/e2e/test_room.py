@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from nats.js.errors import APIError
 
+from agent_service.admission.capacity import Room
 from agent_service.bus.room import is_leaderless, of_stream
 from agent_service.core.waiting import Status
-from agent_service.room import Room
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.e2e.by_hand import Bench, bench, one_step

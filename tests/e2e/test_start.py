@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx2
 
-from agent_service import journal
 from agent_service.core.brief import Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import WakeAccepted
-from agent_service.ports import Wake
+from agent_service.run import journal
+from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.dev import DevStack
 from tests.e2e.bodies import recording, running

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.cli.whole_store import verify_all
+from agent_service.cli.archive.verifying import verify_all
 from tests.e2e.by_hand import Bench, bench, one_step
 from tests.kit.waiting import until
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from agent_service.bus.reading import NatsWhereabouts
 from agent_service.bus.topology import topology
-from agent_service.bus.whereabouts import NatsWhereabouts
-from agent_service.telling.whereabouts import Holder, Whereabouts
+from agent_service.telling.answers.why import Holder, Whereabouts
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import keys, subjects

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from agent_service.ports import Model
+from agent_service.run.ports import Model
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.played import Said

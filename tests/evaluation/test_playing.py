@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from agent_service.admission.rate_limits import Pace
 from agent_service.core.events import ModelUsage
 from agent_service.errors import ModelError
-from agent_service.pace import Pace
-from agent_service.ports import Answer, ModelCall, Question
+from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN
 from agent_service.workbench.evaluation.playing import Options, evaluate, play, totals
 from agent_service.workbench.evaluation.scenario import follower_of

@@ -9,14 +9,7 @@ from pydantic import BaseModel
 
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.observed import Happening
-from agent_service.workbench.evaluation.scenario import (
-    ModelFault,
-    PersonsSignal,
-    Scenario,
-    own_folder,
-    read,
-    scenarios,
-)
+from agent_service.workbench.evaluation.scenario import ModelFault, PersonsSignal, Scenario, own_folder, read, scenarios
 from agent_service.workbench.evaluation.tools import ToolAnswer
 from groundwork.service.errors import Misconfigured
 from tests.cli.calling import ROOT

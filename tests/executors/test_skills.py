@@ -10,7 +10,7 @@ import pytest
 from agent_service.bus.skills import NatsSkills
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
-from schemas import agent_tool, subjects
+from schemas import catalog, subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import ToolOffer
 
@@ -99,9 +99,7 @@ async def test_an_executor_that_falls_silent_keeps_its_tools_and_is_known_to_be_
     assert skills.present() == {"stays"}
 
 
-@pytest.mark.parametrize(
-    ("own", "offered"), [((), ["walk"]), ((agent_tool.offer(),), ["agent", "agentic-wake", "walk"])]
-)
+@pytest.mark.parametrize(("own", "offered"), [((), ["walk"]), ((catalog.offer(),), ["agent", "agentic-wake", "walk"])])
 async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
     link: NatsLink, own: tuple[ToolOffer, ...], offered: list[str]
 ) -> None:

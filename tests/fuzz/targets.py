@@ -14,16 +14,15 @@ from ductile_gateway import signatures
 from ductile_gateway.calls.call import ToolOutcome
 from ductile_gateway.ductile import relay_wire
 from ductile_gateway.ingress import intake, mapping
-from ductile_gateway.ingress.refusals import RequestRefused
+from ductile_gateway.ingress.mapping import RequestRefused
 from ductile_gateway.ingress.settings import EventMapping
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
 from ductile_gateway.plugins.response import Remains, judge
-from groundwork.service.strict_json import NotStrictJson
+from groundwork.service.strict import NotStrictJson
 from schemas import subjects
-from schemas.continuation import ContinuationInvalid
+from schemas.continuation import ContinuationInvalid, read_plugin_result
 from schemas.envelope import Misshapen, enveloped
 from schemas.events import INBOUND
-from schemas.plugin_result import read_plugin_result
 from tests.fuzz.heads import heads
 
 KEY = b"a key that no input was signed with"

@@ -30,7 +30,8 @@ from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
-from schemas import headers, keys, subjects
+from schemas import envelope as headers
+from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
 

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from ductile_gateway.calls.call import AlreadyStarted, Asked, Intent, Receipt, Way
 from ductile_gateway.store import open_store
-from ductile_gateway.store.ledger import SqliteLedger
-from ductile_gateway.store.receipts import SqliteOverdue, SqliteReceipts
+from ductile_gateway.store.ledger import SqliteLedger, SqliteOverdue, SqliteReceipts
 from groundwork.sqlite.file import SqliteFile
 from tests.gateway.parts import a_request, asked_for
 

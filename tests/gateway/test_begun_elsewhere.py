@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.bus.among_others import BACK_WITHIN_S, AmongOthers
+from ductile_gateway.bus.ownership import BACK_WITHIN_S, AmongOthers
 from ductile_gateway.calls.call import Intent, Past, ToolOutcome
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, FakeRunner, MemoryLedger, World, a_request, asked_for, outcomes

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from ductile_gateway.bus.in_flight import A_STRANGER_FOR_S, Absent, NatsRecords, hear
 from ductile_gateway.calls.admission import Lanes
-from ductile_gateway.calls.shared_places import SharedPlaces
-from ductile_gateway.calls.shares import Share
+from ductile_gateway.calls.shared_places import Share, SharedPlaces
 from groundwork.nats.link import NatsLink
 from tests.gateway.on_nats import a_bus
 

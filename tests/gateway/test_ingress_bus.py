@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.bus.outgoing import NatsBus
-from ductile_gateway.store.deliveries import SqliteDeliveries
+from ductile_gateway.store.outbox import SqliteDeliveries
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
-from ductile_gateway.ingress.large_results import MAX_INLINE_BYTES
+from ductile_gateway.ingress.results import MAX_INLINE_BYTES
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from schemas import subjects

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.headers import TRACEPARENT
+from schemas.envelope import TRACEPARENT
 from tests.gateway.ingress_house import INGEST, RESULT, House, an_event, signed
 
 PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

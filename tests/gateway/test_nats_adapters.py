@@ -16,7 +16,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Broken, Misconfigured
 from schemas import subjects
 from schemas.events import Envelope, Rejected
-from schemas.gateway_status import Finding, GatewayStatus
+from schemas.status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
 from tests.gateway.parts import CATALOG, RUN, MemoryLedger, World, a_request, message_of, offering
 from tests.kit.waiting import until

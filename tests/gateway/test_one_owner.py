@@ -12,7 +12,7 @@ import pytest
 
 from ductile_gateway.bus.prerequisites import ROLE
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease_record import look
+from groundwork.nats.leases.lease import look
 from groundwork.nats.link import NatsLink
 from tests.gateway.on_nats import a_bus, all_acknowledged, results, send
 from tests.gateway.parts import a_request

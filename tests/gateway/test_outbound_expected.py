@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.outbound.expected import Callbacks
+from ductile_gateway.outbound.service import Callbacks
 from ductile_gateway.outbound.settings import CallbackSettings
 from tests.gateway.outbound_parts import SECRET
 

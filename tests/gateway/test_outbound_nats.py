@@ -14,11 +14,11 @@ from nats.js.errors import NotFoundError
 
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
-from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Alone
 from ductile_gateway.outbound.dispatch import untold
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.status import Status
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.stores import Stores
@@ -26,8 +26,8 @@ from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
-from schemas.gateway_status import Finding
 from schemas.signing import AgentKey, AgentKeys
+from schemas.status import Finding
 from tests.gateway.outbound_parts import SECRET, Receiver, an_event
 from tests.gateway.stores import opened
 from tests.kit.agent_keys import AGENT, STRANGER, Signer

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from ductile_gateway.probes.http import create_app
-from ductile_gateway.probes.readiness import Readiness
+from ductile_gateway.probes.server import Readiness
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from tests.gateway.on_nats import a_bus

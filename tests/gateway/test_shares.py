@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ductile_gateway.calls.places import Places
-from ductile_gateway.calls.shared_places import Record, SharedPlaces
-from ductile_gateway.calls.shares import Share, Shares, dealt
+from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares, dealt
 from groundwork.service.errors import TryAgain
 from tests.kit.waiting import until
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ductile_gateway.status import Look, Status
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 FINE = Finding(name="one", mark="ok", text="as it should be")
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.signing import Signing
+from agent_service.trust.signing import Signing
 from ductile_gateway.store.agent_keys import FILE, PinnedKeys
 from ductile_gateway.trust import NotTheAgents, Trust
 from groundwork.service.errors import TryAgain
-from groundwork.service.key_ring import Key, KeyRing, write
+from groundwork.service.keys import Key, KeyRing, write
 from schemas.signing import AgentKey, AgentKeys
 from tests.gateway.parts import StoppedClock
 from tests.kit.agent_keys import AGENT, STRANGER, Signer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service import private_file
+from groundwork.service import store_folder
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path("/usr/bin/python3")
@@ -60,7 +60,7 @@ def test_a_file_that_is_just_being_replaced_is_closed_and_keeps_nobody_from_star
 
     def replace() -> None:
         while not over.is_set():
-            private_file.write(secret, "x")
+            store_folder.write(secret, "x")
 
     replacing = threading.Thread(target=replace)
     replacing.start()

@@ -11,7 +11,7 @@ from groundwork.backup.archive import Archive
 from groundwork.backup.files import pieces_of, write_out
 from groundwork.backup.told import Part, Whole
 from groundwork.service.errors import Failure, Misconfigured
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 
 RING = KeyRing.fresh()
 CONTENT = bytes(range(256)) * 1000

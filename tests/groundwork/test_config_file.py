@@ -8,8 +8,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from groundwork.service.config_fields import WrongSettings
-from groundwork.service.config_file import load
+from groundwork.service.config_file import WrongSettings, load
 
 SECRET = "hunter2-hunter2"  # noqa: S105 - it opens nothing
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from groundwork.service.ed25519 import public_of, signature, verifies
+from groundwork.service.keys import public_of, signature, verifies
 
 SEED, OTHER = b"s" * 32, b"o" * 32
 SAID = b"agent.completed\n{}"
@@ -37,5 +37,5 @@ def test_nothing_else_is_taken_for_a_signature(public: str, signed: str, message
 
 
 def test_the_library_is_not_loaded_with_the_module() -> None:
-    told = "import sys, groundwork.service.ed25519; print('nacl' in sys.modules)"
+    told = "import sys, groundwork.service.keys; print('nacl' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", told], text=True).strip() == "False"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from groundwork.sqlite.file import SqliteFile, open_file
-from groundwork.sqlite.free_pages import CUT_OFF_AT_ONCE, SPARE_PAGES
+from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES
 
 PAGE = 4096
 ROWS = SPARE_PAGES + 3 * CUT_OFF_AT_ONCE

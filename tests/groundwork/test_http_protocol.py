@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from groundwork.http.incoming import network_of
+from groundwork.http.bodies import network_of
 from groundwork.http.protocol import BoundedProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from groundwork.service.errors import Misconfigured
-from groundwork.service.key_ring import Key, KeyRing, read, write
+from groundwork.service.keys import Key, KeyRing, read, write
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket, Stored
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Refused
 from groundwork.nats.topology import BucketSpec, Topology, create_missing
 from groundwork.service.errors import NoRoom
 from tests.kit.waiting import until

@@ -9,10 +9,9 @@ import pytest
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from groundwork.nats.delivery import Delivery
+from groundwork.nats.consuming.pull_loop import consume
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler, Notice, Notify
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_loop import consume
-from groundwork.nats.settling import DeadLetters, Handler, Notice, Notify
 from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until

@@ -2,9 +2,7 @@
 
 import pytest
 
-from groundwork.nats.denials import Denial, Needs
-from groundwork.nats.pending_answers import PendingAnswers
-from groundwork.nats.watch import DENIED_FOR_S, ConnectionWatch
+from groundwork.nats.connection import DENIED_FOR_S, ConnectionWatch, Denial, Needs, PendingAnswers
 
 NEEDS = Needs(publish=("agent.completed", "$KV.Leases.*"), subscribe=("orders.>",), remedy="allow it")
 

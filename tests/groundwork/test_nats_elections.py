@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from groundwork.nats.lease_record import Role, look
+from groundwork.nats.leases.lease import Role, look
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.shared_log import SharedLog

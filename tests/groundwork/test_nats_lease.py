@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.delivery import Delivery
+from groundwork.nats.consuming.pull_loop import PullLoop
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Held, Lease, Taken, boot_time, hold
-from groundwork.nats.lease_record import Owner, Record, Role, look
+from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, boot_time, hold, look
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.pull_loop import PullLoop
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.errors import Refused
 from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.publishing import Refused
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured, TryAgain, Unreachable
 from tests.kit.bus import a_stream, server_with

@@ -7,10 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.lease import Lease, Taken
-from groundwork.nats.lease_record import Owner, Role
+from groundwork.nats.leases.lease import Lease, Owner, Role, Taken
+from groundwork.nats.leases.members import Members, joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.members import Members, joined, refuse_members
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import KeyValueSpec, Topology, create_missing
 from groundwork.service.errors import Misconfigured, TryAgain, causes

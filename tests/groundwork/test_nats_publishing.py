@@ -6,8 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from groundwork.nats.errors import Refused
-from groundwork.nats.publishing import check_message, read_ack
+from groundwork.nats.publishing import Refused, check_message, read_ack
 from groundwork.service.errors import NoRoom, TryAgain
 
 

@@ -1,6 +1,6 @@
 """How many messages a pull loop asks for, and when it doubts that they come."""
 
-from groundwork.nats.pull_account import SILENCE_SECONDS, PullAccount
+from groundwork.nats.consuming.pull_loop import SILENCE_SECONDS, PullAccount
 
 
 def account(slots: int = 10) -> PullAccount:

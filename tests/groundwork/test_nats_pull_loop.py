@@ -13,12 +13,10 @@ import nats.errors
 import pytest
 from nats.js.api import ConsumerInfo
 
-from groundwork.nats.delivery import Delivery
+from groundwork.nats.consuming.pull_loop import SILENCE_SECONDS, PullLoop
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from groundwork.nats.pull_account import SILENCE_SECONDS
-from groundwork.nats.pull_loop import PullLoop
-from groundwork.nats.settling import DeadLetters, Settling
 from groundwork.service.errors import TryAgain
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.waiting import until

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from groundwork.nats.delivery import ACK, Delivery
+from groundwork.nats.consuming.pull_loop import consume
+from groundwork.nats.consuming.settling import ACK, DeadLetters, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.pull_loop import consume
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.settling import DeadLetters
 from tests.kit.bus import a_consumer, a_stream, server_with
 from tests.kit.waiting import until
 

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from groundwork.http.os_user import os_user
-from groundwork.service.user_name import user_name
+from groundwork.service.process import user_name
 
 ME = user_name(os.getuid())
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service import private_file
+from groundwork.service import store_folder
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into folders of others")
-@pytest.mark.parametrize("write", [private_file.write, private_file.create])
+@pytest.mark.parametrize("write", [store_folder.write, store_folder.create])
 def test_what_root_writes_into_the_folder_of_a_service_is_the_services(
     write: Callable[[Path, str], None], tmp_path: Path
 ) -> None:

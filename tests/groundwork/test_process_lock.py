@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service.process_lock import AlreadyRunning, ProcessLock
+from groundwork.service.store_folder import AlreadyRunning, ProcessLock
 
 PROJECT = Path(__file__).parents[2]
 
 HOLD = """
 import sys
 from pathlib import Path
-from groundwork.service.process_lock import ProcessLock
+from groundwork.service.store_folder import ProcessLock
 with ProcessLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from groundwork.service.json_log import set_up
-from groundwork.service.secret_file import FileSecret
+from groundwork.service.secret import FileSecret
 from tests.kit.logs import logging_kept
 from tests.kit.waiting import wait_until
 

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from groundwork.service.shipped import shipped
+from groundwork.service.installed import shipped
 
 
 def test_in_a_checkout_it_is_the_repository_s_own() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 
 LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9) if n else 'x'}]\n" for n in range(9))
 MERGED = LEVELS.replace("[x]", "{a: 1}").replace("[", "{<<: [").replace("]\n", "]}\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service.supervisor import tell_ready
+from groundwork.service.signals import tell_ready
 
 
 @pytest.mark.parametrize("abstract", [False, True])

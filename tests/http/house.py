@@ -17,52 +17,48 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from agent_service.api.calls import create_app
-from agent_service.api.desk import Desk, Executors
-from agent_service.api.event_streams import EventStreams
-from agent_service.api.feed import Feed
-from agent_service.api.operations import Operations
+from agent_service.admission.callers import HttpSettings, Scope, TokenSettings
+from agent_service.admission.capacity import Admission, Room
+from agent_service.admission.limits import SharedLimits
+from agent_service.admission.quotas import Quotas
+from agent_service.admission.rate_limits import Pace
+from agent_service.admission.spending import Spending
+from agent_service.api.app import Operations, create_app
+from agent_service.api.desk import Desk, Executors, Switch
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.api.switch import Switch
+from agent_service.api.streams.events import EventStreams
+from agent_service.api.streams.feed import Feed
+from agent_service.archive.dependents import RunBelongings
+from agent_service.archive.pruning import Pruning
+from agent_service.archive.retention import Rules
 from agent_service.background import Background
-from agent_service.belongings import RunBelongings
-from agent_service.brake import Brake
-from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
-from agent_service.capabilities import Capabilities
-from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.draining import Draining
 from agent_service.errors import ModelError
-from agent_service.evidence import Evidence
-from agent_service.halting import Halting
-from agent_service.intake import Intake, NewRuns, Results
-from agent_service.journal import Commit, Entry
-from agent_service.lines import EVERY_RUN, RunLine, Wanted
-from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.moments import Elsewhere, Moment, tell
-from agent_service.pace import Pace
-from agent_service.ports import Archive, ModelCall, Place, Question
-from agent_service.pruning import Pruning
-from agent_service.publisher import Publisher
-from agent_service.quotas import Quotas
-from agent_service.retention import Rules
-from agent_service.room import Admission, Room
+from agent_service.kill_switch import Brake, Draining, Halting
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.child_results import ChildResults
+from agent_service.run.evidence import Evidence
+from agent_service.run.intake import Intake, NewRuns, Results
+from agent_service.run.journal import Commit, Entry
+from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.run.model_calls import Thinker
+from agent_service.run.moments import Elsewhere, Moment, tell
+from agent_service.run.outbox import Publisher
+from agent_service.run.ports import Archive, ModelCall, Place, Question
+from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
-from agent_service.shared_limits import SharedLimits
-from agent_service.signing import Signing
-from agent_service.spending import Spending
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.thinker import Thinker
-from agent_service.turn import Turns
+from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.signing import Signing
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas.catalog import Catalog
 from tests.http.operators import operators

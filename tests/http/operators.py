@@ -3,25 +3,22 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
-from agent_service.api.dead_letters import DeadLetterCalls
-from agent_service.api.draining import DrainCalls
-from agent_service.api.health import HealthCalls
-from agent_service.api.inbox import InboxCalls
-from agent_service.api.inspection import Inspection
-from agent_service.api.operations import Operations
-from agent_service.api.pruning import PruneCalls
-from agent_service.api.stopping import StoppingCalls
-from agent_service.api.switch import Switch
-from agent_service.api.tools import ToolCalls
-from agent_service.api.why import WhyCalls
-from agent_service.draining import Draining
+from agent_service.api.app import Operations
+from agent_service.api.desk import Switch
+from agent_service.api.handlers.dead_letters import DeadLetterCalls
+from agent_service.api.handlers.inbox import InboxCalls
+from agent_service.api.handlers.inspection import Inspection, WhyCalls
+from agent_service.api.handlers.operating import DrainCalls, PruneCalls, StoppingCalls
+from agent_service.api.handlers.service import HealthCalls
+from agent_service.api.handlers.tools import ToolCalls
+from agent_service.archive.pruning import Pruning
+from agent_service.archive.retention import Beside
+from agent_service.kill_switch import Draining
 from agent_service.models.prompts.prompt import as_text
-from agent_service.ports import Archive, Clock, Skills
-from agent_service.pruning import Pruning
-from agent_service.retention import Beside
+from agent_service.run.ports import Archive, Clock, Skills
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.whereabouts import Whereabouts
-from schemas.gateway_status import GatewayStatus
+from agent_service.telling.answers.why import Whereabouts
+from schemas.status import GatewayStatus
 from tests.kit.letterbox import Letterbox
 
 Readiness = Callable[[], Awaitable[Mapping[str, str]]]

@@ -7,11 +7,11 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+from agent_service.admission.callers import HttpSettings, Scope, TokenSettings
 from agent_service.api.access import Access
-from agent_service.caller_settings import HttpSettings, Scope, TokenSettings
 from agent_service.settings import load
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret_file import FileSecret
+from groundwork.service.secret import FileSecret
 from tests.http import raw
 from tests.http.house import TOKENS, House, known_token, open_house, secret
 from tests.kit.runs import whole_run

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from agent_service.api.channel import KEPT
-from agent_service.journal import Commit
+from agent_service.api.streams.channel import KEPT
+from agent_service.run.journal import Commit
 from agent_service.store.sql.database import FILE
 from tests.http.house import HOST, House, secret, serving
 from tests.http.sse import Event, events

@@ -11,10 +11,10 @@ import pytest
 
 from agent_service.api.micro_service import serve_on_bus
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
-from groundwork.nats.asker import INFO
 from groundwork.nats.link import connect
+from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.user_name import user_name
+from groundwork.service.process import user_name
 from schemas import subjects
 from tests.http.house import House, bearer, serving
 from tests.kit.bus import server_with

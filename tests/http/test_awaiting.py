@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import httpx2
 import pytest
 
-from agent_service.journal import Commit
+from agent_service.run.journal import Commit
 from tests.http.house import House, bearer
 from tests.http.waiting_runs import handed_over, with_a_question
 from tests.kit.runs import accepted, whole_run

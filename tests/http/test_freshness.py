@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent_service.api.freshness import Freshness
+from agent_service.api.desk import Freshness
 from groundwork.service.errors import TryAgain
 
 

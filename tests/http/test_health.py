@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import httpx2
 
-from agent_service.telling.findings import ok, wrong
+from agent_service.telling.plain import ok, wrong
 from groundwork.service.errors import TryAgain
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 from tests.http.house import House
 
 

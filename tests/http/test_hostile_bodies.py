@@ -12,8 +12,7 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from agent_service.api.body import body_of
-from agent_service.api.problems import MEDIA_TYPE
-from agent_service.api.refusals import Refusal
+from agent_service.api.refusals import MEDIA_TYPE, Refusal
 from agent_service.api.requests import MAX_BODY_BYTES, WakeRequest
 from groundwork.http.bodies import Bodies
 from tests.http.house import House

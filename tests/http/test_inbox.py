@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from agent_service.core.events import ModelUnavailable
-from agent_service.journal import Commit
+from agent_service.run.journal import Commit
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.http.house import House

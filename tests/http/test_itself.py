@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from fastapi import Response
 
-from agent_service.api.calls import create_app
-from agent_service.api.service import ServiceCalls
+from agent_service.api.app import create_app
+from agent_service.api.handlers.service import ServiceCalls
 from agent_service.settings import AgentSettings
 from tests.http.house import House, no_metrics
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent_service.api import requests
 from agent_service.api.openapi import EXAMPLES, TAKEN, Json, Tag
-from agent_service.api.problems import CODES, MEDIA_TYPE
+from agent_service.api.refusals import CODES, MEDIA_TYPE
 from tests.http.house import House
 from tests.kit.pages import ROOT
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 import agent_service
-from agent_service.api.problems import CODES, MEDIA_TYPE, TITLES
+from agent_service.api.refusals import CODES, MEDIA_TYPE, TITLES
 from tests.http.house import House
 from tests.kit.runs import run_id
 

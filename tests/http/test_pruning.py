@@ -5,8 +5,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from agent_service.archive.retention import Over
 from agent_service.core.waiting import FINAL
-from agent_service.retention import Over
 from tests.http.house import House
 from tests.kit.runs import accepted, run_id, started, whole_run
 

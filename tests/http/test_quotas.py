@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from agent_service.caller_settings import QuotaSettings, TokenSettings
+from agent_service.admission.callers import QuotaSettings, TokenSettings
 from tests.http.house import House, known_token, open_house, secret
 
 pytestmark = pytest.mark.attack(59)

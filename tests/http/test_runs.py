@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from agent_service.core.waiting import Status
-from agent_service.journal import GENESIS
+from agent_service.run.journal import GENESIS
 from tests.http.house import House
 from tests.kit.runs import accepted, run_id, whole_run
 

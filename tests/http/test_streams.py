@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import httpx2
 import pytest
 
-from agent_service.api.event_streams import MOST_STREAMS_OF_A_CALLER
+from agent_service.api.streams.events import MOST_STREAMS_OF_A_CALLER
 from tests.core.cues import PROOF, reflects
 from tests.http.house import House, bearer
 from tests.http.sse import Event, events

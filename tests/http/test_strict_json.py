@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent_service.api import requests
 from agent_service.api.refusals import Refusal
-from groundwork.service.strict_json import LARGEST, NotStrictJson, read
+from groundwork.service.strict import LARGEST, NotStrictJson, read
 
 VALUES = st.recursive(
     st.none()

@@ -1,6 +1,6 @@
 """Which tools there are: those that runs may use, with who offers each, or why there are none."""
 
-from agent_service.api.tools import ToolCalls
+from agent_service.api.handlers.tools import ToolCalls
 from schemas.catalog import Catalog, ToolCommand
 from tests.kit.runs import SEARCH
 

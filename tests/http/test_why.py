@@ -3,13 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
-from agent_service.api.why import Finder, WhyCalls
-from agent_service.telling.whereabouts import Whereabouts
-from agent_service.telling.why import WhyView
+from agent_service.api.handlers.inspection import Finder, WhyCalls
+from agent_service.telling.answers.why import Whereabouts, WhyView
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
-from schemas.gateway_status import Finding, GatewayStatus, WaitingCall
+from schemas.status import Finding, GatewayStatus, WaitingCall
 from tests.http.house import House
 from tests.http.operators import Nowhere, no_gateway
 from tests.kit.runs import NOON, run_id, whole_run

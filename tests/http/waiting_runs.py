@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from agent_service.core.events import ModelUnavailable, RunStarted
 from agent_service.core.phases import Action, Ask, Plan
-from agent_service.journal import Commit
+from agent_service.run.journal import Commit
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import FRAMING, SEARCH, SECOND, accepted, after, replied, started
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from groundwork.service.ed25519 import public_of, signature
-from schemas import headers, signing
+from groundwork.service.keys import public_of, signature
+from schemas import envelope as headers
+from schemas import signing
 from schemas.signing import AgentKey
 
 

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from agent_service.archive.tombstones import ArtifactsGone, Tombstone
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, VersionMoved, WakeConflict
-from agent_service.journal import Commit, Entry, Run
-from agent_service.lines import EVERY_RUN, RunLine, Wanted, line_of
-from agent_service.ports import Place, Untold, Wake
-from agent_service.store.alone import Alone
-from agent_service.tombstones import ArtifactsGone, Tombstone
+from agent_service.run.journal import Commit, Entry, Run
+from agent_service.run.lines import EVERY_RUN, RunLine, Wanted, line_of
+from agent_service.run.ports import Place, Untold, Wake
+from agent_service.store.sqlite import Alone
 from groundwork.service.errors import TryAgain
-from schemas.halt import Halt
+from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
 
 

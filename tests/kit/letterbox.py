@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from agent_service.telling.letters import DeadLetter, NoSuchLetter, NotSentAgain, Settled, Stored, obstacle
+from agent_service.telling.answers.letters import DeadLetter, NoSuchLetter, NotSentAgain, Settled, Stored, obstacle
 from schemas import subjects
-from schemas.headers import RUN_ID
+from schemas.envelope import RUN_ID
 from tests.kit.runs import NOON
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from agent_service.moments import Elsewhere
-from agent_service.store.applying import Applying
-from agent_service.store.shared import SharedStore
+from agent_service.run.moments import Elsewhere
+from agent_service.store.shared_log.applying import Applying
+from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
 from groundwork.nats.shared_log import Fact, Moved
 from groundwork.service.errors import Failure, NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
-from schemas.halt import Halt
+from schemas.status import Halt
 from tests.kit.runs import NOON
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from groundwork.service.tied_child import tied_to_us
+from groundwork.service.process import tied_to_us
 from tests.kit.waiting import until
 
 ENDS_WITHIN_S = 30.0

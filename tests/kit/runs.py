@@ -8,8 +8,8 @@ from agent_service.core.brief import Limits, Parent
 from agent_service.core.decide import decide
 from agent_service.core.events import Event, ModelReplied, ModelUsage, RunStarted, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Verdict
-from agent_service.journal import Commit, Run, commit_of
-from agent_service.ports import Wake
+from agent_service.run.journal import Commit, Run, commit_of
+from agent_service.run.ports import Wake
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
 

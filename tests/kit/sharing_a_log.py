@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from agent_service.journal import Commit
-from agent_service.moments import Elsewhere
-from agent_service.ports import Wake
-from agent_service.store.applying import Applying
-from agent_service.store.shared import SharedStore
+from agent_service.run.journal import Commit
+from agent_service.run.moments import Elsewhere
+from agent_service.run.ports import Wake
+from agent_service.store.shared_log.applying import Applying
+from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile

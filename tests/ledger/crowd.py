@@ -11,8 +11,8 @@ from typing import cast
 from ductile_gateway.store import open_store
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.copy import apply
+from ductile_gateway.store.shared.opening import shared_stores
 from ductile_gateway.store.shared.rows import Rows
-from ductile_gateway.store.shared.stores import shared_stores
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.shared_log import Fact, Moved
 from groundwork.service.errors import TryAgain

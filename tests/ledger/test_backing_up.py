@@ -15,7 +15,7 @@ from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import restored
 from ductile_gateway.store.restored import Restored
 from ductile_gateway.store.shared import marks, restored_row
-from ductile_gateway.store.shared.bringing import rows_without_copy
+from ductile_gateway.store.shared.moving import rows_without_copy
 from ductile_gateway.store.shared.opening import log_of_gateways
 from ductile_gateway.store.shared.rows import CALL, subject_of
 from ductile_gateway.store.stores import Stores

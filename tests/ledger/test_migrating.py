@@ -19,7 +19,7 @@ from ductile_gateway.store.stores import Stores
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, causes
-from groundwork.service.store_id import store_id
+from groundwork.service.store_folder import store_id
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.openers import joined, ledger_stream
 from tests.ledger.test_beside_the_ledger import FIRST

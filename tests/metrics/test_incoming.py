@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from agent_service.metrics.incoming import IncomingMetrics
+from agent_service.metrics.wakes import IncomingMetrics
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects

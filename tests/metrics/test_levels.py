@@ -3,11 +3,11 @@
 import pytest
 
 from agent_service.bus.dead_letters import NatsDeadLetters
-from agent_service.bus.levels import BusLevels
+from agent_service.bus.findings import BusLevels
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
-from agent_service.journal import Run
 from agent_service.metrics.levels import observe_inbox, observe_runs
+from agent_service.run.journal import Run
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agent_service.metrics.agent import AgentMetrics
-from agent_service.moments import retell
+from agent_service.metrics.runs import AgentMetrics
+from agent_service.run.moments import retell
 from groundwork.telemetry.metrics import MOST_SERIES
 from tests.core.cues import (
     PROOF,

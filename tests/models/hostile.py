@@ -6,10 +6,9 @@ from agent_service.core.brief import Limits
 from agent_service.core.decide import decide
 from agent_service.core.events import SignalReceived, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Verdict
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import ForModel
-from agent_service.journal import Commit, commit_of
+from agent_service.run.journal import Commit, commit_of
 from schemas.events import Signal, ToolOutput, ToolResult
 from tests.kit import runs
 from tests.kit.runs import NOON, SECOND

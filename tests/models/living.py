@@ -7,8 +7,8 @@ from typing import Any
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
-from agent_service.journal import Entry
-from agent_service.ports import Model
+from agent_service.run.journal import Entry
+from agent_service.run.ports import Model
 from schemas.catalog import ToolOffer
 from tests.shell.world import APPEND, World
 

@@ -8,7 +8,7 @@ from agent_service.core.brief import Limits
 from agent_service.core.events import ModelReplied, ModelUsage, ToolReturned
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
-from agent_service.journal import Entry, encode_state, rehearse
+from agent_service.run.journal import Entry, encode_state, rehearse
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve

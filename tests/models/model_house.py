@@ -5,11 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from agent_service.core.phases import Phase, Reflection, Verdict
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState
+from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import Asking, ForModel
-from agent_service.journal import Commit
-from agent_service.ports import Question
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Question
 from tests.kit import runs
 from tests.kit.runs import NOON
 

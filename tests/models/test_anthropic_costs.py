@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.events import ModelUsage
-from agent_service.core.replacing import replace
+from agent_service.core.state import replace
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import OPENING, TURN, framing, reflecting
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Phase
-from agent_service.core.replacing import replace
-from agent_service.core.state import StepRecord
+from agent_service.core.state import StepRecord, replace
 from agent_service.models.prompts.prompt import compose
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 from tests.models.fake_anthropic import Claude, serve
 from tests.models.model_house import framing, question, reflecting
 

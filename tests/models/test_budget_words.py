@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Phase
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState, Spent
+from agent_service.core.state import RunState, Spent, replace
 from agent_service.models.prompts.budget import Budget, budget_of, calls_after
 from tests.kit.runs import NOON
 from tests.models.model_house import reflecting

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from agent_service.core.brief import Limits
-from agent_service.core.measures import FIRST_REPLY
+from agent_service.core.model.measures import FIRST_REPLY
 from agent_service.core.state import Spent
 from agent_service.core.waiting import Reserve
 from agent_service.models.call import estimated
 from agent_service.models.prices import Prices
 from agent_service.models.prompts.prompt import compose
 from agent_service.models.settings import ModelSettings
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 from tests.models.model_house import reflecting
 
 MODEL = "claude-sonnet-5-5"

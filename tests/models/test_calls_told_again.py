@@ -6,8 +6,8 @@ import pytest
 
 from agent_service.core.brief import Limits
 from agent_service.models.prompts.prompt import as_text
-from agent_service.moments import retell
-from agent_service.telling.model_calls import CallView, call_view, made_call
+from agent_service.run.moments import retell
+from agent_service.telling.answers.model_calls import CallView, call_view, made_call
 from schemas import keys, subjects
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import Claude

@@ -7,7 +7,7 @@ import pytest
 
 from agent_service.errors import ModelError
 from agent_service.models.opening import ContainedModel
-from agent_service.ports import Answer, ModelCall, Question
+from agent_service.run.ports import Answer, ModelCall, Question
 from tests.models.model_house import framing
 
 

@@ -18,10 +18,10 @@ from agent_service.core.phases import (
     Unusable,
     Verdict,
 )
-from agent_service.core.replacing import replace
+from agent_service.core.state import replace
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.errors import ModelError
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 from tests.models import fake_anthropic, fake_openai, model_house
 from tests.models.model_house import (
     DIGEST,

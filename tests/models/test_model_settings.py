@@ -15,7 +15,7 @@ from agent_service.models.settings import ModelSettings
 from agent_service.settings import load
 from groundwork.service import json_log
 from groundwork.service.errors import Misconfigured
-from groundwork.service.secret_file import FileSecret
+from groundwork.service.secret import FileSecret
 from tests.kit.logs import logging_kept
 from tests.kit.waiting import until
 from tests.models.fake_anthropic import serve

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Phase, Refusal, Unusable
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 from tests.models import fake_openai, openai_rules
 from tests.models.fake_openai import Ollama, OpenAI
 from tests.models.model_house import (

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.brief import Limits
+from agent_service.core.evidence.unseen import visible
 from agent_service.core.phases import Phase, Reflection, Verdict
-from agent_service.core.replacing import replace
-from agent_service.core.state import RunState, Spent
-from agent_service.core.unseen import visible
+from agent_service.core.state import RunState, Spent, replace
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 from tests.core.script import Script
 from tests.kit.runs import NOON
 from tests.models.hostile import after_two_steps

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.phases import Ask, Framing, Phase, Plan, Reflection, Unusable, Wait
-from agent_service.core.replacing import replace
+from agent_service.core.state import replace
 from agent_service.models.prompts.judging import Read, read
-from agent_service.ports import Question
+from agent_service.run.ports import Question
 from tests.models.model_house import (
     ACTION,
     ASK,

@@ -15,8 +15,7 @@ from agent_service.core.phases import (
     Unusable,
     Verdict,
 )
-from agent_service.core.replacing import replace
-from agent_service.core.state import LastResult
+from agent_service.core.state import LastResult, replace
 from agent_service.errors import ModelError
 from agent_service.models.scripted_model import Script, ScriptedModel, read_script
 from groundwork.service.errors import Misconfigured

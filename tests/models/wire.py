@@ -19,7 +19,7 @@ import jsonschema_rs
 
 from agent_service.models.opening import open_model
 from agent_service.models.settings import ModelSettings
-from agent_service.ports import Provider
+from agent_service.run.ports import Provider
 
 KEY = "sk-test-0123456789-secret"
 """The key that every fake wants to see."""

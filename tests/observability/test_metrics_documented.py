@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import cast
 
-from agent_service.brake import Brake
-from agent_service.bus.levels import BusLevels
-from agent_service.metrics.agent import AgentMetrics
+from agent_service.admission.spending import Spending
+from agent_service.bus.findings import BusLevels
+from agent_service.kill_switch import Brake
 from agent_service.metrics.levels import (
     People,
     Standing,
@@ -17,7 +17,7 @@ from agent_service.metrics.levels import (
     observe_runs,
     observe_spending,
 )
-from agent_service.spending import Spending
+from agent_service.metrics.runs import AgentMetrics
 from ductile_gateway.telling.metrics import GatewayMetrics, Health, observe_calls, observe_ductiles, observe_outbox
 from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
 from groundwork.http.metrics import request_durations

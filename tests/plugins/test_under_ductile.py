@@ -15,8 +15,7 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import ToolOutcome
-from schemas.continuation import MultiStep
-from schemas.plugin_result import read_plugin_result
+from schemas.continuation import MultiStep, read_plugin_result
 from tests.ductile.conftest import NO_BINARY
 from tests.ductile.real import RealDuctile
 from tests.gateway.probe_calls import local_plugins

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.ports import Archive, RunStore
+from agent_service.run.ports import Archive, RunStore
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster

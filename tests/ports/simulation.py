@@ -22,15 +22,14 @@ from agent_service.core.decide import decide
 from agent_service.core.events import Event, RunStarted, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved
-from agent_service.journal import Commit, Entry, Run, commit_of, flaw_in_chain
-from agent_service.moments import Elsewhere
-from agent_service.ports import Wake
-from agent_service.store.applying import Applying
+from agent_service.run.journal import Commit, Entry, Run, commit_of, flaw_in_chain
+from agent_service.run.moments import Elsewhere
+from agent_service.run.ports import Wake
 from agent_service.store.rows import entry_of
-from agent_service.store.shared import SharedStore
-from agent_service.store.sql.database import MIGRATIONS
-from agent_service.store.sql.queries import load_queries
-from groundwork.nats.lease import Taken
+from agent_service.store.shared_log.applying import Applying
+from agent_service.store.shared_log.store import SharedStore
+from agent_service.store.sql.database import MIGRATIONS, load_queries
+from groundwork.nats.leases.lease import Taken
 from groundwork.nats.shared_log import Fact, Moved
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile

@@ -6,12 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.store import applying
-from agent_service.store.appending import Appending, Attempt
-from agent_service.store.facts import EntryFact, Span
-from agent_service.store.own_entries import OwnEntries
-from agent_service.store.share import Share
-from agent_service.store.shared import SharedStore
+from agent_service.store.shared_log import applying
+from agent_service.store.shared_log.appending import Appending, Attempt, OwnEntries
+from agent_service.store.shared_log.facts import EntryFact, Span
+from agent_service.store.shared_log.ownership import Share
+from agent_service.store.shared_log.store import SharedStore
 from groundwork.nats.shared_log import Moved
 from tests.ports.simulation import NAMES
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_service.bus.streams import shared_streams
-from agent_service.journal import Commit, Run
-from agent_service.ports import Archive, RunStore
-from agent_service.store.sharing import open_shared
+from agent_service.run.journal import Commit, Run
+from agent_service.run.ports import Archive, RunStore
+from agent_service.store.opening import open_shared
 from agent_service.store.sqlite import SqliteStore
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings

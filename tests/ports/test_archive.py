@@ -5,8 +5,8 @@ from typing import Any
 
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
-from agent_service.lines import WaitsFor, Wanted, line_of
-from agent_service.ports import Archive, RunStore
+from agent_service.run.lines import WaitsFor, Wanted, line_of
+from agent_service.run.ports import Archive, RunStore
 from tests.core.cues import RUN_ID, errs, signal
 from tests.core.read_cues import a_run_that_may_read, plans_several
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run

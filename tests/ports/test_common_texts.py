@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from agent_service.core.events import RunStarted
-from agent_service.journal import Commit
-from agent_service.store.common_texts import BEGINS, SHORTEST, CommonTexts
-from agent_service.store.sql.database import FILE
-from agent_service.store.sql.queries import load_queries
+from agent_service.run.journal import Commit
+from agent_service.store.rows import BEGINS, SHORTEST, CommonTexts
+from agent_service.store.sql.database import FILE, load_queries
 from agent_service.store.sqlite import SqliteStore
 from schemas.catalog import ToolOffer
 from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.archive.retention import Ended, Over
 from agent_service.core.brief import Parent
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import WakeConflict
-from agent_service.journal import Commit
-from agent_service.retention import Ended, Over
-from agent_service.store.forgetting import OF_A_RUN
+from agent_service.run.journal import Commit
+from agent_service.store.retention import OF_A_RUN
 from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from tests.kit.runs import NOON, accepted, after, run_id, started, wake_of, whole_run

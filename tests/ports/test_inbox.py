@@ -8,8 +8,8 @@ import pytest
 
 from agent_service.core.events import ModelUnavailable, ToolReturned
 from agent_service.errors import Remedy
-from agent_service.journal import Commit
-from agent_service.ports import Dismissal
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Dismissal
 from agent_service.store.sqlite import SqliteStore
 from schemas.events import ToolOutput, ToolResult
 from tests.kit.runs import NOON, SECOND, after, run_id, started, whole_run

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.belongings import RunBelongings
+from agent_service.archive.dependents import RunBelongings
+from agent_service.archive.pruning import Pruning
+from agent_service.archive.retention import Ended, Rules
 from agent_service.core.waiting import Status
-from agent_service.journal import Commit
-from agent_service.pruning import Pruning
-from agent_service.retention import Ended, Rules
-from agent_service.store.facts import VERSION, GoneFact
+from agent_service.run.journal import Commit
+from agent_service.store.shared_log.facts import VERSION, GoneFact
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.kit.fakes import FakeClock, MemoryArtifacts

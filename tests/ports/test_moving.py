@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.archive.retention import Ended
 from agent_service.core.waiting import Status
-from agent_service.ports import Dismissal
-from agent_service.retention import Ended
-from agent_service.store.applying import Applying
-from agent_service.store.graves import SqliteGraves
-from agent_service.store.moving.comparing import differences
-from agent_service.store.moving.into_log import IntoLog
-from agent_service.store.shared import SharedStore
+from agent_service.run.ports import Dismissal
+from agent_service.store.retention import SqliteGraves
+from agent_service.store.shared_log.applying import Applying
+from agent_service.store.shared_log.moving import IntoLog, differences
+from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
-from schemas.halt import Halt
+from schemas.status import Halt
 from tests.kit.memory_log import MemoryCopy, MemoryLog, MemoryMembers
 from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored, untold

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.store.sqlite import SqliteStore
-from groundwork.nats.lease import Taken
+from groundwork.nats.leases.lease import Taken
 from groundwork.service.errors import Failure, TryAgain
 from tests.kit.runs import accepted, wake_of, whole_run
 

@@ -9,8 +9,8 @@ import pytest
 from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.core.waiting import Status
 from agent_service.errors import VersionMoved, WakeConflict
-from agent_service.journal import flaw_in_chain, rehearse
-from agent_service.ports import Archive, RunStore
+from agent_service.run.journal import flaw_in_chain, rehearse
+from agent_service.run.ports import Archive, RunStore
 from schemas.events import Constraints, Signal
 from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
 from tests.kit.waiting import until

@@ -10,14 +10,14 @@ import pytest
 from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
 from agent_service.core.waiting import Reserve
 from agent_service.errors import Damaged, Newer, VersionMoved
-from agent_service.journal import Commit
-from agent_service.ports import Dismissal
-from agent_service.store.facts import VERSION, EntryFact
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Dismissal
 from agent_service.store.rows import rows_of
+from agent_service.store.shared_log.facts import VERSION, EntryFact
 from groundwork.service.errors import NoRoom, TryAgain
 from schemas import subjects
 from schemas.events import Signal
-from schemas.halt import Halt
+from schemas.status import Halt
 from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import NOON, accepted, after, run_id, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored

@@ -16,11 +16,10 @@ from typing import cast
 
 import pytest
 
-from agent_service.journal import flaw_in_chain
-from agent_service.lines import Wanted
+from agent_service.run.journal import flaw_in_chain
+from agent_service.run.lines import Wanted
 from agent_service.store.listing import LOOKED_INTO_AT_ONCE
-from agent_service.store.sql.database import FILE, found_in_time, open_database
-from agent_service.store.sql.queries import load_queries
+from agent_service.store.sql.database import FILE, found_in_time, load_queries, open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile

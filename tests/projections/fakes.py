@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from agent_service.journal import Entry
+from agent_service.run.journal import Entry
 
 
 class Journals:

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
-from agent_service.journal import Commit, Entry, Run, commit_of
+from agent_service.run.journal import Commit, Entry, Run, commit_of
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
 from tests.core.cues import RUN_ID, limits, started

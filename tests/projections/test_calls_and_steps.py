@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent_service.moments import retell
-from agent_service.ports import PromptText
-from agent_service.telling.model_calls import CallView, call_view, made_call
-from agent_service.telling.steps import StepDetail, step_detail
+from agent_service.run.moments import retell
+from agent_service.run.ports import PromptText
+from agent_service.telling.answers.model_calls import CallView, call_view, made_call
+from agent_service.telling.answers.step_in_full import StepDetail, step_detail
 from tests.core.cues import (
     a_framing_run,
     a_retrying_run,

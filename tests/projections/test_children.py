@@ -1,11 +1,11 @@
 """A run and those that it starts, as people see them: each leads to the other."""
 
-from agent_service.core.children import run_id_of
-from agent_service.identity import root_span_id, trace_id
-from agent_service.moments import retell
+from agent_service.core.graph.children import run_id_of
+from agent_service.run.moments import retell
+from agent_service.telling.answers.runs import run_view
+from agent_service.telling.answers.why import Seen, why_view
 from agent_service.telling.spans.trace import spans
-from agent_service.telling.views import run_view
-from agent_service.telling.why import Seen, why_view
+from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry.span import Context
 from tests.core.child_cues import a_waiting_parent, child_of
 from tests.core.cues import cancel

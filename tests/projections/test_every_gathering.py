@@ -4,13 +4,13 @@ from random import Random
 
 from hypothesis import HealthCheck, given, settings
 
-from agent_service.core.flights import flights
-from agent_service.moments import retell
+from agent_service.core.tools.flights import flights
+from agent_service.run.moments import retell
 from agent_service.telling.acts import item_of
+from agent_service.telling.answers.step_in_full import step_detail
+from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.spans.trace import spans
-from agent_service.telling.steps import step_detail
 from agent_service.telling.tasks import Tasks, going_on
-from agent_service.telling.timeline import Timeline
 from tests.core.gathering import Gathering, play
 from tests.core.graphs import CHANCES, TREES, Part
 

@@ -6,16 +6,15 @@ import logging
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.flights import flights
+from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import ForModel
-from agent_service.moments import retell
-from agent_service.telling.entries import entry_views
+from agent_service.run.moments import retell
+from agent_service.telling.answers.entries import entry_views
+from agent_service.telling.answers.runs import run_view
 from agent_service.telling.heard import Heard
+from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.log_lines import log_line
-from agent_service.telling.pages.trace import broken_line
-from agent_service.telling.pages.trail import pages_of, trail
-from agent_service.telling.timeline import Timeline
-from agent_service.telling.views import run_view
+from agent_service.telling.pages.trail import broken_line, pages_of, trail
 from tests.core.script import Script
 from tests.core.stories import STORIES
 from tests.projections.journals import commits_of

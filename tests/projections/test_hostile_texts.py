@@ -11,9 +11,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
+from agent_service.core.evidence.unseen import json_visible, visible
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
-from agent_service.core.unseen import json_visible, visible
-from agent_service.telling.entries import entry_views
+from agent_service.telling.answers.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.markdown import inline
 from agent_service.telling.pages.trail import trail

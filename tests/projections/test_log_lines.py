@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent_service.identity import trace_id
-from agent_service.moments import retell
+from agent_service.run.moments import retell
 from agent_service.telling.log_lines import LogLine, log_line, write
+from agent_service.trust.identity import trace_id
 from tests.core.cues import (
     RUN_ID,
     a_paused_run,

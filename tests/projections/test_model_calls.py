@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agent_service.core.phases import Digest, Refusal
-from agent_service.moments import Moment, retell
-from agent_service.telling.entries import entry_views
+from agent_service.run.moments import Moment, retell
+from agent_service.telling.answers.entries import entry_views
+from agent_service.telling.answers.runs import run_view
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.rulings import Ruling, rulings
-from agent_service.telling.views import run_view
 from tests.core.cues import (
     a_framing_run,
     a_reflecting_run,

@@ -4,14 +4,14 @@ import pytest
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Wait
-from agent_service.moments import Moment, retell
+from agent_service.run.moments import Moment, retell
+from agent_service.telling.answers.step_in_full import StepDetail, step_detail
+from agent_service.telling.answers.why import Seen, why_view
+from agent_service.telling.history.items import TimelineItem
+from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.rulings import rulings
 from agent_service.telling.sayings import say
-from agent_service.telling.steps import StepDetail, step_detail
-from agent_service.telling.timeline import Timeline
-from agent_service.telling.timeline_items import TimelineItem
-from agent_service.telling.why import Seen, why_view
 from tests.core.cues import (
     PROOF,
     a_reflecting_run,

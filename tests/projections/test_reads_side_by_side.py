@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from agent_service.moments import retell
+from agent_service.run.moments import retell
+from agent_service.telling.answers.runs import run_view
 from agent_service.telling.heard import Heard
 from agent_service.telling.spans.trace import spans
-from agent_service.telling.views import run_view
 from tests.core.cues import cancel, due, errs, returns
 from tests.core.read_cues import a_run_that_reads
 from tests.core.script import Script

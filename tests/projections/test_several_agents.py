@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.journal import Commit
-from agent_service.moments import retell
-from agent_service.store.shared import SharedStore
+from agent_service.run.journal import Commit
+from agent_service.run.moments import retell
+from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.folder.on_demand import OnDemand
 from agent_service.telling.folder.projector import Outcome, Projector
 from agent_service.telling.folder.run_files import RunFiles
@@ -22,7 +22,7 @@ from agent_service.telling.folder.writer import TrailWriter
 from agent_service.telling.spans.sending import Traces
 from agent_service.telling.spans.trace import spans
 from groundwork.service.errors import TryAgain
-from groundwork.telemetry.sampling import sampler
+from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
 from tests.core.cues import RUN_ID
 from tests.core.script import NOON

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.ports import Wake
+from agent_service.audit_process import Telling, TrailProcess
+from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.on_demand import PutAway
 from agent_service.telling.folder.projector import Projector
@@ -15,7 +16,6 @@ from agent_service.telling.folder.shelf import Shelf
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import FILES
-from agent_service.trail_process import Telling, TrailProcess
 from tests.core.script import Script
 from tests.kit.runs import run_id
 from tests.projections.fakes import Shelf as Bucket

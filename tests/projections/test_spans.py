@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.events import ModelReplied
-from agent_service.journal import Entry
 from agent_service.models.prompts.prompt import as_text
-from agent_service.moments import retell
+from agent_service.run.journal import Entry
+from agent_service.run.moments import retell
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from groundwork.telemetry.span import Context, Span

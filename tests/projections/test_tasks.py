@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from agent_service.core.remedies import remedy
-from agent_service.moments import retell
-from agent_service.telling.asks import asks_view
+from agent_service.core.people.remedies import remedy
+from agent_service.run.moments import retell
+from agent_service.telling.answers.asks import asks_view
+from agent_service.telling.answers.step_in_full import StepDetail, step_detail
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
-from agent_service.telling.steps import StepDetail, step_detail
 from agent_service.telling.tasks import Tasks, TaskView
 from tests.core.people_cues import approves
 from tests.core.script import NOON, Script

@@ -3,9 +3,9 @@
 import pytest
 
 from agent_service.core.waiting import Status
-from agent_service.moments import retell
-from agent_service.telling.timeline import Timeline
-from agent_service.telling.timeline_items import TimelineItem, TimelineView
+from agent_service.run.moments import retell
+from agent_service.telling.history.items import TimelineItem, TimelineView
+from agent_service.telling.history.timeline import Timeline
 from tests.core.cues import (
     a_paused_run,
     a_planning_run,

@@ -4,8 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from agent_service.telling.pages.trace import broken_line
-from agent_service.telling.pages.trail import trail
+from agent_service.telling.pages.trail import broken_line, trail
 from tests.core.script import Script
 from tests.projections.journals import MODEL, entries_of, worked_example
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.journal import Entry
-from agent_service.moments import Moment, retell
+from agent_service.run.journal import Entry
+from agent_service.run.moments import Moment, retell
 from agent_service.telling.spans import sending
 from agent_service.telling.spans.mark import MARGIN, Mark
 from agent_service.telling.spans.sending import Traces
 from agent_service.telling.spans.trace import spans
 from groundwork.service.errors import TryAgain
-from groundwork.telemetry.sampling import sampler
+from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
 from tests.core.script import NOON
 from tests.kit.waiting import until

@@ -10,12 +10,12 @@ from typing import IO, cast
 
 import pytest
 
-from agent_service.ports import Wake
+from agent_service.audit_process import TrailProcess
+from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.trail_process import TrailProcess
 from tests.core.cues import RUN_ID
 from tests.core.script import Script
 from tests.kit.waiting import until

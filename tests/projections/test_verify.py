@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.journal import GENESIS, RULES, Entry
-from agent_service.moments import retell
+from agent_service.run.journal import GENESIS, RULES, Entry
+from agent_service.run.moments import retell
 from agent_service.telling.folder.verify import Flaw, verify
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import FILES, is_artifact_path, named_artifacts

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from agent_service.core.waiting import Status
-from agent_service.identity import trace_id
-from agent_service.lines import RunLine
-from agent_service.moments import retell
-from agent_service.telling.entries import JournalReader, entry_view, entry_views
+from agent_service.run.lines import RunLine
+from agent_service.run.moments import retell
+from agent_service.telling.answers.entries import JournalReader, entry_view, entry_views
+from agent_service.telling.answers.runs import line_view, run_view
 from agent_service.telling.heard import Heard
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
-from agent_service.telling.views import line_view, run_view
+from agent_service.trust.identity import trace_id
 from tests.core.cues import (
     FETCH,
     RUN_ID,

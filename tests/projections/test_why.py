@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent_service.ports import Dismissal
-from agent_service.telling.letters import DeadLetter
-from agent_service.telling.whereabouts import Holder, Whereabouts
-from agent_service.telling.why import Seen, WhyView, why_view
+from agent_service.run.ports import Dismissal
+from agent_service.telling.answers.letters import DeadLetter
+from agent_service.telling.answers.why import Holder, Seen, Whereabouts, WhyView, why_view
 from schemas import subjects
-from schemas.gateway_status import WaitingCall
+from schemas.status import WaitingCall
 from tests.core.cues import (
     FETCH,
     RUN_ID,

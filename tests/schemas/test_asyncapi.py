@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from agent_service.bus.topology import topology
-from schemas import generate, headers, keys, subjects
+from schemas import envelope, generate, keys, subjects
 from schemas.asyncapi import ANSWERED, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX, STREAMS
 from schemas.events import INBOUND, OUTBOUND
 
@@ -109,7 +109,7 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
 
 
 def test_the_headers_are_those_that_the_code_sets() -> None:
-    of_event = headers.of_event("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
+    of_event = envelope.of_event("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
     assert set(HEADERS) == {"Nats-Msg-Id", *of_event}
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from schemas.continuation import Continuation, of_object
-from schemas.plugin_result import read_plugin_result
+from schemas.continuation import Continuation, of_object, read_plugin_result
 from tests.kit.pages import ROOT, blocks
 from tests.schemas import samples
 

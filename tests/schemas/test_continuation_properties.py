@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.continuation import ContinuationInvalid, of_object
-from schemas.plugin_result import read_plugin_result
+from schemas.continuation import ContinuationInvalid, of_object, read_plugin_result
 
 LINES = [
     "## Plugin Result", "Status: continuation", "Status: success", "Plugin: p", "Confidence: low", "",

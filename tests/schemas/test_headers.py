@@ -2,13 +2,13 @@
 
 import re
 
-from schemas import headers
+from schemas import envelope
 
 TRACE = "019fd172e8fc4f45f0cc4a10596068a9"
 
 
 def of_event(dedupe_key: str = "agentic:run:r:completed") -> dict[str, str]:
-    return headers.of_event(
+    return envelope.of_event(
         "agent.completed",
         dedupe_key=dedupe_key,
         source="agentic-loop",

@@ -2,8 +2,8 @@
 
 import pytest
 
+from schemas.continuation import PluginResult, read_plugin_result
 from schemas.markdown_form import is_form
-from schemas.plugin_result import PluginResult, read_plugin_result
 
 HEAD = "## Plugin Result\nStatus: {}\nPlugin: z3-solver\n"
 

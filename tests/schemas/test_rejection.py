@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import subjects
-from schemas.rejection import rejection
+from schemas.envelope import rejection
 from tests.schemas.samples import JSON
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

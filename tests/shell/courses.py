@@ -24,9 +24,9 @@ from agent_service.core.phases import (
 )
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve, Status
-from agent_service.journal import Entry, flaw_in_chain, rehearse
-from agent_service.ports import Answer
-from schemas import agent_tool, keys, subjects
+from agent_service.run.journal import Entry, flaw_in_chain, rehearse
+from agent_service.run.ports import Answer
+from schemas import catalog, keys, subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Cancel, Envelope, ToolError, ToolOutput, ToolRequest
 from tests.core.rules.reading import Story
@@ -328,7 +328,7 @@ GATHERS: dict[str, Any] = {
 }
 STRANGERS = GATHERS | {"tools": (SEEK, STRANGE, APPEND)}
 CHILDREN: dict[str, Any] = {
-    "tools": (SEEK, SHELF, APPEND, agent_tool.offer()),
+    "tools": (SEEK, SHELF, APPEND, catalog.offer()),
     "policy": TASKS_ARE_RUNS,
     "chooses": seek_or_append,
 }
@@ -388,7 +388,7 @@ COURSES = {
     ),
     "a family": Course(
         mind=Parents,
-        tools=(APPEND, agent_tool.offer()),
+        tools=(APPEND, catalog.offer()),
         policy=FAMILY,
         ran={"append": 2},
         runs=5,

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from agent_service.journal import Commit, Run
-from agent_service.ports import Wake
+from agent_service.run.journal import Commit, Run
+from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import TryAgain
 from tests.kit.crashes import Points

@@ -9,7 +9,7 @@ from agent_service.core.events import CallReserved, ModelUsage
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
-from agent_service.ports import Answer, Archive, Estimate, ModelCall, Question
+from agent_service.run.ports import Answer, Archive, Estimate, ModelCall, Question
 from tests.kit.crashes import Points
 
 USAGE = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)

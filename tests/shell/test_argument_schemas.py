@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from agent_service.bus.argument_schemas import ArgumentSchemas
+from agent_service.bus.skills import ArgumentSchemas
 from agent_service.core.brief import Brief, Limits
 from agent_service.core.phases import Action, Plan
 from schemas.catalog import ToolCommand, ToolOffer

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from agent_service.arrival import Arrival
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
+from agent_service.run.arrival import Arrival
 from schemas import subjects
-from schemas.headers import RETRIED_BY
+from schemas.envelope import RETRIED_BY
 from tests.shell.world import World
 
 

@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from agent_service.bus.beside_runs import NatsBesideRuns
+from agent_service.archive.retention import LetterRules
+from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.topology import topology
-from agent_service.identity import SystemClock
-from agent_service.retention import LetterRules
+from agent_service.trust.identity import SystemClock
 from ductile_gateway.bus.micro_service import serve_questions
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
-from schemas.gateway_status import GatewayPruned
+from schemas.status import GatewayPruned
 from tests.gateway.test_nats_adapters import fine
 from tests.kit.fakes import FakeClock
 

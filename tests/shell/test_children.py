@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from agent_service.arrival import Unreadable
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
-from agent_service.journal import Commit
-from agent_service.ports import Wake
+from agent_service.run.arrival import Unreadable
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Wake
 from ductile_gateway.calls.artifacts import named_digest
-from schemas import agent_tool, subjects
+from schemas import catalog, subjects
 from schemas.events import Envelope, ToolOutput, ToolResult
 from tests.kit.fakes import MemoryStore
 from tests.kit.runs import NOON
@@ -39,7 +39,7 @@ async def test_a_child_that_is_accepted_after_its_parent_ended_ends_too() -> Non
             return await super().accept(wake, commit)
 
     store = Slow()
-    tools = (APPEND, agent_tool.offer())
+    tools = (APPEND, catalog.offer())
     store.world = world = World(policy=FAMILY, tools=tools, mind=Parents, store=store)
     world.start("append on both sides")
     await world.until_quiet()

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from agent_service.identity import SystemClock
+from agent_service.trust.identity import SystemClock
 from tests.kit.runs import NOON
 
 HOUR = 3600.0

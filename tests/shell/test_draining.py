@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent_service.background import Background
-from agent_service.brake import Brake
-from agent_service.draining import Draining
+from agent_service.kill_switch import Brake, Draining
 from tests.kit.waiting import until
 
 

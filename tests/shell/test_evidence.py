@@ -7,9 +7,9 @@ import pytest
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
-from agent_service.evidence import PIECE, Evidence, pieces
-from agent_service.journal import Run, commit_of
-from agent_service.ports import Wake
+from agent_service.run.evidence import PIECE, Evidence, pieces
+from agent_service.run.journal import Run, commit_of
+from agent_service.run.ports import Wake
 from groundwork.service.errors import TryAgain
 from tests.core.cues import a_framing_run, plans, queued, replies, returns, signal, started
 from tests.core.rules.reading import entries

@@ -6,7 +6,7 @@ import pytest
 
 from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
-from agent_service.fitting import unfit
+from agent_service.run.schema_check import unfit
 from schemas.events import ToolResult
 from tests.core.cues import FETCH, POST, frames, plans, queued, started
 from tests.core.script import Script, asks

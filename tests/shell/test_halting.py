@@ -12,7 +12,7 @@ from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import Reserve
 from schemas import subjects
-from schemas.halt import Halt
+from schemas.status import Halt
 from tests.kit.crashes import Crash
 from tests.kit.runs import NOON
 from tests.shell.courses import COURSES, RESERVE, check

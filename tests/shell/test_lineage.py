@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.limits import LimitRefused
-from agent_service.lineage import depth_of
+from agent_service.run.child_results import depth_of
 from schemas.events import AgenticStart
 from tests.core.child_cues import a_parent
 from tests.core.cues import cancel

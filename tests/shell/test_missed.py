@@ -7,10 +7,10 @@ from typing import cast
 
 import nats.errors
 
-from agent_service.arrival import Arrival
-from agent_service.bus.missed import MARK, Missed
+from agent_service.bus.catch_up import MARK, Missed
 from agent_service.bus.topology import topology
-from agent_service.intake import Intake
+from agent_service.run.arrival import Arrival
+from agent_service.run.intake import Intake
 from groundwork.nats.completing import set_up
 from groundwork.nats.link import NatsLink
 from schemas import subjects

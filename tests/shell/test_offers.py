@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.bus.offers import Merged, NoCatalog, Told, merge, read_answer
+from agent_service.bus.skills import Merged, NoCatalog, Told, merge, read_answer
 from schemas.argument_schemas import schema_flaw
 
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}

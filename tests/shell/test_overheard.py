@@ -7,11 +7,11 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from agent_service.bus.overheard import MOST_WAITING_BYTES, Overheard
-from groundwork.nats.delivery import Delivery
+from agent_service.bus.tap import MOST_WAITING_BYTES, Overheard
+from groundwork.nats.consuming.settling import Delivery
 from groundwork.nats.link import NatsLink
 from schemas import subjects
-from schemas.headers import MSG_ID
+from schemas.envelope import MSG_ID
 
 MIB = 1024 * 1024
 

@@ -1,6 +1,6 @@
 """The operator's word on tools comes before that of who offers them."""
 
-from agent_service.oversight import Oversight, undeclared
+from agent_service.trust.oversight import Oversight, undeclared
 from schemas.catalog import ToolCommand, ToolOffer
 
 MAIL = ToolOffer(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from agent_service.admission.rate_limits import Pace
 from agent_service.errors import ModelError
-from agent_service.pace import Pace
 from tests.kit.virtual_time import VirtualTime
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agent_service.errors import Replaced
-from agent_service.proven_artifacts import ProvenArtifacts
+from agent_service.trust.artifacts import ProvenArtifacts
 from tests.core.cues import RUN_ID
 from tests.kit.fakes import MemoryArtifacts, MemoryStore
 from tests.kit.runs import wake_of

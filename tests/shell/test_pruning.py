@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_service.belongings import RunBelongings
+from agent_service.archive.dependents import RunBelongings
+from agent_service.archive.pruning import Pruning
+from agent_service.archive.retention import Behind, Ended, Forgetting, Rules
 from agent_service.core.waiting import Status
-from agent_service.pruning import Pruning
-from agent_service.retention import Behind, Ended, Forgetting, Rules
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain

@@ -7,10 +7,10 @@ import pytest
 
 from agent_service.core.waiting import Reserve, Status
 from agent_service.errors import ModelError
-from agent_service.publisher import Undone
+from agent_service.run.outbox import Undone
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from schemas.halt import Halt
+from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
 from tests.kit.waiting import until
 from tests.shell.courses import RESERVE

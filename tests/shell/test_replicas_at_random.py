@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from agent_service.arrival import Unreadable
 from agent_service.core.waiting import Reserve
-from agent_service.journal import flaw_in_chain
+from agent_service.run.arrival import Unreadable
+from agent_service.run.journal import flaw_in_chain
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.events import Signal

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.arrival import Arrival, correlation
+from agent_service.run.arrival import Arrival, correlation
 from schemas import keys, subjects
 from schemas.events import Envelope, ToolRequest
 from tests.shell.courses import COURSES, begun, check

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from agent_service.callers import Quota
+from agent_service.admission.callers import Quota
+from agent_service.admission.limits import SharedLimits
+from agent_service.admission.quotas import Quotas
+from agent_service.admission.rate_limits import Pace
+from agent_service.admission.shares import Company
+from agent_service.admission.spending import Aside, Spending
 from agent_service.core.events import CallReserved, Event, ModelUnavailable
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError, OverQuota
-from agent_service.journal import Commit
-from agent_service.moments import Elsewhere, Moment
-from agent_service.pace import Pace
-from agent_service.quotas import Quotas
-from agent_service.shared_limits import SharedLimits
-from agent_service.shares import Company
-from agent_service.spending import Aside, Spending
+from agent_service.run.journal import Commit
+from agent_service.run.moments import Elsewhere, Moment
 from agent_service.store.sqlite import SqliteStore
 from tests.kit.runs import FRAMING, NOON, accepted, after, replied, started, wake_of
 from tests.kit.virtual_time import VirtualTime

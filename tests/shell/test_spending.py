@@ -9,7 +9,7 @@ import pytest
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import ModelRetry, Reserve, Status
-from agent_service.lines import line_of
+from agent_service.run.lines import line_of
 from agent_service.store.sqlite import SqliteStore
 from tests.kit.runs import NOON
 from tests.shell.world import World

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.brake import Brake
+from agent_service.admission.limits import SharedLimits
+from agent_service.admission.rate_limits import Pace
 from agent_service.core.brief import Brief
 from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Provenance
@@ -14,11 +15,10 @@ from agent_service.core.phases import Decision, Plan, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
-from agent_service.evidence import Evidence
-from agent_service.pace import Pace
-from agent_service.ports import Answer, Estimate, ModelCall, Question
-from agent_service.shared_limits import SharedLimits
-from agent_service.thinker import Thinker
+from agent_service.kill_switch import Brake
+from agent_service.run.evidence import Evidence
+from agent_service.run.model_calls import Thinker
+from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 from tests.core.cues import a_framing_run, framing, plan
 from tests.core.model_cues import reserves
 from tests.core.script import NOON, Script

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from agent_service.arrival import Arrival, Unreadable
 from agent_service.background import Background
 from agent_service.core.limits import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError, WakeConflict
-from agent_service.recovery import Starter
+from agent_service.run.arrival import Arrival, Unreadable
+from agent_service.run.recovery import Starter
 from schemas import subjects
 from schemas.events import AgenticStart, Constraints
 from tests.kit.waiting import until

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from agent_service.background import Background, to_its_end
 from agent_service.core.state import RunState
-from agent_service.overtaken import Overtaken
+from agent_service.run.invalidation import Overtaken
 from schemas import subjects
 from schemas.events import Cancel, Signal
 from tests.kit.sharing_a_log import LogMember, SharedLog, members_of_a_log

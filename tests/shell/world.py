@@ -12,35 +12,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_service.arrival import Arrival
+from agent_service.admission.callers import UNBOUNDED
+from agent_service.admission.capacity import Admission, Room
+from agent_service.admission.limits import SharedLimits
+from agent_service.admission.quotas import Quotas
+from agent_service.admission.rate_limits import Pace
+from agent_service.admission.spending import Spending
 from agent_service.background import Background
-from agent_service.brake import Brake
-from agent_service.callers import UNBOUNDED
-from agent_service.capabilities import Capabilities
-from agent_service.child_results import ChildResults
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Reserve
-from agent_service.evidence import Evidence
-from agent_service.halting import Halting
-from agent_service.intake import Intake, NewRuns, Results
-from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.moments import Moment
-from agent_service.pace import Pace
-from agent_service.ports import Model
-from agent_service.publisher import Publisher
-from agent_service.quotas import Quotas
-from agent_service.recovery import Recovery
-from agent_service.room import Admission, Room
-from agent_service.shared_limits import SharedLimits
-from agent_service.signing import Signing
-from agent_service.spending import Spending
+from agent_service.kill_switch import Brake, Halting
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.arrival import Arrival
+from agent_service.run.child_results import ChildResults
+from agent_service.run.evidence import Evidence
+from agent_service.run.intake import Intake, NewRuns, Results
+from agent_service.run.model_calls import Thinker
+from agent_service.run.moments import Moment
+from agent_service.run.outbox import Publisher
+from agent_service.run.ports import Model
+from agent_service.run.recovery import Recovery
+from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
-from agent_service.thinker import Thinker
-from agent_service.turn import Turns
+from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.signing import Signing
 from groundwork.service.errors import TryAgain
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer

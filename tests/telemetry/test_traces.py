@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from groundwork.telemetry.resource import resource_of
+from groundwork.telemetry.sending import resource_of
 from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
 from groundwork.telemetry.traces import SpanSender

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.identity import trace_id
+from agent_service.trust.identity import trace_id
 from agent_service.workbench.dev import DevStack
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings

@@ -11,23 +11,21 @@ from agent_service.bus import findings
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.messages import CONTROL, RESULTS, STARTS
 from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking_work
-from agent_service.cli.doctor.cluster import cluster, members
-from agent_service.cli.doctor.gateway import gateway
-from agent_service.cli.doctor.places import SKEW
-from agent_service.cli.doctor.room import room
+from agent_service.cli.doctor.cluster import cluster, members, room
+from agent_service.cli.doctor.machine import SKEW
+from agent_service.cli.doctor.tools import gateway
 from agent_service.settings import AgentSettings
-from agent_service.telling.findings import ok, warning, wrong
-from agent_service.telling.plain import duration
+from agent_service.telling.plain import duration, ok, warning, wrong
 from groundwork.nats import link as nats_link
-from groundwork.nats.lease_record import Record, Role, look
+from groundwork.nats.leases.lease import Record, Role, look
 from groundwork.nats.link import NatsLink
-from groundwork.nats.patterns import matches
+from groundwork.nats.publishing import matches
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import RESTART, Deviation, check_topology
 from groundwork.service.errors import Failure, Misconfigured, Unreachable
-from groundwork.service.store_id import known_id
+from groundwork.service.store_folder import known_id
 from schemas import subjects
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 2.0

@@ -9,24 +9,24 @@ import yaml
 from rich.text import Text
 
 from agent_service import settings
-from agent_service.cli import configuration, help_wanted, output
+from agent_service.cli import output, whereabouts
 from agent_service.cli.client import AgentClient, run_path
-from agent_service.cli.doctor import http, places
+from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import bus
-from agent_service.cli.doctor.gateway import of_the_gateway
-from agent_service.cli.doctor.model import model
-from agent_service.cli.exits import Exit
+from agent_service.cli.doctor.machine import model
+from agent_service.cli.doctor.tools import of_the_gateway
+from agent_service.cli.errors import Exit
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
-from agent_service.cli.working import awaited, log_only_what_is_not_said
+from agent_service.cli.runs import views
+from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.settings import AgentSettings
-from agent_service.telling.findings import ok, wrong
-from agent_service.telling.plain import one_line
+from agent_service.telling.plain import ok, one_line, wrong
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.address import without_login
 from groundwork.service.commands import examples
-from groundwork.service.config_fields import WrongSettings
+from groundwork.service.config_file import WrongSettings
 from groundwork.service.errors import Misconfigured
-from schemas.gateway_status import Finding
+from schemas.status import Finding
 
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
 
@@ -59,7 +59,7 @@ def doctor(
     one run instead, as `agentic why` does."""
     if run is not None:
         with AgentClient(url, token, config) as agent:
-            output.show(agent.get(run_path(agent.named(run), "why")), help_wanted.why, as_json=as_json)
+            output.show(agent.get(run_path(agent.named(run), "why")), views.why, as_json=as_json)
         return
     if settings:
         output.tell(*settings_in_force(config), as_json=as_json)
@@ -82,16 +82,16 @@ async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
 
 
 async def examine(config: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
-    yield places.sqlite()
-    file = configuration.nearby(config)
+    yield machine.sqlite()
+    file = whereabouts.nearby(config)
     try:
         loaded = settings.load(file)
     except Misconfigured as error:
         for problem in _problems(error):
             yield wrong("configuration", problem, remedy="docs/CONFIGURATION.md lists every setting")
         return
-    yield ok("configuration", configuration.told(file))
-    for check in http.secrets(file):
+    yield ok("configuration", whereabouts.told(file))
+    for check in machine.secrets(file):
         yield check
     async for check in on_this_machine(loaded, deep=deep):
         yield check
@@ -99,24 +99,24 @@ async def examine(config: Path | None, *, deep: bool) -> AsyncIterator[Finding]:
         yield check
     async for check in bus(loaded):
         yield check
-    yield await http.api(loaded.http, None if loaded.shared else loaded.store)
+    yield await machine.api(loaded.http, None if loaded.shared else loaded.store)
 
 
 async def on_this_machine(loaded: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
     if loaded.shared:
-        yield places.folder("cache", loaded.cache)
+        yield machine.folder("cache", loaded.cache)
     else:
-        yield places.folder("store", loaded.store)
-        async for check in places.database(loaded, deep=deep):
+        yield machine.folder("store", loaded.store)
+        async for check in machine.database(loaded, deep=deep):
             yield check
-    yield places.folder("workspaces", loaded.workspaces)
+    yield machine.folder("workspaces", loaded.workspaces)
     yield await model(loaded.model)
-    yield http.tokens(loaded.http)
+    yield machine.tokens(loaded.http)
 
 
 def settings_in_force(named: Path | None) -> tuple[dict[str, Any], str]:
     """All settings as they hold now, without a secret, and the same as YAML. Raises Misconfigured."""
-    loaded = settings.load(configuration.nearby(named))
+    loaded = settings.load(whereabouts.nearby(named))
     shown = loaded.model_dump(mode="json")
     shown["nats"]["urls"] = [NatsSettings(urls=(url,)).servers for url in loaded.nats.urls]
     for place, name in (("model", "base_url"), ("model", "proxy"), ("telemetry", "endpoint"), ("telemetry", "proxy")):

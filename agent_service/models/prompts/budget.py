@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from agent_service.core.limits import cost_so_far, steps_taken
-from agent_service.core.measures import SHORTEST_REPLY, least_reply, likely_prompt
+from agent_service.core.model.measures import SHORTEST_REPLY, least_reply, likely_prompt
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 

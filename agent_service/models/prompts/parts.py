@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from agent_service.core import answering, framing, planning, reframing, timing
+from agent_service.core.model import answering, framing, planning, reframing, timing
 from agent_service.core.phases import (
     MIN_DONE_ITEMS,
     Action,
@@ -35,7 +35,7 @@ from agent_service.models.prompts.replies import (
     VerificationReply,
     WaitReply,
 )
-from agent_service.usable import MOST_BYTES, flaws_of_arguments
+from agent_service.run.schema_check import MOST_BYTES, flaws_of_arguments
 from schemas.fields import JsonObject, Text
 
 T = TypeVar("T", covariant=True)

@@ -27,15 +27,15 @@ from typing import Any
 
 import jinja2
 
-from agent_service.core import notes
-from agent_service.core.acting import name_of_call
+from agent_service.core.evidence.unseen import visible
+from agent_service.core.model import notes
 from agent_service.core.phases import Phase, Proof
 from agent_service.core.state import DoneItem, RunState, StepRecord
-from agent_service.core.unseen import visible
+from agent_service.core.tools.acting import name_of_call
 from agent_service.core.waiting import Asking
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
-from agent_service.ports import PromptText, Question
+from agent_service.run.ports import PromptText, Question
 
 FOLDER = "templates"
 REFRAMED = "reframe: "

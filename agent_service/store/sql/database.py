@@ -1,10 +1,15 @@
-"""The agent's database: `runs.db` in its store, with the schema in migrations/."""
+"""Loads the statements of a file beside this one. Each begins at `-- name: x` and ends where the next one begins.
+
+The agent's database: `runs.db` in its store, with the schema in migrations/.
+"""
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,6 +19,16 @@ from groundwork.sqlite.errors import storage_error
 from groundwork.sqlite.file import SqliteFile
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.reserve import Reserve
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+@cache
+def load_queries(file: str = "queries.sql") -> dict[str, str]:
+    text = (files(__package__) / file).read_text(encoding="utf-8")
+    _, *parts = _NAME.split(text)
+    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
 
 FILE = "runs.db"
 SMALL, CHECKED_S = 64 << 20, 1.0

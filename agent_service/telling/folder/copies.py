@@ -4,8 +4,8 @@ import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 
-from agent_service.moments import Moment
-from agent_service.ports import Artifacts
+from agent_service.run.moments import Moment
+from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts

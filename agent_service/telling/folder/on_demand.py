@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from agent_service.journal import Run
+from agent_service.run.journal import Run
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain

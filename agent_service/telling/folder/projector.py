@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agent_service.errors import Damaged
-from agent_service.ports import Artifacts
+from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.copies import fetched
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import NamedArtifact

@@ -5,8 +5,8 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from agent_service.moments import Journals, retell
-from agent_service.ports import Artifacts
+from agent_service.run.moments import Journals, retell
+from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 

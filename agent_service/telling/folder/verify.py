@@ -7,13 +7,12 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal, Protocol
 
-from agent_service.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
-from agent_service.moments import Moment, retell
+from agent_service.run.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
+from agent_service.run.moments import Moment, retell
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.workspace import Listing
 from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path, named_artifacts
-from agent_service.telling.pages.trace import TRACE, broken_line
-from agent_service.telling.pages.trail import pages_of
+from agent_service.telling.pages.trail import TRACE, broken_line, pages_of
 
 JOURNAL = "journal"
 

@@ -29,7 +29,7 @@ from agent_service.telling.folder.staging import (
 )
 from agent_service.telling.outputs import FILES
 from agent_service.telling.plain import one_line
-from groundwork.service import private_file
+from groundwork.service import store_folder
 
 CAUGHT_UP = ".caught-up"
 MAX_BYTES = 64 << 20
@@ -168,7 +168,7 @@ class Workspace:
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:
         for made in (self._root, self._root / STAGING):
-            private_file.folder_of_ours(made)
+            store_folder.folder_of_ours(made)
         with self._opened() as root, folder(STAGING, beneath=root) as staging:
             fcntl.flock(staging, fcntl.LOCK_EX)
             yield root, staging

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 
 from agent_service.errors import Changed, Damaged
-from agent_service.journal import flaw_in_chain
-from agent_service.moments import Journals, Moment, retell
-from agent_service.ports import Artifacts
+from agent_service.run.journal import flaw_in_chain
+from agent_service.run.moments import Journals, Moment, retell
+from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
 from agent_service.telling.folder.projector import Outcome
 from agent_service.telling.folder.shelf import Shelf

@@ -29,9 +29,8 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.state import RunState
-from agent_service.moments import Moment
-from agent_service.telling.acts import Act, act_of
-from agent_service.telling.executions import Execution
+from agent_service.run.moments import Moment
+from agent_service.telling.acts import Act, Execution, act_of
 from agent_service.telling.pages.given import limit_lines
 from agent_service.telling.pages.markdown import (
     bullets,

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from agent_service.core.brief import Limits
 from agent_service.core.events import RunStarted, WakeAccepted
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from agent_service.telling.pages.markdown import bullets, code, fenced, inline, json_block, page, section
 from agent_service.telling.plain import instant
 from schemas.catalog import ToolCommand, ToolOffer

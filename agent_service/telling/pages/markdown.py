@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import JsonValue
 
-from agent_service.core.unseen import visible
+from agent_service.core.evidence.unseen import visible
 from agent_service.telling.plain import clipped, one_line
 
 MAX_LINE = 2_000

@@ -6,13 +6,13 @@ exactly one next action, and the outline, which binds nobody.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import ModelReplied
-from agent_service.core.flights import flights, gatherings
 from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import RunState, Spent, StepRecord
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import flights, gatherings
 from agent_service.core.waiting import Ended, ForPerson, Planned
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from agent_service.telling.acts import OWN, act_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.telling.pages.given import limit_lines, tier_of

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.attempts import Flight, Pending
-from agent_service.core.flights import flights
-from agent_service.core.petition import petition
-from agent_service.core.remedies import remedy
+from agent_service.core.people.petition import petition
+from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Flight, Pending
+from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import ForAnswer, ForApproval, ForModel, ForTime, ModelRetry, Status, under_way
 from agent_service.telling.acts import executor_of
 from agent_service.telling.pages.markdown import bullets, code, fenced, inline, json_block, sentence

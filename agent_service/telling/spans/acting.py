@@ -2,17 +2,17 @@
 
 from datetime import datetime
 
-from agent_service.core.attempts import Pending, asker_of
-from agent_service.core.children import is_child, run_id_of
-from agent_service.core.flights import flights, gatherings
+from agent_service.core.graph.children import is_child, run_id_of
 from agent_service.core.state import RunState
-from agent_service.identity import root_span_id, trace_id
-from agent_service.moments import Moment
+from agent_service.core.tools.attempts import Pending, asker_of
+from agent_service.core.tools.flights import flights, gatherings
+from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, item_of, settled
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.tree import Open, Tree
 from agent_service.telling.tasks import depth_of, ended_by, going_on
+from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry.span import Context
 from schemas import keys, subjects
 

@@ -11,12 +11,12 @@ from datetime import datetime
 
 from pydantic import JsonValue, TypeAdapter
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import ModelReplied, WakeAccepted
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Asking, Status
-from agent_service.ports import PromptText, Question
+from agent_service.run.ports import PromptText, Question
 from agent_service.telling.rulings import Ruling
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Value

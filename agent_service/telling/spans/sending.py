@@ -16,14 +16,14 @@ from functools import partial
 from typing import Protocol
 
 from agent_service.errors import Damaged
-from agent_service.identity import trace_id
-from agent_service.journal import Entry
-from agent_service.moments import Moment, retell
+from agent_service.run.journal import Entry
+from agent_service.run.moments import Moment, retell
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.mark import MARGIN
 from agent_service.telling.spans.trace import spans
-from groundwork.telemetry.beside import beside
-from groundwork.telemetry.sampling import Keeps
+from agent_service.trust.identity import trace_id
+from groundwork.telemetry.sending import beside
+from groundwork.telemetry.settings import Keeps
 from groundwork.telemetry.span import Span
 
 MOST_WAITING = 16_384

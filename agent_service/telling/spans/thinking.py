@@ -4,7 +4,7 @@ from datetime import datetime
 
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.waiting import Asking, ForModel
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from agent_service.telling.rulings import rulings
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.attributes import Content

@@ -24,9 +24,9 @@ which the message's `traceparent` names. Nothing that a model or a tool said is 
 
 from collections.abc import Container, Iterable, Iterator
 
-from agent_service.core import petition
 from agent_service.core.brief import Parent
 from agent_service.core.events import WakeAccepted
+from agent_service.core.people import petition
 from agent_service.core.waiting import (
     ForAnswer,
     ForApproval,
@@ -38,13 +38,13 @@ from agent_service.core.waiting import (
     ToolRetry,
     Waiting,
 )
-from agent_service.identity import trace_id
-from agent_service.moments import Moment
+from agent_service.run.moments import Moment
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.acting import Acting
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.thinking import OF_THE_MODEL, Thinking
 from agent_service.telling.spans.tree import Open, Tree
+from agent_service.trust.identity import trace_id
 from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
 from schemas import keys, subjects
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from agent_service.identity import root_span_id, trace_id
 from agent_service.telling.spans import attributes
+from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Event, Kind, Span, Value, span_id
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from agent_service.core import thinking
 from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
+from agent_service.core.model import thinking
 from agent_service.core.state import Note, RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, ForEvidence, ForReads, ForTime, Status
-from agent_service.journal import Entry, rehearse
+from agent_service.run.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
 from schemas.catalog import ToolOffer

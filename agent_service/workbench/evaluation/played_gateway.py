@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.notes import clipped
+from agent_service.core.model.notes import clipped
 from agent_service.models.prompts.prompt import canonical
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.plugins import PluginFolder

@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent_service.arrival import Unreadable
 from agent_service.core.events import ModelReplied
 from agent_service.core.limits import LimitRefused
-from agent_service.ports import Artifacts
+from agent_service.run.arrival import Unreadable
+from agent_service.run.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, JsonValue, model_validator
 
 from agent_service.workbench.evaluation.tools import Strict
-from groundwork.service.shipped import shipped
+from groundwork.service.installed import shipped
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolError, ToolOutput, ToolRequest
 from schemas.fields import JsonObject, Text, ToolName

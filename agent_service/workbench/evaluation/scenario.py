@@ -1,11 +1,15 @@
-"""A scenario as its file says it: a goal, the tools and how they answer, what persons do, and what is expected."""
+"""Variants: one file that tells a scenario in several wordings, each played as a scenario of its own. Pure.
 
-from collections.abc import Iterable, Sequence
+A scenario as its file says it: a goal, the tools and how they answer, what persons do, and what is expected.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -15,13 +19,49 @@ from agent_service.settings import AgentSettings, ContinuationSettings, LimitSet
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.plugins import Plugin
 from agent_service.workbench.evaluation.tools import Strict, Tool
-from agent_service.workbench.evaluation.variants import told_apart
 from groundwork.service.errors import Misconfigured
-from groundwork.service.strict_yaml import NotYaml, parse
+from groundwork.service.strict import NotYaml, parse
 from schemas.events import Constraints, SignalKind
 from schemas.events import Outcome as OfDoubt
-from schemas.fields import Count, Goal, JsonObject, Text
-from schemas.flaws import flaws_of
+from schemas.fields import Count, Goal, JsonObject, Text, flaws_of
+
+_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+
+
+def told_apart(document: Any) -> Iterator[Any]:
+    """Each variant of `document`, with its texts in the places `{{name}}`; the document itself where it has none.
+
+    Raises ValueError for a place that a variant has no text for, and for variants that are no texts by name.
+    """
+    variants = document.pop("variants", None) if isinstance(document, dict) else None
+    if variants is None:
+        yield document
+        return
+    if not isinstance(variants, dict) or not variants:
+        raise ValueError("variants: give at least one, as a name with its texts")
+    for name, texts in variants.items():
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+            raise ValueError(f"variants.{name}: give texts by name")
+        told = _filled(document, texts, f"variants.{name}")
+        yield {**told, "name": f"{told.get('name')}-{name}"}
+
+
+def _filled(value: Any, texts: dict[str, str], where: str) -> Any:
+    match value:
+        case str():
+            return _PLACE.sub(lambda place: _text(place[1], texts, where), value)
+        case dict():
+            return {key: _filled(inner, texts, where) for key, inner in value.items()}
+        case list():
+            return [_filled(inner, texts, where) for inner in value]
+    return value
+
+
+def _text(name: str, texts: dict[str, str], where: str) -> str:
+    if name not in texts:
+        raise ValueError(f"{where}: there is no text {name}")
+    return texts[name]
+
 
 ARTIFACT_TOOL = "artifact"
 

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from agent_service.admission.rate_limits import Pace
 from agent_service.errors import ModelError
 from agent_service.models.opening import open_model
-from agent_service.pace import Pace
-from agent_service.ports import Answer, Model, ModelCall, Question
+from agent_service.run.ports import Answer, Model, ModelCall, Question
 from agent_service.settings import AgentSettings
 from agent_service.workbench.evaluation.expected import Expected
 from agent_service.workbench.evaluation.scenario import Scenario, Script, follower_of

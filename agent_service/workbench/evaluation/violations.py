@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from agent_service import journal
-from agent_service.bus.argument_schemas import ArgumentSchemas
+from agent_service.bus.skills import ArgumentSchemas
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState, Spent
+from agent_service.run import journal
 from agent_service.workbench.evaluation.observed import Moment, Observed, Request
-from schemas import agent_tool, subjects
+from schemas import catalog, subjects
 from schemas.catalog import ToolCommand
 from schemas.events import GIVEN_KEYS
 
@@ -53,7 +53,7 @@ def _only_offered_tools_are_called(seen: Observed) -> Iterator[str]:
 
 def _may_call_agents(seen: Observed, request: Request) -> bool:
     brief = seen.state.brief if seen.state else None
-    return brief is not None and request.asked.tool == agent_tool.NAME and brief.depth < brief.limits.max_depth
+    return brief is not None and request.asked.tool == catalog.NAME and brief.depth < brief.limits.max_depth
 
 
 def _arguments_fit_their_schema(seen: Observed) -> Iterator[str]:

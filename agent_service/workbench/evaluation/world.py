@@ -7,35 +7,35 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from agent_service.arrival import Arrival
-from agent_service.brake import Brake
-from agent_service.bus.argument_schemas import ArgumentSchemas
-from agent_service.capabilities import Capabilities
-from agent_service.child_results import ChildResults
+from agent_service.admission.capacity import Admission, Room
+from agent_service.admission.limits import SharedLimits
+from agent_service.admission.rate_limits import Pace
+from agent_service.bus.skills import ArgumentSchemas
 from agent_service.core.events import ModelUsage, TimerFired
 from agent_service.core.phases import Refusal, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
-from agent_service.evidence import Evidence
-from agent_service.intake import Intake, NewRuns, Results
-from agent_service.metrics.incoming import IncomingMetrics
-from agent_service.moments import Moment
-from agent_service.pace import Pace
-from agent_service.ports import Answer, Model, ModelCall, Question
-from agent_service.publisher import Publisher
-from agent_service.room import Admission, Room
-from agent_service.shared_limits import SharedLimits
-from agent_service.signing import Signing
+from agent_service.kill_switch import Brake
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.arrival import Arrival
+from agent_service.run.child_results import ChildResults
+from agent_service.run.evidence import Evidence
+from agent_service.run.intake import Intake, NewRuns, Results
+from agent_service.run.model_calls import Thinker
+from agent_service.run.moments import Moment
+from agent_service.run.outbox import Publisher
+from agent_service.run.ports import Answer, Model, ModelCall, Question
+from agent_service.run.turn import Turns
 from agent_service.store.sqlite import SqliteStore
-from agent_service.thinker import Thinker
-from agent_service.turn import Turns
+from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.signing import Signing
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock, Said
 from agent_service.workbench.evaluation.played_gateway import PlayedGateway
 from agent_service.workbench.evaluation.played_person import PlayedPerson
 from agent_service.workbench.evaluation.scenario import ModelFault, Scenario
-from groundwork.service.key_ring import KeyRing
+from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from schemas.events import AgenticStart

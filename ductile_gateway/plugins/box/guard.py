@@ -20,10 +20,9 @@ from typing import NoReturn
 
 from ductile_gateway.plugins.box.inmate import become
 from ductile_gateway.plugins.box.limits import MB, Limits
-from ductile_gateway.plugins.box.order import Order
-from ductile_gateway.plugins.box.stream import Stream
+from ductile_gateway.plugins.box.order import Order, Stream
 from ductile_gateway.plugins.box.tree import Tree, Weight, end_all_below
-from groundwork.service import kernel
+from groundwork.service import process
 
 FIRST_LOOK_S, NEXT_LOOK_S = 0.2, 0.1
 MOST_FILES = 10_000
@@ -56,8 +55,8 @@ class _Guard:
         self._code: int | None = None
 
     def run(self) -> None:
-        kernel.hide_memory()
-        kernel.take_in_orphans()
+        process.hide_memory()
+        process.take_in_orphans()
         self._woken = self._listen()
         _note(f"{self._order.folder}/began", os.getpid())
         most = self._order.limits.output_bytes

@@ -18,7 +18,7 @@ from typing import NoReturn
 from ductile_gateway.plugins.box.guard import keep
 from ductile_gateway.plugins.box.order import Order
 from ductile_gateway.plugins.box.tree import end_all_below, tasks_of
-from groundwork.service import kernel
+from groundwork.service import process
 
 LENGTH = struct.Struct("!I")
 ANSWER = struct.Struct("!i")
@@ -27,8 +27,8 @@ PAUSE_S = 0.001
 
 
 def main() -> None:
-    kernel.hide_memory()
-    kernel.take_in_orphans()
+    process.hide_memory()
+    process.take_in_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is for the gateway
     with socket.socket(fileno=0) as gateway:
         _Guardhouse(gateway).run()

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from ductile_gateway.plugins.box import landlock, limits, view
 from ductile_gateway.plugins.box.order import Order, User
-from groundwork.service import kernel
+from groundwork.service import process
 
 CANNOT_RUN = 126
 """As a shell tells it."""
@@ -47,11 +47,11 @@ def _enter(order: Order, said: int, guard: int, tasks: int) -> None:
     limits.impose(order.limits, tasks)
     _be(order.user)
     if os.getuid() == 0 or order.view:
-        kernel.drop_capabilities()
-    kernel.gain_nothing()
+        process.drop_capabilities()
+    process.gain_nothing()
     if ruleset is not None:
         landlock.restrict(ruleset)
-    kernel.die_with(guard)
+    process.die_with(guard)
     os.closerange(3, said)
     os.closerange(said + 1, os.sysconf("SC_OPEN_MAX"))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 
-from groundwork.service import kernel
+from groundwork.service import process
 
 NEW_NAMESPACE, NEW_USERS = 0x00020000, 0x10000000
 MS_READ_ONLY, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 1, 4096, 16384, 1 << 18
@@ -75,9 +75,9 @@ def _held(*paths: Iterable[str]) -> Iterator[dict[str, int]]:
 
 def _leave_the_others() -> None:
     user, group = os.getuid(), os.getgid()
-    _checked(kernel.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
+    _checked(process.libc().unshare(NEW_NAMESPACE if user == 0 else NEW_NAMESPACE | NEW_USERS), "unshare")
     if user != 0:
-        kernel.show_memory()
+        process.show_memory()
         for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(line)
@@ -132,7 +132,7 @@ def _make(path: str, *, like: int) -> None:
 
 def _hide_processes() -> None:
     flags = ctypes.c_ulong(NO_SURPRISES | MS_READ_ONLY)
-    kernel.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
+    process.libc().mount(b"proc", b"/proc", b"proc", flags, b"hidepid=ptraceable")
 
 
 def _bind(place: int, path: str) -> None:
@@ -141,14 +141,14 @@ def _bind(place: int, path: str) -> None:
 
 def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     given = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
-    _checked(kernel.libc().mount(*given), target)
+    _checked(process.libc().mount(*given), target)
 
 
 def _set_read_only(path: str, *, read_only: bool, below: bool = True) -> None:
     to_set, to_clear = (ATTR_READ_ONLY, 0) if read_only else (0, ATTR_READ_ONLY)
     attributes = struct.pack("=QQQQ", to_set, to_clear, 0, 0)
     numbers = (ctypes.c_long(MOUNT_SETATTR), ctypes.c_int(AT_FDCWD), path.encode(), ctypes.c_uint(AT_RECURSIVE * below))
-    _checked(kernel.libc().syscall(*numbers, attributes, ctypes.c_size_t(len(attributes))), path)
+    _checked(process.libc().syscall(*numbers, attributes, ctypes.c_size_t(len(attributes))), path)
 
 
 def _checked(answer: int, what: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ductile_gateway.store import deliveries, ledger
+from ductile_gateway.store import ledger, outbox
 from ductile_gateway.store.outbox import FORGET
 from ductile_gateway.store.shared import artifact_names, calls, owed, pins
 from ductile_gateway.store.shared.rows import (
@@ -111,7 +111,7 @@ def _forget(connection: sqlite3.Connection, fact: Fact) -> None:
         case ["call"]:
             ledger.forget(connection, before, ALL)
         case ["received"]:
-            deliveries.forget_received(connection, before, ALL)
+            outbox.forget_received(connection, before, ALL)
         case ["notification"]:
             connection.execute(FORGET, (before, ALL))
 

@@ -7,8 +7,7 @@ from functools import partial
 
 from ductile_gateway.calls.call import Answer, Intent, Past, Receipt
 from ductile_gateway.ductile.watch import Job
-from ductile_gateway.store.ledger import OLD, SqliteLedger, check_room, past_of
-from ductile_gateway.store.receipts import SqliteOverdue
+from ductile_gateway.store.ledger import OLD, SqliteLedger, SqliteOverdue, check_room, past_of
 from ductile_gateway.store.shared import artifact_names, calls
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.rows import ARTIFACTS, CALL, Row, Rows, subject_of, subject_of_forgotten, told_before

@@ -1,4 +1,6 @@
-"""Opening what several gateways have in common: the stream, and the own copy of it.
+"""All that several gateways remember together, as one of them knows it.
+
+Opening what several gateways have in common: the stream, and the own copy of it.
 
 A copy that nobody has kept for a day is made anew: what was forgotten meanwhile is told no more. Its file has another
 name than the database of a gateway that is alone, so that the one is never taken for the other.
@@ -9,15 +11,19 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
 from ductile_gateway import store
+from ductile_gateway.ports import SystemClock
 from ductile_gateway.store.shared import marks
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.copy import TABLES, apply
+from ductile_gateway.store.shared.ledger import SharedLedger, SharedOverdue, SharedReceipts
+from ductile_gateway.store.shared.outbox import SharedDeliveries, SharedOutbox
+from ductile_gateway.store.shared.pins import SharedPins, copied
 from ductile_gateway.store.shared.rows import NOTIFICATION, Members, Rows
-from ductile_gateway.store.shared.stores import shared_stores
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
@@ -25,6 +31,19 @@ from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
 from schemas import subjects
+
+
+def shared_stores(file: SqliteFile, rows: Rows, call_rows: CallRows, *, members: Members, run_bytes: int) -> Stores:
+    """Over the rows of all, with the own copy of them in `file`."""
+    return Stores(
+        ledger=SharedLedger(file, rows, call_rows, by=members.me, run_bytes=run_bytes),
+        receipts=SharedReceipts(call_rows, by=members.me),
+        overdue=SharedOverdue(file, call_rows),
+        deliveries=SharedDeliveries(file, rows),
+        outbox=SharedOutbox(file, rows, members=members),
+        pins=SharedPins(partial(copied, file), rows, clock=SystemClock()),
+    )
+
 
 FILE = "ledger-copy.db"
 KEPT_S = 86400.0

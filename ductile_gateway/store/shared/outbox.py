@@ -2,6 +2,8 @@
 
 A delivery is the gateway's that has added it, so that nobody has to claim what all goes well with. Those of a gateway
 that is gone are its heir's, who claims each right before it is sent.
+
+The record of events from outside that several gateways have in common. Fills the port Deliveries of the ingress.
 """
 
 import json
@@ -11,16 +13,19 @@ from functools import partial
 
 from ductile_gateway.outbound.dispatch import Outcome
 from ductile_gateway.outbound.notifications import Notification
-from ductile_gateway.store.outbox import OLD, SqliteOutbox, read_delivery
+from ductile_gateway.store.outbox import OLD, OLD_RECEIVED, SqliteDeliveries, SqliteOutbox, read_delivery
 from ductile_gateway.store.shared import owed
 from ductile_gateway.store.shared.rows import (
     NOTIFICATION,
+    RECEIVED,
     Members,
     Row,
     Rows,
+    framed,
     subject_of,
     subject_of_forgotten,
     told_before,
+    unframed,
 )
 from groundwork.sqlite.file import SqliteFile, microseconds
 
@@ -101,3 +106,29 @@ def _subject(delivery: Notification) -> str:
 
 def _unless_there(row: Row, *, fact: bytes) -> bytes | None:
     return fact if row.body is None else None
+
+
+class SharedDeliveries(SqliteDeliveries):
+    """What was received, by whichever gateway. `file` is the own copy."""
+
+    def __init__(self, file: SqliteFile, rows: Rows) -> None:
+        super().__init__(file)
+        self._rows = rows
+
+    async def find(self, source: str, identity: str) -> str | None:
+        row = await self._rows.read(subject_of(RECEIVED, source, identity))
+        return None if row.body is None else str(unframed(row.body)[0]["event_key"])
+
+    async def record(self, source: str, identity: str, *, event_key: str, at: datetime) -> None:
+        columns = {"source": source, "identity": identity, "event_key": event_key, "received_at": microseconds(at)}
+
+        def work(row: Row) -> bytes | None:
+            return framed(columns) if row.body is None else None
+
+        await self._rows.change(subject_of(RECEIVED, source, identity), work)
+
+    async def forget_before(self, instant: datetime) -> None:
+        before = microseconds(instant)
+        if old := await self._file.read(OLD_RECEIVED, (before, ALL)):
+            await self._rows.forget([subject_of(RECEIVED, *names) for names in old])
+            await self._rows.tell(subject_of_forgotten(RECEIVED), told_before(before))

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agent_service.core.attempts import Pending
 from agent_service.core.events import ToolReturned
-from agent_service.core.flights import gathering_of, gatherings
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import gathering_of, gatherings
 from agent_service.core.waiting import ForEvidence, ForReads, ForTool
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from agent_service.core.events import ToolReturned
-from agent_service.core.flights import gatherings
+from agent_service.core.tools.flights import gatherings
 from agent_service.core.waiting import ForEvidence
 from tests.core.rules.reading import Story, after, entries, requests_of, sent, woken
 

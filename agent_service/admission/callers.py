@@ -1,0 +1,123 @@
+"""Those who ask for runs, as quotas know them: by a name, such as `token ci` or `bus user ann of SHOP`.
+
+Settings of who may ask the agent over HTTP: by token, within quotas.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from agent_service.core.state import RunState
+from groundwork.service.errors import Misconfigured
+from groundwork.service.secret import fault_of
+
+BUS = "bus"
+"""How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What one caller may ask for; null is no bound. `bytes_per_day` is of what the journal keeps of its wakes."""
+
+    wakes_per_minute: int | None = None
+    open_runs: int | None = None
+    bytes_per_day: int | None = None
+    usd_per_day: float | None = None
+
+
+UNBOUNDED = Quota()
+
+
+def opened(before: RunState | None, after: RunState) -> int:
+    """By how many the caller of the run has more open runs now. What a run started is nobody's wake."""
+    if not after.brief.caller or after.brief.as_step:
+        return 0
+    was_open = before is not None and not before.final
+    return (not after.final) - was_open
+
+
+def of_token(name: str | None) -> str:
+    """The caller that has a token; empty, which has no quota, where the API has none."""
+    return f"token {name}" if name else ""
+
+
+SHORTEST_TOKEN = 16
+_OF_NOTHING = hashlib.sha256(b"").hexdigest()
+
+Scope = Literal["wake", "read", "control", "operate"]
+"""`control` is of one run, `operate` of the whole agent: to stop, drain or prune it, and to see to dead letters."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class QuotaSettings(_Section):
+    """What one caller may ask for; without a number there is no bound. Who asks for more gets 429, and when to come
+    back."""
+
+    wakes_per_minute: Annotated[int, Field(ge=1)] | None = None
+    open_runs: Annotated[int, Field(ge=1)] | None = None
+    """Runs of its wakes that have not ended."""
+    bytes_per_day: Annotated[int, Field(ge=1)] | None = None
+    """Of what it asked for, as the journal keeps it, from midnight to midnight (UTC)."""
+    usd_per_day: Annotated[float, Field(gt=0)] | None = None
+    """What its runs may spend on models; those that need more wait for the next day."""
+
+    def quota(self) -> Quota:
+        return Quota(**self.model_dump())
+
+
+class WakersQuotaSettings(QuotaSettings):
+    """That of tokens which may not operate the agent, and have none of their own."""
+
+    wakes_per_minute: Annotated[int, Field(ge=1)] | None = 300
+    open_runs: Annotated[int, Field(ge=1)] | None = 1000
+    bytes_per_day: Annotated[int, Field(ge=1)] | None = 100_000_000
+
+
+class TokenSettings(_Section):
+    """A bearer token of the HTTP API: given itself (from a file or the environment), or by its SHA-256."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    scopes: frozenset[Scope] = frozenset(get_args(Scope))
+    token: SecretStr | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    quota: QuotaSettings | None = None
+    """Without it: that of `http.quota`, for a token without the scope `operate`; else none."""
+
+    def digest(self) -> str:
+        """The token's SHA-256 in hex. Raises Misconfigured when neither or both are given."""
+        if (self.token is None) == (self.sha256 is None):
+            raise Misconfigured(f"token {self.name}: give either `token` or `sha256`")
+        if self.token is None:
+            return self._given_digest()
+        secret = self.token.get_secret_value()
+        if fault := fault_of(secret, shortest=SHORTEST_TOKEN):
+            raise Misconfigured(f"token {self.name} {fault}")
+        return hashlib.sha256(secret.encode()).hexdigest()
+
+    def _given_digest(self) -> str:
+        if self.sha256 == _OF_NOTHING:
+            raise Misconfigured(f"token {self.name}: `sha256` is that of an empty token: was the variable set?")
+        return str(self.sha256)
+
+
+class HttpSettings(_Section):
+    """Where the HTTP API listens, and who may call it."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8700
+    tokens: tuple[TokenSettings, ...] = ()
+    """Without tokens the API answers on loopback addresses only, to everybody there."""
+    allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    """Host headers that are answered: a browser tricked into another name is not."""
+    max_queued: Annotated[int, Field(ge=1)] = 10_000
+    """Runs that may wait to begin; further wakes are told to come back later."""
+    quota: WakersQuotaSettings = WakersQuotaSettings()
+    """Of each token that may not operate the agent and has none of its own. Who may stop everything needs none."""
+
+    def quota_of(self, token: TokenSettings) -> QuotaSettings:
+        return token.quota or (QuotaSettings() if "operate" in token.scopes else self.quota)

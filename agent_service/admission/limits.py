@@ -1,0 +1,84 @@
+"""The limits that all runs share: the pace of model calls, what is spent in a day, what callers may ask for.
+
+Each is recalled from the store at the start, and follows the journal from there: by each entry, whoever commits it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Protocol, Self
+
+from agent_service.admission.callers import UNBOUNDED
+from agent_service.admission.quotas import Quotas
+from agent_service.admission.rate_limits import MINUTE_S, Pace
+from agent_service.admission.spending import Aside, Spending
+from agent_service.run.journal import Entry
+from agent_service.run.moments import Elsewhere, Moment
+from agent_service.run.ports import Clock
+
+
+class Taken(Protocol):
+    """What of the limits that all runs share is taken, right now. All raise TryAgain."""
+
+    def newest(self) -> int:
+        """As Archive says."""
+
+    def spent(self, day: date) -> Mapping[str, tuple[float, int]]:
+        """By caller, that day (UTC): what models cost, in USD, and how many bytes of wakes came."""
+
+    def open_runs(self) -> Mapping[str, int]:
+        """How many runs of each caller have not ended, without those that runs started."""
+
+    def set_aside(self) -> Mapping[str, Aside]:
+        """What is set aside for calls, by run."""
+
+    async def calls(self, since: datetime) -> Sequence[Entry]:
+        """The entries since then that reserve, answer or give up model calls, in order."""
+
+
+@dataclass(slots=True)
+class SharedLimits:
+    """All of them, as one that is told of entries."""
+
+    pace: Pace
+    spending: Spending
+    quotas: Quotas
+    _recalled: int = field(default=0, init=False)
+    """Entries up to this position count as recalled."""
+
+    @classmethod
+    def none(cls, clock: Clock, pace: Pace) -> Self:
+        """Where nothing but the pace may be bounded."""
+        spending = Spending(clock)
+        return cls(pace, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
+
+    def committed(self, moment: Moment) -> None:
+        self.pace.committed(moment)
+        self.spending.committed(moment)
+        self.quotas.committed(moment)
+
+    def elsewhere(self, one: Elsewhere) -> None:
+        self.pace.elsewhere(one)
+        if one.position > self._recalled:
+            self.spending.elsewhere(one)
+            self.quotas.elsewhere(one)
+
+    def recall(self, taken: Taken, *, aside: bool = False) -> None:
+        """What the store knows to be taken today. `aside`: also for calls that are under way, as others may have some.
+
+        Raises TryAgain.
+        """
+        before = None
+        while before != (newest := taken.newest()):  # so that all is told as of one entry
+            before, today = newest, self.spending.today
+            spent = taken.spent(today)
+            set_aside = taken.set_aside() if aside else {}
+            self.spending.recall(today, {caller: usd for caller, (usd, _) in spent.items()}, set_aside)
+            self.quotas.recall(taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
+        self._recalled = newest
+
+    async def recall_calls(self, taken: Taken, clock: Clock) -> None:
+        """What the calls of the last minute took of the pace, where it is limited. Raises TryAgain."""
+        if self.pace.limited:
+            now = clock.now()
+            self.pace.recall(await taken.calls(now - timedelta(seconds=MINUTE_S)), now)

@@ -1,0 +1,207 @@
+"""Pace: no more requests and tokens per minute than granted, over all runs, first come first served in each process.
+
+Rules: a call that would have to wait long is told when to come back, so that its wait is a durable timer and no task.
+When the provider says "too many", everybody holds back until it may be asked again, not only the run that heard it.
+Processes that share a store count each other's calls: what one sets aside for a call is an entry that all hear of.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from agent_service.admission.shares import ALONE, Company, Share
+from agent_service.core.events import CallReserved, Event, ModelReplied, ModelUnavailable
+from agent_service.core.waiting import FINAL
+from agent_service.errors import ModelError
+from agent_service.run.journal import Entry
+from agent_service.run.moments import Elsewhere, Moment
+
+MINUTE_S = 60.0
+LONGEST_WAIT_S = 20.0
+"""Longer waits are put off durably."""
+HELD_BACK = frozenset({"rate_limit", "overloaded"})
+"""Errors of a provider after which no run asks before the time is over."""
+OF_CALLS = frozenset(kind.__name__ for kind in (CallReserved, ModelReplied, ModelUnavailable))
+"""Entries that tell of calls that were admitted."""
+
+
+class Bucket:
+    """Holds up to a minute's worth and fills evenly. May go below zero, for a call that takes more than it can hold."""
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        self.per_minute = per_minute
+        self._rate = per_minute / MINUTE_S
+        self._capacity = float(per_minute)
+        self._level = float(per_minute)
+        self._at = now
+
+    def left(self, now: float) -> float:
+        self._fill(now)
+        return self._level
+
+    def wait_s(self, amount: float, now: float, *, behind: float) -> float:
+        """How long until `amount` is there besides what is taken before it; what never fits waits for a full bucket."""
+        self._fill(now)
+        return max(0.0, (min(amount, self._capacity) + behind - self._level) / self._rate)
+
+    def take(self, amount: float, now: float) -> None:
+        self._fill(now)
+        self._level -= amount
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
+        self._at = now
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    tokens: int
+    by: str
+
+
+class Pace:
+    """Admits model calls. None for a rate means no limit of ours. `now` and `sleep` are in seconds.
+
+    The rates are shared with `company`.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        company: Company = ALONE,
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._company = company
+        self._shares = Share(company), Share(company)
+        """Of requests, and of tokens."""
+        self._rates = requests_per_minute, tokens_per_minute
+        self._requests, self._tokens = self._full(now())
+        self._others: dict[str, _Other] = {}
+        """Calls that others make, by run."""
+        self._held_until = float("-inf")
+        self._why = ""
+        self._turn = asyncio.Lock()
+        self._waiting: list[int] = []
+        """The tokens of each call that waits for its turn."""
+
+    @property
+    def limited(self) -> bool:
+        return any(self._rates)
+
+    async def admit(self, tokens: int, run_id: str = "") -> None:
+        """Return when a call of `tokens` may be made. Raises ModelError (try again) when that takes long."""
+        self._check(self._wait_s(tokens, behind=self._waiting))
+        self._waiting.append(tokens)
+        try:
+            async with self._turn:
+                await self._until_there(tokens)
+                self._take(1, tokens)
+                for share, amount in zip(self._shares, (1, tokens), strict=True):
+                    share.take(run_id, amount)
+        finally:
+            self._waiting.remove(tokens)
+
+    def settle(self, admitted: int, used: int, run_id: str = "") -> None:
+        """Give back what a call was admitted for and did not use, or take what it used beyond."""
+        self._take(0, used - admitted)
+        self._heard(run_id)
+
+    def committed(self, moment: Moment) -> None:
+        self._heard(moment.entry.run_id)
+        self._others.pop(moment.entry.run_id, None)
+
+    def elsewhere(self, one: Elsewhere) -> None:
+        self._heard(one.run_id)
+        if one.entry.kind in OF_CALLS:
+            self._count(one.entry, one.by)
+        elif one.status in FINAL:
+            self._others.pop(one.run_id, None)
+
+    def recall(self, entries: Iterable[Entry], now: datetime) -> None:
+        """What the journal says of the calls of the last minute, whoever made them. `now` is the instant of `now()`."""
+        then = self._now() - MINUTE_S
+        self._requests, self._tokens = self._full(then)
+        for entry in entries:
+            self._count(entry, at=self._now() - min(MINUTE_S, max(0.0, (now - entry.at).total_seconds())))
+
+    def hold(self, seconds: float, why: str) -> None:
+        """Let no call begin for `seconds`: the provider asked for it."""
+        self._held_until = max(self._held_until, self._now() + seconds)
+        self._why = why
+
+    def _full(self, now: float) -> tuple[Bucket | None, Bucket | None]:
+        requests, tokens = (Bucket(rate, now) if rate else None for rate in self._rates)
+        return requests, tokens
+
+    async def _until_there(self, tokens: int) -> None:
+        while True:
+            if (wait := self._wait_s(tokens)) > 0:
+                self._check(wait)
+                await self._sleep(wait)
+            elif self._is_ours(tokens):
+                return
+            else:
+                await self._company.news()
+
+    def _is_ours(self, tokens: int) -> bool:
+        now, wanted = self._now(), zip(self._shares, (self._requests, self._tokens), (1, tokens), strict=True)
+        return all(rate is None or share.allows(amount, left=rate.left(now)) for share, rate, amount in wanted)
+
+    def _heard(self, run_id: str) -> None:
+        for share in self._shares:
+            share.heard(run_id)
+
+    def _count(self, entry: Entry, by: str = "", at: float | None = None) -> None:
+        """What an entry says of a call that was not made here now: it was made `by` another, `at` that instant."""
+        run_id = entry.run_id
+        if entry.kind == CallReserved.__name__:
+            event = entry.decoded()
+            tokens = event.reserve.tokens if isinstance(event, CallReserved) else 0
+            self._others[run_id] = _Other(tokens, by)
+            self._take(1, tokens, at)
+        elif (call := self._others.pop(run_id, None)) and (self._tokens or entry.kind != ModelReplied.__name__):
+            self._settle_other(entry.decoded(), call, by, at)
+
+    def _settle_other(self, event: Event, call: "_Other", by: str, at: float | None) -> None:
+        self._take(0, _used(event) - call.tokens, at)
+        if call.by == by:
+            self._hold_back(event)
+
+    def _hold_back(self, event: Event) -> None:
+        if isinstance(event, ModelUnavailable) and event.error_class in HELD_BACK and event.retry_after_s is not None:
+            self.hold(event.retry_after_s, event.message)
+
+    def _take(self, requests: int, tokens: int, at: float | None = None) -> None:
+        now = self._now() if at is None else at
+        if self._requests:
+            self._requests.take(requests, now)
+        if self._tokens:
+            self._tokens.take(tokens, now)
+
+    def _wait_s(self, tokens: int, behind: Collection[int] = ()) -> float:
+        """How long a call of `tokens` has to wait when all calls of `behind` are made before it."""
+        now = self._now()
+        requests = self._requests.wait_s(1, now, behind=len(behind)) if self._requests else 0.0
+        return max(
+            requests,
+            self._tokens.wait_s(tokens, now, behind=sum(behind)) if self._tokens else 0.0,
+            self._held_until - now,
+        )
+
+    def _check(self, wait_s: float) -> None:
+        if wait_s <= LONGEST_WAIT_S:
+            return
+        held = self._held_until > self._now()
+        message = f"the provider asked to wait: {self._why}" if held else "the rate limits of agent.model are used up"
+        raise ModelError("try_again", "rate_limit", message, retry_after_s=wait_s)
+
+
+def _used(event: Event) -> int:
+    return event.usage.input_tokens + event.usage.output_tokens if isinstance(event, ModelReplied) else 0

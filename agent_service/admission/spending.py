@@ -1,0 +1,168 @@
+"""What may be spent on models in a day (UTC), by all runs and by those of one caller: known through restarts.
+
+Rules: a call that costs something is let through only if the day's money suffices for the most that it may cost, beside
+all calls that are under way. One that is not let through is held until the day is over, or more may be spent; its run
+waits, and its time stands still. A model that spends nothing is never held. Processes that share a store count what
+each of them pays and sets aside, by the entries that say so.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from agent_service.admission.shares import ALONE, Company, Share
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
+from agent_service.core.state import RunState
+from agent_service.core.waiting import FINAL, ForModel
+from agent_service.errors import ModelError
+from agent_service.run.moments import Elsewhere, Moment
+from agent_service.run.ports import Clock
+
+OF_THE_DAY = "spent_for_today"
+SETTING = "agent.limits.usd_per_day"
+A_DAY = timedelta(days=1)
+
+
+_SETTLES = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
+"""Entries with which a call is under way no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What is set aside for a model call that is under way, and against whose quota."""
+
+    caller: str
+    usd: float
+
+
+class Spending:
+    """`usd_per_day`: of all runs; `of_caller`: of those of one. None is no limit. They are shared with `company`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        usd_per_day: float | None = None,
+        of_caller: Callable[[str], float | None] = lambda _: None,
+        *,
+        company: Company = ALONE,
+    ) -> None:
+        self._clock = clock
+        self._company = company
+        self._shares: defaultdict[str | None, Share] = defaultdict(lambda: Share(company))
+        """By caller; None: of all runs."""
+        self._limit = usd_per_day
+        self._of_caller = of_caller
+        self._day: date | None = None
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._aside: dict[str, Aside] = {}
+
+    @property
+    def usd_per_day(self) -> float | None:
+        return self._limit
+
+    @property
+    def today(self) -> date:
+        return self._clock.now().date()
+
+    @property
+    def spent_usd(self) -> float:
+        return sum(self._of_today().values())
+
+    def recall(self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, Aside] | None = None) -> None:
+        """What the store says was spent that day, and is set aside for the calls of others, by run."""
+        self._day, self._spent = day, defaultdict(float, by_caller)
+        self._aside |= aside or {}
+
+    @property
+    def reached(self) -> str:
+        """Why any run would have to wait for money now; empty where it would not."""
+        if self._limit is None or (spent := self.spent_usd) < self._limit:
+            return ""
+        return f"{spent:.4f} of {self._limit:.4f} USD of today are spent ({SETTING})"
+
+    def reached_by(self, caller: str) -> str:
+        """The same for what the caller's runs may spend."""
+        most, spent = self._of_caller(caller), self._of_today().get(caller, 0.0)
+        if most is None or spent < most:
+            return ""
+        return f"{spent:.4f} of {most:.4f} USD of today are spent by {caller}"
+
+    async def admit(self, state: RunState, usd: float | None) -> None:
+        """Set aside what a call of the run may cost. Raises ModelError (hold) where that is too much for today."""
+        caller = state.brief.caller
+        lost = (state.reserve.cost_usd or 0.0) if state.reserve else 0.0
+        if self._of_caller(caller) is None and self._limit is None:
+            return
+        if usd is None:
+            raise self._hold(f"the price of the model is not known, so {SETTING} cannot be kept: set agent.model.price")
+        while not self._check_all(caller, state.run_id, usd + lost):
+            await self._company.news()
+        self._aside[state.run_id] = Aside(caller, usd)
+        for of in (caller, None):
+            self._shares[of].take(state.run_id, usd)
+
+    def committed(self, moment: Moment) -> None:
+        after = moment.after
+        if moment.paid_usd:
+            self._of_today()[after.brief.caller] += moment.paid_usd
+        if after.reserve is None and not _will_be_made(moment):
+            self._aside.pop(after.run_id, None)
+        elif after.reserve is not None:
+            self._heard(after.run_id, after.brief.caller)
+
+    def elsewhere(self, one: Elsewhere) -> None:
+        if one.paid_usd:
+            self._of_today()[one.caller] += one.paid_usd
+        if one.entry.kind == CallReserved.__name__:
+            self._set_aside(one)
+        elif one.entry.kind in _SETTLES or one.status in FINAL:
+            self._aside.pop(one.run_id, None)
+        self._heard(one.run_id, one.caller)
+
+    def _set_aside(self, one: Elsewhere) -> None:
+        reserved = one.entry.decoded()
+        if isinstance(reserved, CallReserved):
+            self._aside[one.run_id] = Aside(one.caller, reserved.reserve.cost_usd or 0.0)
+
+    def _heard(self, run_id: str, caller: str) -> None:
+        for of in (caller, None):
+            if of in self._shares:
+                self._shares[of].heard(run_id)
+
+    def _of_today(self) -> defaultdict[str, float]:
+        if self._day != (today := self.today):
+            self._day, self._spent = today, defaultdict(float)
+        return self._spent
+
+    def _check_all(self, caller: str, run_id: str, wanted: float) -> bool:
+        bounds = (
+            (self._of_caller(caller), caller, f"by {caller} (usd_per_day of its quota)"),
+            (self._limit, None, f"({SETTING})"),
+        )
+        return all(self._check(run_id, wanted, most, of, whose) for most, of, whose in bounds if most is not None)
+
+    def _check(self, run_id: str, wanted: float, most: float, of: str | None, whose: str) -> bool:
+        if (taken := self._taken(of, run_id)) + wanted > most:
+            held = f"{taken:.4f} of {most:.4f} USD of today are spent or set aside {whose}"
+            raise self._hold(f"{held}, and the next model call may cost {wanted:.4f}")
+        return self._shares[of].allows(wanted, left=most - taken)
+
+    def _taken(self, caller: str | None, run_id: str) -> float:
+        """Spent or set aside today by a caller (None: by all), but for what was set aside for the run before."""
+        spent = self._of_today()
+        aside = (one.usd for of, one in self._aside.items() if of != run_id and caller in (None, one.caller))
+        return (sum(spent.values()) if caller is None else spent[caller]) + sum(aside)
+
+    def _hold(self, why: str) -> ModelError:
+        now = self._clock.now()
+        return ModelError("hold", OF_THE_DAY, why, retry_after_s=(_tomorrow(now) - now).total_seconds())
+
+
+def _tomorrow(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + A_DAY
+
+
+def _will_be_made(moment: Moment) -> bool:
+    before = moment.before.asking if moment.before else None
+    return isinstance(moment.after.waiting, ForModel) and moment.after.waiting.asking == before

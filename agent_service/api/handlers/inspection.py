@@ -1,0 +1,197 @@
+"""Looking into one run: its timeline, its steps in full, and what the model was told and said.
+
+Everything is told from the journal. What cannot be served is a Refusal.
+
+The HTTP call that says why a run stands where it stands.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Protocol, TypeVar
+
+from fastapi import Path
+
+from agent_service.api.handlers.dead_letters import Letters
+from agent_service.api.refusals import Refusal, absent
+from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
+from agent_service.run.moments import Moment
+from agent_service.run.ports import Archive, Inbox, PromptText, Question, RunStore, Skills
+from agent_service.telling.answers.entries import MOST_ENTRIES, JournalReader
+from agent_service.telling.answers.letters import DeadLetter
+from agent_service.telling.answers.model_calls import CallView, call_view, made_call
+from agent_service.telling.answers.step_in_full import StepDetail, step_detail
+from agent_service.telling.answers.why import Seen, Whereabouts, WhyView, out_longest, why_view
+from agent_service.telling.history.items import TimelineView
+from agent_service.telling.history.timeline import Timeline
+from groundwork.service.errors import Failure, TryAgain
+from schemas import keys, subjects
+from schemas.envelope import RUN_ID
+from schemas.status import GatewayStatus, WaitingCall
+
+REMEMBERED_RUNS = 64
+
+Number = Annotated[int, Path(ge=1, lt=2**31)]
+
+
+class Inspection:
+    """Their docstrings are the API's documentation. All methods raise Refusal (404), and what the store raises.
+
+    `prompt_of` gives the prompt that asks a question.
+    """
+
+    def __init__(self, store: RunStore, archive: Archive, prompt_of: Callable[[Question], PromptText]) -> None:
+        self._store = store
+        self._reader = JournalReader(archive)
+        self._prompt_of = prompt_of
+        self._timelines: OrderedDict[str, Timeline] = OrderedDict()
+
+    async def show_timeline(self, run_id: str) -> TimelineView:
+        """What a run did, from when until when: phases, steps, attempts, waits, and what people said.
+
+        In the order in which it began. The phases of one model call share its number; its cost is told once.
+        """
+        await self._check(run_id)
+        timeline = self._timelines.setdefault(run_id, Timeline())
+        self._timelines.move_to_end(run_id)
+        if len(self._timelines) > REMEMBERED_RUNS:
+            self._timelines.popitem(last=False)
+        timeline.hear(await self._reader.moments(run_id, timeline.seq, MOST_ENTRIES))
+        return timeline.view(run_id)
+
+    async def show_step(self, run_id: str, step: Number) -> StepDetail:
+        """One step in full: its arguments, why it was planned, and all that came back of each attempt."""
+        found = step_detail(await self._moments(run_id), step)
+        if found is None:
+            raise Refusal(404, "unknown_step", "the run has not taken this step", run_id=run_id)
+        return found
+
+    async def show_call(self, run_id: str, call: Number) -> CallView:
+        """One model call: what the model was told, and what it said."""
+        made = made_call(await self._moments(run_id), call)
+        if made is None:
+            raise Refusal(404, "unknown_call", "the run has not made this model call", run_id=run_id)
+        return call_view(made, self._prompt_of(made.question()))
+
+    async def _moments(self, run_id: str) -> Sequence[Moment]:
+        await self._check(run_id)
+        return await self._reader.moments(run_id, 0, MOST_ENTRIES)
+
+    async def _check(self, run_id: str) -> None:
+        if await self._store.load(run_id) is None:
+            raise await absent(self._store, run_id)
+
+
+WITHIN_S = 4.0
+
+T = TypeVar("T")
+
+
+class Finder(Protocol):
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        """The message of that dedupe key, sent at or after `since`; None where it is not found. Raises Failure."""
+
+
+class WhyCalls:
+    """Its docstrings are the API's documentation. `gateway` tells what the gateway says of itself, or None."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        inbox: Inbox,
+        finder: Finder,
+        letters: Letters,
+        skills: Skills,
+        gateway: Callable[[], Awaitable[GatewayStatus | None]],
+        readiness: Callable[[], Awaitable[Mapping[str, str]]],
+        *,
+        within_s: float = WITHIN_S,
+    ) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._finder = finder
+        self._letters = letters
+        self._skills = skills
+        self._gateway = gateway
+        self._readiness = readiness
+        self._within_s = within_s
+
+    async def show_why(self, run_id: str) -> WhyView:
+        """Why a run stands where it stands: what it waits for, what lies on the bus for it, who holds that, what to do.
+
+        What cannot be asked in time is told as such.
+        """
+        run = await self._store.load(run_id)
+        if run is None:
+            raise await absent(self._store, run_id)
+        return why_view(run.state, await self._seen(run.state))
+
+    async def _seen(self, run: RunState) -> Seen:
+        now = datetime.now(UTC)
+        if run.final:
+            return Seen(now=now, dismissal=await self._inbox.dismissal(run.run_id))
+        lacks, letters, status, (looked, trouble, request, result) = await asyncio.gather(
+            self._in_time(self._readiness(), {}),
+            self._in_time(self._letters_of(run.run_id), ()),
+            self._in_time(self._gateway(), None),
+            self._on_the_bus(run),
+        )
+        return Seen(
+            now=now,
+            looked=looked,
+            trouble=trouble,
+            request=request,
+            result=result,
+            letters=letters,
+            present=await self._present(status),
+            word=_word(run, status),
+            lacks=lacks,
+        )
+
+    async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
+        """Whether it could be looked at, and why not; the request and the result of the attempt that is waited for."""
+        pending = out_longest(run)
+        if pending is None:
+            return True, "", None, None
+        try:
+            async with asyncio.timeout(self._within_s):
+                return True, "", *await self._messages(run.run_id, pending)
+        except TimeoutError:
+            return False, f"the bus did not tell within {self._within_s:g} s what it has for this run", None, None
+        except Failure as error:
+            return False, str(error), None, None
+
+    async def _messages(self, run_id: str, pending: Pending) -> tuple[Whereabouts | None, Whereabouts | None]:
+        sub_request = (pending.task, pending.round) if pending.task else ()
+        of, since = (run_id, pending.step, pending.attempt, *sub_request), pending.requested_at
+        asked = subjects.tool_request(pending.route)
+        request, result = await asyncio.gather(
+            self._finder.of(subjects.STREAM_REQUESTS, asked, keys.request(*of), since),
+            self._finder.of(subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(*of), since),
+        )
+        return request, result
+
+    async def _letters_of(self, run_id: str) -> tuple[DeadLetter, ...]:
+        return tuple(letter for letter in await self._letters.all() if letter.headers.get(RUN_ID) == run_id)
+
+    async def _present(self, status: GatewayStatus | None) -> frozenset[str]:
+        """The executors that answer. The gateway does when it says how it is, which is asked more often than tools."""
+        with suppress(TryAgain):  # nobody has told a tool yet
+            await self._skills.catalog()
+        return self._skills.present() - (frozenset() if status else {subjects.SERVICE_GATEWAY})
+
+    async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
+        with suppress(TimeoutError, Failure):
+            async with asyncio.timeout(self._within_s):
+                return await question
+        return otherwise
+
+
+def _word(run: RunState, status: GatewayStatus | None) -> WaitingCall | None:
+    pending = out_longest(run)
+    name = pending.name if pending else (0, "", 0)
+    calls = (call for call in (status.waiting if status else ()) if call.run_id == run.run_id)
+    return next((call for call in calls if (call.step, call.task or "", call.round or 0) == name), None)

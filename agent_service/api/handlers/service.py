@@ -1,0 +1,231 @@
+"""How the agent is, and all that it needs: one strip of checks. Every part is looked at within a bound.
+
+Who a caller is to this service, and which service it is.
+
+The HTTP calls on the service itself: whether it lives, whether it can work, what it has counted and can be asked.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from pydantic import BaseModel
+
+from agent_service.admission.callers import Scope
+from agent_service.api.openapi import document
+from agent_service.api.openapi import page as docs_page
+from agent_service.settings import AgentSettings
+from agent_service.telling.plain import View, ok, warning, wrong
+from groundwork.service.errors import Failure
+from groundwork.service.installed import installed_version
+from groundwork.service.store_folder import known_id
+from groundwork.telemetry.metrics import CONTENT_TYPE
+from schemas.fields import Instant
+from schemas.status import Finding
+
+WITHIN_S = 4.0
+FRESH_S = 2.0
+
+Part = Literal["agent", "gateway", "nats", "ductile", "model", "store"]
+Look = Callable[[], Awaitable[Sequence[Finding]]]
+
+_READY: Mapping[str, tuple[Part, str, str]] = {
+    "bus": ("nats", "the agent hears the bus and holds its lease", "see the agent's log; `agentic doctor` says more"),
+    "store": ("store", "it can be read and written", "see the agent's log: mend its disk, or make room there"),
+    "halt": ("agent", "nobody has stopped it", "`agentic go-on` lets everything go on"),
+    "skills": (
+        "gateway",
+        "tools are on offer",
+        "start `ductile-gateway serve`",
+    ),
+    "model": ("model", "no run has met trouble with it in the last minute", "correct the section agent.model"),
+}
+"""What the agent needs to be ready: its part, what is said when all is well, and what to do when it is not."""
+
+
+class CheckView(View):
+    """One thing that was looked at. `wrong`: nothing goes on like this. Where all is well, no `remedy`."""
+
+    part: Part
+    name: str
+    mark: Literal["ok", "warning", "wrong"]
+    text: str
+    remedy: str
+
+
+class HealthView(View):
+    """What was found, at most some seconds ago (`at`); of the agent itself just now."""
+
+    checks: tuple[CheckView, ...]
+    at: Instant
+
+
+class HealthCalls:
+    def __init__(
+        self,
+        readiness: Callable[[], Awaitable[Mapping[str, str]]],
+        looks: Mapping[Part, Look],
+        *,
+        within_s: float = WITHIN_S,
+        fresh_s: float = FRESH_S,
+    ) -> None:
+        self._readiness = readiness
+        self._looks = looks
+        self._within_s = within_s
+        self._fresh_s = fresh_s
+        self._told: tuple[CheckView, ...] | None = None
+        self._seen_at = datetime.now(UTC)
+        self._told_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def show_health(self) -> HealthView:
+        """How the agent, its gateway, NATS, Ductile, the model and the store are."""
+        async with self._asking:
+            clock = asyncio.get_running_loop().time
+            if self._told is None or clock() - self._told_at > self._fresh_s:
+                self._told = await self._look()
+                self._told_at, self._seen_at = clock(), datetime.now(UTC)
+            own = _checks("agent", await self._ask("agent", self._ready))
+            return HealthView(checks=(*self._told, *own), at=self._seen_at)
+
+    async def _look(self) -> tuple[CheckView, ...]:
+        looks = self._looks.items()
+        found = await asyncio.gather(*(self._ask(part, look) for part, look in looks))
+        return tuple(
+            check for (part, _), findings in zip(looks, found, strict=True) for check in _checks(part, findings)
+        )
+
+    async def _ready(self) -> Sequence[Finding]:
+        return [_of_readiness(name, trouble) for name, trouble in (await self._readiness()).items()]
+
+    async def _ask(self, part: Part, look: Look) -> Sequence[Finding]:
+        remedy = "ask again; see the agent's log"
+        try:
+            async with asyncio.timeout(self._within_s):
+                return await look()
+        except TimeoutError:
+            return [warning(part, f"it did not say within {self._within_s:g} s how it is", remedy=remedy)]
+        except Failure as error:
+            return [wrong(part, str(error), remedy=remedy)]
+
+
+def _of_readiness(name: str, trouble: str) -> Finding:
+    _, well, remedy = _READY.get(name, ("agent", "all is well", "see the agent's log"))
+    return wrong(name, trouble, remedy=remedy) if trouble else ok(name, well)
+
+
+def _checks(part: Part, findings: Sequence[Finding]) -> Iterator[CheckView]:
+    for finding in findings:
+        of = "ductile" if finding.name.startswith("ductile") else part
+        if part == "agent" and finding.name in _READY:
+            of = _READY[finding.name][0]
+        yield CheckView(part=of, **finding.model_dump())
+
+
+class WhoView(View):
+    """`caller` is the name of the token, or `everybody` where no token is needed (`tokens` says so).
+
+    `store` is the id of the agent's store, `member` the name of this agent where several share one, else null;
+    `trace_url` is where a trace is shown, with `{trace_id}` in it, or null.
+    """
+
+    caller: str
+    scopes: tuple[Scope, ...]
+    tokens: bool
+    version: str
+    store: str
+    member: str | None
+    trace_url: str | None
+
+
+class Whoami:
+    """Its docstring is the API's documentation."""
+
+    def __init__(self, settings: AgentSettings, member: str | None = None) -> None:
+        self._settings = settings
+        self._member = member
+        self._store = known_id(settings.store)
+
+    async def whoami(self, request: Request) -> WhoView:
+        """Who calls, what they may do, and which service answers."""
+        granted = request.state.scopes
+        return WhoView(
+            caller=request.state.caller,
+            scopes=tuple(scope for scope in get_args(Scope) if scope in granted),
+            tokens=bool(self._settings.http.tokens),
+            version=installed_version(),
+            store=self._store,
+            member=self._member,
+            trace_url=self._settings.trace_url,
+        )
+
+
+READY_WITHIN_S = 3.0
+OK = "ok"
+
+Readiness = Callable[[], Awaitable[Mapping[str, str]]]
+MetricsText = Callable[[], Awaitable[bytes]]
+
+
+class Alive(BaseModel):
+    """The process lives."""
+
+    alive: Literal[True] = True
+
+
+class Ready(BaseModel):
+    """`checks` says `ok` of each thing the service needs, or what is wrong with it. `store` is the id of its store."""
+
+    ready: bool
+    checks: dict[str, str]
+    store: str
+
+
+class ServiceCalls:
+    """Their docstrings are the API's documentation.
+
+    `store` is the id of the agent's store; `metrics` gives the text of /metrics.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        readiness: Readiness,
+        *,
+        store: str,
+        metrics: MetricsText,
+        ready_within_s: float = READY_WITHIN_S,
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._metrics = metrics
+        self._readiness = readiness
+        self._within_s = ready_within_s
+
+    async def healthz(self) -> Alive:
+        """The process lives and answers."""
+        return Alive()
+
+    async def readyz(self, response: Response) -> Ready:
+        """Whether runs can be accepted and go on now: 200 or 503, with what is wrong."""
+        try:
+            found = dict(await asyncio.wait_for(self._readiness(), self._within_s))
+        except TimeoutError:
+            found = {"agent": f"did not find out within {self._within_s:g} s"}
+        if any(found.values()):
+            response.status_code = 503
+        checks = {name: wrong or OK for name, wrong in found.items()}
+        return Ready(ready=not any(found.values()), checks=checks, store=self._store)
+
+    async def metrics(self) -> PlainTextResponse:
+        """What is counted, in the Prometheus text format."""
+        return PlainTextResponse(await self._metrics(), media_type=CONTENT_TYPE)
+
+    async def openapi(self) -> JSONResponse:
+        return JSONResponse(document(self._app))
+
+    async def docs(self) -> HTMLResponse:
+        return HTMLResponse(docs_page(document(self._app)))

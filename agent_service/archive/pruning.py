@@ -1,0 +1,179 @@
+"""Has runs go whose time is over: once in a while, in small steps.
+
+    what an earlier pass left ─▶ runs whose days are over ─▶ the oldest ones, while there is too much of a kind ─▶
+    artifacts whose days are over ─▶ room is given back
+
+Nothing of an open run goes, nor of one that an open run needs. A step takes some milliseconds, and a pause that is
+several times as long follows: a million runs that are over at once go in the background.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from agent_service.archive.retention import (
+    Behind,
+    Belongings,
+    Ended,
+    Forgetting,
+    Going,
+    Kind,
+    Over,
+    Place,
+    Pruned,
+    Rules,
+)
+from agent_service.core.waiting import FINAL
+from agent_service.run.ports import Clock
+from groundwork.service.errors import TryAgain
+
+LOOK_S = 3600.0
+FIRST_LOOK_S = 60.0
+AT_ONCE = 20
+"""Runs of a step: some five milliseconds of the writer."""
+LOOKED_UP = 500
+REST_S, MOST_REST_S = 9.0, 2.0
+"""How long a pass rests after a step, in times of the step; and at most, in seconds."""
+ROUNDS = 5
+"""How often is measured again whether there is still too much: what a run takes is an estimate."""
+
+log = logging.getLogger(__name__)
+
+
+class Pruning:
+    """Of one store. One pass at a time."""
+
+    def __init__(self, store: Forgetting, belongings: Belongings, rules: Rules, clock: Clock) -> None:
+        self._store = store
+        self._belongings = belongings
+        self._rules = rules
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self._rules)
+
+    async def keep(self) -> NoReturn:
+        """Have runs go whose time is over, for ever."""
+        await asyncio.sleep(FIRST_LOOK_S)
+        while True:
+            try:
+                await self.prune(due=self._store.is_ours())
+            except TryAgain as error:
+                log.warning("runs whose time is over are still there", extra={"why": str(error)})
+            await asyncio.sleep(LOOK_S)
+
+    async def prune(self, within_s: float | None = None, *, rest: float = REST_S, due: bool = True) -> Pruned:
+        """Have go what is to go now, resting `rest` times as long as is worked; for `within_s` seconds at most.
+        Unless it is `due`, only what is left of runs that are gone goes."""
+        pruned = Pruned()
+        async with self._turn:
+            with self._store.making_room():
+                await self._pass(pruned, within_s, rest=rest, due=due)
+        for rule, runs in (*pruned.runs.items(), *pruned.artifacts.items()):
+            log.info("runs are kept no longer", extra={"runs": runs, "rule": rule})
+        return pruned
+
+    async def _pass(self, pruned: Pruned, within_s: float | None, *, rest: float, due: bool) -> None:
+        loop = asyncio.get_running_loop()
+        began = stepped = loop.time()
+        async for going in self._steps(pruned, due=due):
+            if going.runs:
+                pruned.add(going)
+            if within_s is not None and loop.time() - began > within_s:
+                pruned.more = True
+                break
+            await asyncio.sleep(min(MOST_REST_S, rest * (loop.time() - stepped)))
+            stepped = loop.time()
+
+    async def preview(self) -> Pruned:
+        would, known = Pruned(), set[str]()
+        async for going in self._due():
+            new = tuple(run for run in going.runs if run.run_id not in known)
+            known.update(run.run_id for run in new if not going.artifacts)
+            would.add(Going(rule=going.rule, runs=new, artifacts=going.artifacts))
+        return would
+
+    async def _steps(self, pruned: Pruned, *, due: bool) -> AsyncIterator[Going]:
+        nothing = Going(rule="", runs=())
+        while not pruned.trouble and (behind := await self._store.behind(LOOKED_UP)):
+            await self._clear(behind, pruned)
+            yield nothing
+        async for going in self._due(rounds=ROUNDS):
+            if not due:
+                break
+            forget = self._store.forget_artifacts if going.artifacts else self._store.forget
+            behind = await forget(going.runs, going.rule, self._clock.now())
+            await self._clear(behind, pruned)
+            gone = {one.run_id for one in behind}
+            yield Going(
+                rule=going.rule,
+                runs=tuple(run for run in going.runs if run.run_id in gone),
+                artifacts=going.artifacts,
+            )
+        while await self._store.give_back():
+            yield nothing
+
+    async def _clear(self, behind: Sequence[Behind], pruned: Pruned) -> None:
+        """Remove what of runs is left elsewhere, if it can be done now: else the next pass does it."""
+        if not behind or pruned.trouble:
+            return
+        try:
+            await self._belongings.remove(behind)
+        except TryAgain as error:
+            pruned.trouble = f"files of runs that are gone are still there: {error}"
+            log.warning("files of runs that are gone are still there", extra={"why": str(error)})
+        else:
+            await self._store.cleared(behind)
+
+    async def _due(self, *, rounds: int = 1) -> AsyncIterator[Going]:
+        """What is to go, a few runs at a time: by days, then by bytes, which are measured so often."""
+        now = self._clock.now()
+        for status, kept in self._rules.days.items():
+            rule = f"agent.keep_runs.{status.value}_days: {_days(kept)}"
+            over = Over(statuses=frozenset({status}), before=now - kept, escalated_before=now - kept)
+            async for some in self._ended(over):
+                yield Going(rule=rule, runs=some)
+        for kind, most in self._rules.most.items():
+            for _ in range(rounds):
+                async for going in self._too_much(kind, most, now):
+                    yield going
+        if (kept_artifacts := self._rules.artifacts) is not None:
+            rule = f"agent.keep_runs.artifacts_days: {_days(kept_artifacts)}"
+            async for some in self._ended(self._over(now - kept_artifacts, now, with_artifacts=True)):
+                yield Going(rule=rule, runs=some, artifacts=True)
+
+    async def _too_much(self, kind: Kind, most: int, now: datetime) -> AsyncIterator[Going]:
+        rule = f"agent.keep_runs.max_gib.{kind}: {most / 2**30:g}"
+        sizes = await self._belongings.sizes(kind) if kind != "journal" else None
+        excess = (await self._store.total() if sizes is None else sum(sizes.values())) - most
+        if excess <= 0:
+            return
+        async for some in self._ended(self._over(now, now)):
+            taken = await self._store.sizes([run.run_id for run in some]) if sizes is None else sizes
+            going = []
+            for run in some:
+                if excess > 0 and taken.get(run.run_id):
+                    going.append(run)
+                    excess -= taken[run.run_id]
+            yield Going(rule=rule, runs=tuple(going))
+            if excess <= 0:
+                return
+
+    def _over(self, before: datetime, now: datetime, *, with_artifacts: bool = False) -> Over:
+        escalated_before = min(before, now - self._rules.reopens)
+        return Over(statuses=FINAL, before=before, escalated_before=escalated_before, with_artifacts=with_artifacts)
+
+    async def _ended(self, over: Over) -> AsyncIterator[tuple[Ended, ...]]:
+        place: Place = None
+        while found := await self._store.ended(over, place, LOOKED_UP):
+            for at in range(0, len(found), AT_ONCE):
+                yield tuple(found[at : at + AT_ONCE])
+            place = found[-1].at, found[-1].run_id
+
+
+def _days(kept: timedelta) -> str:
+    return f"{kept / timedelta(days=1):g}"

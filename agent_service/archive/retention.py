@@ -1,0 +1,219 @@
+"""How long what is kept of runs that have ended: the rules, and what letting runs go needs of the store and beside it.
+Pure.
+
+The section of the settings that says how long runs are kept that have ended.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent_service.core.waiting import FINAL, Status
+
+LISTED = 1000
+
+Kind = Literal["journal", "workspaces", "artifacts"]
+Place = tuple[datetime, str] | None
+"""Where a search goes on: after the run that had its newest entry then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    run_id: str
+    status: Status
+    version: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """What of a run that is gone may be there still: its artifacts, by path, and its folder unless only they went."""
+
+    run_id: str
+    artifacts: tuple[str, ...]
+    folder: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """Runs that ended so, and had their newest entry before that; one that escalated, also before the other."""
+
+    statuses: frozenset[Status]
+    before: datetime
+    escalated_before: datetime
+    with_artifacts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """`days` that runs are kept by how they ended, and their `artifacts`; the `most` bytes of each kind. A run that has
+    escalated can be answered for the time `reopens`, and only days of its own make it go earlier."""
+
+    days: Mapping[Status, timedelta] = field(default_factory=dict)
+    artifacts: timedelta | None = None
+    most: Mapping[Kind, int] = field(default_factory=dict)
+    reopens: timedelta = timedelta(0)
+
+    def __bool__(self) -> bool:
+        return bool(self.days or self.artifacts is not None or self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRules:
+    """How long dead letters are `kept`, and the `most` bytes that they may take; None is as the stream has it."""
+
+    kept: timedelta | None = None
+    most: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.kept is not None or self.most is not None
+
+    @property
+    def by_days(self) -> str:
+        return f"agent.keep_runs.dead_letters_days: {(self.kept or timedelta(0)) / timedelta(days=1):g}"
+
+    @property
+    def by_bytes(self) -> str:
+        return f"agent.keep_runs.max_gib.dead_letters: {(self.most or 0) / 2**30:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What went, or would go, that is not of runs: messages of dead letters by rule, and rows of the gateway by kind.
+    `trouble`: what of it was not reached, and what to do."""
+
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    gateway: Mapping[str, int] = field(default_factory=dict)
+    trouble: str = ""
+
+
+class BesideRuns(Protocol):
+    async def prune(self, *, dry_run: bool) -> Beside:
+        """Have it go, or say what would. What cannot be reached is told, not raised."""
+
+
+class Forgetting(Protocol):
+    """The store, as it lets runs go. All methods raise TryAgain."""
+
+    def is_ours(self) -> bool:
+        """Whether this process is the one that has runs go whose time is over."""
+
+    def making_room(self) -> AbstractContextManager[None]:
+        """Inside, on a full disk, what is kept for that is used: and nothing but what this port writes is written."""
+
+    async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
+        """Runs of which all is done and that no open run needs, the oldest first."""
+
+    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        """Have these go, durably, each but for its tombstone; those that went. One that has moved on stays, and one
+        that cannot be read."""
+
+    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]: ...
+
+    async def behind(self, limit: int) -> Sequence[Behind]:
+        """What is gone, and not known to be removed."""
+
+    async def cleared(self, removed: Sequence[Behind]) -> None: ...
+
+    async def total(self) -> int:
+        """Bytes that the journal and what lies beside it take."""
+
+    async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
+        """About how many of them are of these runs."""
+
+    async def give_back(self) -> bool:
+        """Give some of the room back that nothing needs; whether there is more of it."""
+
+
+class Belongings(Protocol):
+    """What runs have beside the store. All methods raise TryAgain."""
+
+    async def remove(self, gone: Sequence[Behind]) -> None: ...
+
+    async def sizes(self, kind: Kind) -> Mapping[str, int]:
+        """Bytes of each run that has any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Going:
+    rule: str
+    runs: tuple[Ended, ...]
+    artifacts: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Pruned:
+    """What went, or would go: how many runs by each rule, and of how many the artifacts alone; the first of them by
+    name. `more`: the time that there was is over, and there is more. `trouble`: why files of them are still there."""
+
+    runs: dict[str, int] = field(default_factory=dict)
+    artifacts: dict[str, int] = field(default_factory=dict)
+    listed: list[tuple[Ended, str]] = field(default_factory=list)
+    more: bool = False
+    trouble: str = ""
+
+    def add(self, going: Going) -> None:
+        of = self.artifacts if going.artifacts else self.runs
+        of[going.rule] = of.get(going.rule, 0) + len(going.runs)
+        self.listed += [(run, going.rule) for run in going.runs[: LISTED - len(self.listed)]]
+
+
+Days = Annotated[float, Field(gt=0, le=36_500)]
+Gib = Annotated[float, Field(gt=0, le=1 << 20)]
+
+
+class MaxGibSettings(BaseModel):
+    """How many GiB there may be of a kind; beyond that the oldest runs go that have ended. Null is no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    journal: Gib | None = None
+    """The database, as far as it holds something."""
+    workspaces: Gib | None = None
+    artifacts: Gib | None = None
+    """In their bucket on the bus."""
+    dead_letters: Gib | None = None
+    """Beyond that the oldest letters go, and no run."""
+
+    def most(self) -> Mapping[Kind, int]:
+        gib: dict[Kind, float | None] = {
+            "journal": self.journal,
+            "workspaces": self.workspaces,
+            "artifacts": self.artifacts,
+        }
+        return {kind: int(most * 2**30) for kind, most in gib.items() if most is not None}
+
+
+class KeepRunsSettings(BaseModel):
+    """For how many days runs are kept that have ended so; for ever where that is null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    done_days: Days | None = None
+    failed_days: Days | None = None
+    cancelled_days: Days | None = None
+    escalated_days: Days | None = None
+    artifacts_days: Days | None = None
+    """For how many days the artifacts are kept of a run that has ended."""
+    dead_letters_days: Days | None = None
+    """For how many days dead letters are kept; their stream keeps none for longer than 30."""
+    max_gib: MaxGibSettings = MaxGibSettings()
+
+    def rules(self) -> dict[Status, timedelta]:
+        days = {status: getattr(self, f"{status.value}_days") for status in FINAL}
+        return {status: timedelta(days=kept) for status, kept in days.items() if kept is not None}
+
+    def retention(self, *, reopen_days: float) -> Rules:
+        artifacts = timedelta(days=self.artifacts_days) if self.artifacts_days is not None else None
+        return Rules(
+            days=self.rules(), artifacts=artifacts, most=self.max_gib.most(), reopens=timedelta(days=reopen_days)
+        )
+
+    def letters(self) -> LetterRules:
+        days, gib = self.dead_letters_days, self.max_gib.dead_letters
+        kept = timedelta(days=days) if days is not None else None
+        return LetterRules(kept=kept, most=int(gib * 2**30) if gib is not None else None)

@@ -1,0 +1,92 @@
+"""Artifacts in the object store bucket of the gateway: `artifacts/<name>` of a run is `<run_id>/<name>`.
+
+Whether everything is stopped, as the services of a bus show it to each other: a record in a key-value bucket.
+"""
+
+import mimetypes
+from collections.abc import Mapping
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.asking import value
+from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Refused
+from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from schemas import subjects
+from schemas.status import SUBJECT, Halt
+
+FOLDER = "artifacts/"
+
+
+def key_of(run_id: str, path: str) -> str:
+    return f"{run_id}/{path.removeprefix(FOLDER)}"
+
+
+class NatsArtifacts:
+    def __init__(self, link: NatsLink) -> None:
+        self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        """The content, or None. Raises TryAgain when the bus does not answer."""
+        if not path.startswith(FOLDER):
+            return None
+        try:
+            return await self._bucket.get(key_of(run_id, path))
+        except GiveUp:
+            return None
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def put(self, run_id: str, path: str, content: bytes) -> None:
+        try:
+            await self._bucket.put(key_of(run_id, path), content, content_type_of(path))
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def remove(self, run_id: str, path: str) -> None:
+        """Forget the content. Raises TryAgain."""
+        try:
+            await self._bucket.remove(key_of(run_id, path))
+        except Refused:  # under such a name nothing is ever stored
+            return
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def sizes(self) -> Mapping[str, int]:
+        """Bytes of each run that has any. Raises TryAgain."""
+        sizes: dict[str, int] = {}
+        try:
+            for stored in await self._bucket.list():
+                run_id = stored.key.partition("/")[0]
+                sizes[run_id] = sizes.get(run_id, 0) + stored.size
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+        return sizes
+
+
+def content_type_of(path: str) -> str:
+    return mimetypes.guess_type(path)[0] or "application/octet-stream"
+
+
+SHOWN_WITHIN_S = 2.0
+
+
+class NatsBoard:
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def show(self, halt: Halt) -> None:
+        body, name = halt.model_dump_json().encode(), f"halt:{uuid4()}"
+        try:
+            await self._link.publish(SUBJECT, body, msg_id=name, headers={}, within_s=SHOWN_WITHIN_S)
+        except (GiveUp, Misconfigured) as error:
+            raise TryAgain(f"the stop cannot be shown on the bus: {error}") from error
+
+    async def shown(self) -> Halt | None:
+        found = await value(self._link, subjects.LEASE_BUCKET, subjects.HALT_KEY)
+        try:
+            return Halt.model_validate_json(found) if found else None
+        except ValidationError:
+            return None

@@ -1,0 +1,104 @@
+"""What is kept on the bus beside runs and goes by rules too: dead letters, and what the gateway keeps of calls.
+
+A letter is deleted as `agentic dlq drop` deletes it, but without a record of that. The newest message of the stream
+stays: nats-server 2.15 would forget all message ids of the stream at its next crash. The gateway goes by its own rules.
+"""
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import NoReturn
+
+from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
+from pydantic import ValidationError
+
+from agent_service.archive.retention import Beside, LetterRules
+from agent_service.bus.reading import headers_of, of_stream
+from agent_service.run.ports import Clock
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure
+from schemas import subjects
+from schemas.status import GatewayPruned, PruneAsked
+
+STREAM = subjects.STREAM_DEAD_LETTERS
+LOOK_S = 3600.0
+AT_ONCE = 2000
+"""Messages that go in one pass, each by a request of its own."""
+PRUNED_WITHIN_S = 10.0
+ON_ITS_MACHINE = "`ductile-gateway prune` does it on its machine"
+
+log = logging.getLogger(__name__)
+
+
+class NatsBesideRuns:
+    """Fills the port BesideRuns. What cannot be reached is told, and nothing waits for it."""
+
+    def __init__(self, link: NatsLink, rules: LetterRules, clock: Clock) -> None:
+        self._link = link
+        self._rules = rules
+        self._clock = clock
+
+    async def keep(self) -> NoReturn:
+        """Have dead letters go whose time is over, once an hour, for ever. The gateway sees to its own."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                for rule, letters in (await self.letters(dry_run=False)).items():
+                    log.info("dead letters are kept no longer", extra={"messages": letters, "rule": rule})
+            except Failure as error:
+                log.warning("dead letters whose time is over are still there", extra={"why": str(error)})
+
+    async def prune(self, *, dry_run: bool) -> Beside:
+        letters: Mapping[str, int] = {}
+        trouble = []
+        try:
+            letters = await self.letters(dry_run=dry_run)
+        except Failure as error:
+            trouble.append(f"dead letters: {error}")
+        gateway = await self._gateway(dry_run=dry_run)
+        if gateway.trouble:
+            trouble.append(f"the gateway's ledger: {gateway.trouble}")
+        return Beside(dead_letters=letters, gateway=gateway.rows, trouble="; ".join(trouble))
+
+    async def letters(self, *, dry_run: bool) -> Mapping[str, int]:
+        """How many messages of the stream went, or would go, by each rule; at most AT_ONCE. Raises Failure."""
+        if not self._rules:
+            return {}
+        old = await self._old()
+        for seq in () if dry_run else old:
+            try:
+                await of_stream(self._link, STREAM, self._link.jetstream.delete_msg(STREAM, seq))
+            except NotFoundError:
+                continue
+        return Counter(old.values())
+
+    async def _old(self) -> dict[int, str]:
+        state = (await of_stream(self._link, STREAM, self._link.jetstream.stream_info(STREAM))).state
+        excess = max(0, state.bytes - self._rules.most) if self._rules.most is not None else 0
+        too_many = math.ceil(excess * state.messages / state.bytes) if excess else 0
+        before = self._clock.now() - self._rules.kept if self._rules.kept is not None else None
+        old: dict[int, str] = {}
+        start = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+        async with aclosing(headers_of(self._link, STREAM, ">", start)) as messages:
+            async for message in messages:
+                is_old = before is not None and message.at < before
+                if message.seq >= state.last_seq or len(old) >= AT_ONCE or not (is_old or len(old) < too_many):
+                    break
+                old[message.seq] = self._rules.by_days if is_old else self._rules.by_bytes
+        return old
+
+    async def _gateway(self, *, dry_run: bool) -> GatewayPruned:
+        question = PruneAsked(dry_run=dry_run).model_dump_json().encode()
+        try:
+            answer = await self._link.request(subjects.PRUNE, question, timeout_s=PRUNED_WITHIN_S)
+            return GatewayPruned.model_validate_json(answer)
+        except Failure as error:
+            return GatewayPruned(rows={}, trouble=f"no gateway answers ({error}); {ON_ITS_MACHINE}")
+        except ValidationError:
+            return GatewayPruned(
+                rows={}, trouble=f"the gateway's answer cannot be read: it is of another version; {ON_ITS_MACHINE}"
+            )

@@ -1,0 +1,98 @@
+"""Results that the stream drops, because another message has their id: heard as they pass, over core NATS.
+
+A result under another's id, or a malformed one, makes JetStream answer `duplicate` to the right one, and not every
+executor looks at that answer. Whoever subscribes to the subject hears both. So a result whose id the stream has on
+another body is taken all the same; the run judges it as any other. So is one that is said once more word for word, if
+it does not name its attempt: it may answer a later one. It is not stored: a crash right then loses it, and the run is
+asked again at the next start, which recalls what the stream has under such ids. Of several agents each hears all that
+passes, and the one to which the stream has delivered what it has under the id compares; what the others heard is
+forgotten by and by.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nats.aio.msg import Msg
+
+from groundwork.nats.consuming.settling import Delivery
+from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import Stored
+from schemas import subjects
+from schemas.envelope import MSG_ID, object_in
+
+REMEMBERED = 10_000
+MOST_WAITING = 1000
+MOST_UNDER_ONE_ID = 4
+LONGEST_ID = 1024
+MOST_WAITING_BYTES = 16 * 1024 * 1024
+"""Of all of them: anybody who may answer a tool can say megabytes under an id that is never delivered again."""
+
+
+@dataclass(slots=True)
+class _Stored:
+    """`passed`: whether it was heard as it passed, so that the next like it is another."""
+
+    body: int
+    passed: bool
+
+
+class Overheard:
+    def __init__(self, dropped: Callable[[str, bytes], None]) -> None:
+        self._dropped = dropped
+        self._stored: OrderedDict[str, _Stored] = OrderedDict()
+        self._waiting: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._bytes = 0
+
+    async def listen(self, link: NatsLink) -> None:
+        await link.subscribe(subjects.TOOL_RESULT, self._on_message)
+
+    def delivered(self, delivery: Delivery) -> None:
+        self._keep(delivery.headers.get(MSG_ID), delivery.body, passed=False)
+
+    def recall(self, stored: Stored) -> None:
+        if stored.headers.get(MSG_ID) not in self._stored:
+            self._keep(stored.headers.get(MSG_ID), stored.body, passed=True)
+
+    def _keep(self, msg_id: str | None, body: bytes, *, passed: bool) -> None:
+        if msg_id is None or len(msg_id) > LONGEST_ID:
+            return
+        self._stored.setdefault(msg_id, _Stored(0, passed=passed)).body = hash(body)
+        if len(self._stored) > REMEMBERED:
+            self._stored.popitem(last=False)
+        for waiting in self._waiting.pop(msg_id, ()):
+            self._bytes -= len(waiting)
+            self._judge(msg_id, waiting)
+
+    async def _on_message(self, message: Msg) -> None:
+        msg_id = (message.headers or {}).get(MSG_ID)
+        if msg_id is None or len(msg_id) > LONGEST_ID:
+            return
+        if msg_id in self._stored:
+            self._judge(msg_id, message.data)
+            return
+        self._wait(msg_id, message.data)
+
+    def _wait(self, msg_id: str, body: bytes) -> None:
+        bodies = self._waiting.setdefault(msg_id, [])
+        if body in bodies:
+            return
+        if len(bodies) == MOST_UNDER_ONE_ID:
+            self._bytes -= len(bodies.pop())
+        bodies.append(body)
+        self._bytes += len(body)
+        while len(self._waiting) > MOST_WAITING or self._bytes > MOST_WAITING_BYTES:
+            self._bytes -= sum(map(len, self._waiting.popitem(last=False)[1]))
+
+    def _judge(self, msg_id: str, body: bytes) -> None:
+        stored = self._stored[msg_id]
+        if stored.body != hash(body) or (stored.passed and not _names_attempt(body)):
+            self._dropped(msg_id, body)
+        else:
+            stored.passed = True
+
+
+def _names_attempt(body: bytes) -> bool:
+    said = object_in(body) or {}
+    payload = said.get("payload", said)
+    return isinstance(payload, dict) and payload.get("attempt") is not None

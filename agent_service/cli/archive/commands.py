@@ -1,0 +1,268 @@
+"""The commands by which the agent's records prove themselves, are moved, and are written anew.
+
+The commands by which what the agent and the gateway keep is backed up, and brought back.
+
+The command by which single runs leave a store as a file.
+
+The command that has runs go whose time is over: by the agent that runs, else on its store.
+"""
+
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from agent_service.cli import output
+from agent_service.cli.archive import backing_up, restoring
+from agent_service.cli.archive.exporting import export as write
+from agent_service.cli.archive.migrating import into_sqlite, into_stream
+from agent_service.cli.archive.pruning import prune as on_the_store
+from agent_service.cli.archive.records import tell, tell_of
+from agent_service.cli.archive.run_folder import rebuild as rebuilt
+from agent_service.cli.archive.run_folder import verify as verify_one
+from agent_service.cli.archive.verifying import verify as verify_file
+from agent_service.cli.archive.verifying import verify_all
+from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.options import URL, AsJson, ConfigNearby, Run, Token, Url, named
+from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
+from groundwork.service.commands import examples
+
+commands = typer.Typer()
+
+FILE_SUFFIX = ".zip"
+
+
+def _is_file(text: str | None) -> bool:
+    return bool(text) and (str(text).endswith(FILE_SUFFIX) or "/" in str(text))
+
+
+def _run_or_file(text: str | None) -> str | None:
+    return text if _is_file(text) else named(text)
+
+
+RunToVerify = Annotated[
+    str | None,
+    typer.Argument(
+        help="The run's id, the beginning of it, or `last`; or a file that `agentic export` has made.",
+        callback=_run_or_file,
+        metavar="RUN|FILE",
+    ),
+]
+
+
+@commands.command(
+    epilog=examples("agentic verify RUN", "agentic verify --all --against-bus", "agentic verify RUN.zip"),
+)
+def verify(
+    run: RunToVerify = None,
+    every: Annotated[bool, typer.Option("--all", help="All runs of the store.")] = False,
+    against_bus: Annotated[
+        bool, typer.Option("--against-bus", help="Compare also with what the bus was told; for all runs.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a file: the public key that it must be signed with (`agentic keys list`).", metavar="KEY"
+        ),
+    ] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """It reads only, while the agent runs or not. What was changed is named. A file of exported runs is checked
+    anywhere: it needs neither store nor bus."""
+    every = every or against_bus
+    if every == (run is not None):
+        raise typer.BadParameter("name one run, or give --all")
+    if run is None:
+        tell_of(verify_all(config, against_bus=against_bus), as_json=as_json)
+    if _is_file(run):
+        tell(verify_file(Path(run), key), as_json=as_json)
+    tell_of(verify_one(run, config), as_json=as_json)
+
+
+class Kind(StrEnum):
+    """Of stores, as settings call them."""
+
+    SQLITE = "sqlite"
+    JETSTREAM = "jetstream"
+
+
+@commands.command(
+    epilog=examples("agentic migrate --from sqlite --to jetstream", "agentic migrate --from jetstream --to sqlite"),
+)
+def migrate(
+    source: Annotated[Kind, typer.Option("--from", help="What kind of store the runs are in.")],
+    target: Annotated[Kind, typer.Option("--to", help="What kind of store they are to be in.")],
+    sqlite: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the SQLite store, if it is not that of the configuration.", metavar="FOLDER"),
+    ] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """No agent may run. Every entry is held against what it was. The old store is left as it is, and barred.
+    Interrupted, it is finished by the same command."""
+    if source is target:
+        raise typer.BadParameter(f"the runs are in {source} already: name another kind of store with --to")
+    move = into_stream if target is Kind.JETSTREAM else into_sqlite
+    tell_of(move(config, sqlite), as_json=as_json)
+
+
+@commands.command(epilog=examples("agentic rebuild RUN", "agentic rebuild last"))
+def rebuild(run: Run, config: ConfigNearby = None, as_json: AsJson = False) -> None:
+    """While the agent runs or not. The bus is needed only for artifacts that are not in the folder as they were."""
+    tell_of(rebuilt(run, config), as_json=as_json)
+
+
+Place = Annotated[str, typer.Argument(help="The backup file, or a folder for it.", metavar="FILE|FOLDER")]
+
+
+@commands.command(
+    epilog=examples("agentic backup /backups/agentic.backup", "agentic backup /backups/ --keep 30"),
+)
+def backup(
+    place: Place,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Also the files with the keys, which nobody else may have.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Keep so many backups in the file, the newest; without it all.")
+    ] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """A later backup into the same file adds only what is new. Copy the file to another machine afterwards. Exit code 1
+    where something was left out."""
+    order = backing_up.Order(place=place, with_keys=with_keys, most=keep)
+    tell_of(backing_up.backup(config, order), as_json=as_json)
+
+
+@commands.command(
+    epilog=examples(
+        "agentic restore /backups/agentic.backup",
+        "agentic restore /backups/agentic.backup --stopped",
+        "agentic restore /backups/agentic.backup --backup 20261123T030000Z",
+        "agentic restore --artifacts",
+    ),
+)
+def restore(
+    place: Annotated[
+        str | None, typer.Argument(help="The backup file, or the folder that it is in.", metavar="FILE|FOLDER")
+    ] = None,
+    backup: Annotated[
+        str | None, typer.Option(help="Which backup of the file; the newest without it.", metavar="NAME")
+    ] = None,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="Leave everything stopped, until `agentic go-on`.")
+    ] = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="Nothing was done since the backup, as in a move: no write is in doubt for it."),
+    ] = False,
+    new_keys: Annotated[
+        bool, typer.Option("--new-keys", help="Take it unproved, with new keys: the old ones are lost.")
+    ] = False,
+    artifacts: Annotated[
+        bool,
+        typer.Option(
+            "--artifacts", help="Without a backup: what the bucket has lost, from the runs' folders, by its hash."
+        ),
+    ] = False,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """Neither service may run, and nothing is overwritten. Make the streams first, with `agentic setup`. Interrupted,
+    it is finished by the same command. With --artifacts both may run, and exit code 1 says that some are lost."""
+    if artifacts == (place is not None):
+        raise typer.BadParameter("name a backup, or give --artifacts by itself")
+    if place is None:
+        tell_of(restoring.bring_back(config), as_json=as_json)
+    order = restoring.Order(place=place, backup=backup, stopped=stopped, moved=moved, new_keys=new_keys)
+    tell_of(restoring.restore(config, order), as_json=as_json)
+
+
+@commands.command(epilog=examples("agentic export RUN", "agentic export last /tmp/it.zip"))
+def export(
+    run: Run,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="The file, or a folder for it; without it RUN.zip, here.", metavar="FILE|FOLDER"),
+    ] = None,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+) -> None:
+    """While the agent runs or not. Any tool opens it, and `agentic verify FILE` checks it anywhere. Exit code 1 where
+    something was left out."""
+    tell_of(write(run, file, config), as_json=as_json)
+
+
+SHOWN = 20
+NO_RULES = "no run goes: agent.keep_runs has no rule, so all are kept for ever (docs/OPERATIONS.md#keep)"
+
+
+@commands.command(epilog=examples("agentic prune --dry-run", "agentic prune"))
+def prune(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    config: ConfigNearby = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+    token: Token = None,
+) -> None:
+    """An agent that runs is asked; where none answers it is done on the store of the configuration. Nothing of an open
+    run goes, nor of one that an open run needs. What went says so: its paths answer 410, and its wake id stays
+    taken."""
+    log_only_what_is_not_said()
+    try:
+        pruned = _by_the_agent(url, token, config, dry_run=dry_run)
+    except NotDone as error:
+        if error.exit_code is not Exit.UNREACHABLE:
+            raise
+        pruned = _on_the_store(config, dry_run=dry_run)
+    output.tell(pruned, _in_words(pruned), as_json=as_json)
+
+
+def _on_the_store(config: Path | None, *, dry_run: bool) -> Json:
+    pruned: Json = awaited(on_the_store(config, dry_run=dry_run)).model_dump(mode="json")
+    return pruned
+
+
+def _by_the_agent(url: str, token: str | None, config: Path | None, *, dry_run: bool) -> Json:
+    with AgentClient(url, token, config) as agent:
+        answers = [agent.post("/v1/prune", {"dry_run": dry_run})]
+        while answers[-1]["more"]:
+            answers.append(agent.post("/v1/prune", {}))
+    sums: dict[str, Any] = {
+        name: dict(sum((Counter(answer[name]) for answer in answers), Counter())) for name in ("runs", "artifacts")
+    }
+    listed = [run for answer in answers for run in answer["listed"]]
+    return {**answers[-1], **sums, "listed": listed}
+
+
+def _in_words(pruned: Json) -> str:
+    would = "would go" if pruned["dry_run"] else "went"
+    return "\n".join([*_of_runs(pruned, would), *_beside(pruned, would)])
+
+
+def _of_runs(pruned: Json, would: str) -> list[str]:
+    if not pruned["rules"]:
+        return [NO_RULES]
+    lines = [f"{count:>8} runs {would} by {rule}" for rule, count in pruned["runs"].items()]
+    lines += [f"{count:>8} runs whose artifacts {would} by {rule}" for rule, count in pruned["artifacts"].items()]
+    lines += [f"  {run['run_id']}  {run['status']:<9}  {run['ended_at'][:19]}Z" for run in pruned["listed"][:SHOWN]]
+    if (more := sum(pruned["runs"].values()) + sum(pruned["artifacts"].values()) - SHOWN) > 0:
+        lines.append(f"  and {more} more")
+    if pruned["trouble"]:
+        lines.append(f"! {pruned['trouble']}; the next pass does it")
+    return lines or [f"no run {'would go' if pruned['dry_run'] else 'had to go'}"]
+
+
+def _beside(pruned: Json, would: str) -> list[str]:
+    letters = [f"{count:>8} dead letters {would} by {rule}" for rule, count in pruned.get("dead_letters", {}).items()]
+    of_the_gateway = [
+        f"{count:>8} {kind} of the gateway {would}" for kind, count in pruned.get("gateway", {}).items() if count
+    ]
+    not_reached = [f"! {pruned['not_reached']}"] if pruned.get("not_reached") else []
+    return [*letters, *of_the_gateway, *not_reached]

@@ -1,0 +1,233 @@
+"""What came of a command on records: for people `str(outcome)`, for programs JSON, for shells the exit code.
+
+What an agent keeps on this machine, opened to be looked at, also while the agent runs: its journals and workspaces.
+Of a store that several share a copy is made, and kept for the next time.
+
+Artifacts come from the run's own folder where their content is the one that the journal names, else from the bus, which
+is asked only then. Nothing is written here.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import typer
+
+from agent_service import settings
+from agent_service.bus.buckets import NatsArtifacts
+from agent_service.cli import naming, output, whereabouts
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.naming import Candidate
+from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
+from agent_service.run.journal import Entry
+from agent_service.run.moments import retell
+from agent_service.run.ports import Artifacts
+from agent_service.settings import AgentSettings
+from agent_service.store.opening import Copied, copied
+from agent_service.store.sql.database import open_for_reading
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.staging import IllegalName, checked
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from groundwork.nats import link as nats_link
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.keys import KeyRing
+from groundwork.service.store_folder import claimed
+from groundwork.sqlite.file import SqliteFile
+from schemas import subjects
+
+
+class Outcome:
+    """A dataclass."""
+
+    __slots__ = ()
+
+    @property
+    def ok(self) -> bool:
+        return True
+
+    def for_programs(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(cast("Any", self))}
+
+
+def tell(outcome: Outcome, *, as_json: bool) -> NoReturn:
+    """Raises typer.Exit: 1 unless the outcome is ok."""
+    output.tell(outcome.for_programs(), str(outcome), as_json=as_json)
+    raise typer.Exit(Exit.OK if outcome.ok else Exit.FAILED)
+
+
+def tell_of(work: Coroutine[Any, Any, Outcome], *, as_json: bool) -> NoReturn:
+    """Do the work, then tell its outcome."""
+    log_only_what_is_not_said()
+    tell(awaited(work), as_json=as_json)
+
+
+CONNECT_WITHIN_S = 5.0
+RESTORED = "restored.at"
+"""In the folder of a store that came out of a backup, or out of the stream of several: when that was."""
+LOOKING = "looking"
+"""Where the copies of whoever looks are, beside those of agents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """`config` is the file that was used, if any; `ring` the agent's keys, if they are there;
+    `shared` the copy of a store that several share."""
+
+    config: Path | None
+    settings: AgentSettings
+    ring: KeyRing | None
+    database: SqliteFile
+    store: SqliteStore
+    workspace: Workspace
+    shared: Copied | None = None
+
+    async def named(self, name: str) -> str:
+        if naming.is_whole(name):
+            return name
+        newest = await self.store.runs(limit=naming.LOOKED_AT, before=naming.bound(name))
+        return naming.meant(name, [Candidate(line.run_id, line.status, line.goal) for line in newest])
+
+    async def entries(self, run_id: str) -> list[Entry]:
+        try:
+            entries = list(await self.store.entries(checked(run_id)))
+        except IllegalName as error:
+            raise NotDone(str(error), Exit.NOT_FOUND) from error
+        if not entries:
+            raise await self.unknown(run_id)
+        return entries
+
+    async def unknown(self, run_id: str) -> NotDone:
+        if tombstone := await self.store.tombstone(run_id):
+            return NotDone(str(tombstone), Exit.NOT_FOUND, {"code": "gone"})
+        where = f"{self.settings.store} (configuration: {whereabouts.told(self.config)})"
+        return NotDone(f"there is no run {run_id} in {where}", Exit.NOT_FOUND)
+
+
+@asynccontextmanager
+async def records(named: Path | None) -> AsyncIterator[Records]:
+    config = whereabouts.nearby(named)
+    loaded = settings.load(config)
+    async with AsyncExitStack() as opened:
+        shared = await opened.enter_async_context(_copy(loaded)) if loaded.shared else None
+        database = shared.database if shared else await opened.enter_async_context(open_for_reading(loaded.store))
+        store, workspace = SqliteStore(database), Workspace(loaded.workspaces)
+        ring = KeyRing.open(loaded.keys_path()) if loaded.keys_path().exists() else None
+        yield Records(
+            config=config,
+            settings=loaded,
+            ring=ring,
+            database=database,
+            store=store,
+            workspace=workspace,
+            shared=shared,
+        )
+
+
+@asynccontextmanager
+async def _copy(loaded: AgentSettings) -> AsyncIterator[Copied]:
+    async with bus_at_hand(loaded) as link:
+        with claimed(loaded.cache / LOOKING) as folder:
+            async with copied(link, folder) as there:
+                yield there
+
+
+def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
+    return {named.path: named for named in named_artifacts(retell(entries)) if is_artifact_path(named.path)}
+
+
+class Sources:
+    """Where artifacts are had from. Fills the port Artifacts; `bus` raises Fatal when it is away."""
+
+    def __init__(self, workspace: Workspace, bus: Artifacts, named: Mapping[str, NamedArtifact]) -> None:
+        self._workspace = workspace
+        self._bus = bus
+        self._named = named
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        copy = self._intact_copy(run_id, path)
+        return await self._bus.get(run_id, path) if copy is None else copy
+
+    def _intact_copy(self, run_id: str, path: str) -> bytes | None:
+        try:
+            copy = self._workspace.read(run_id, path)
+        except (Unsafe, TooLarge):
+            return None
+        if copy is None or path not in self._named:
+            return None
+        return copy if hashlib.sha256(copy).hexdigest() == self._named[path].sha256 else None
+
+
+@asynccontextmanager
+async def bus_at_hand(of: AgentSettings) -> AsyncIterator[NatsLink]:
+    link = await nats_link.connect(of.nats, name="agentic-cli", timeout_s=CONNECT_WITHIN_S)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+@asynccontextmanager
+async def bus_when_needed(of: AgentSettings) -> AsyncIterator["LateArtifacts"]:
+    async with AsyncExitStack() as opened:
+        yield LateArtifacts(of, opened)
+
+
+class LateArtifacts:
+    """The artifacts on the bus. It is connected to for the first of them; one that is away is asked once."""
+
+    def __init__(self, of: AgentSettings, opened: AsyncExitStack) -> None:
+        self._settings = of
+        self._opened = opened
+        self._link: NatsLink | None = None
+        self._away: Failure | None = None
+        self._asked = False
+        self._hashes: Mapping[str, str] | None = None
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        return await (await self._bucket(path)).get(run_id, path)
+
+    async def remove(self, run_id: str, path: str) -> None:
+        """Raises TryAgain, as `sizes` does: what stays now goes later."""
+        await (await self._later()).remove(run_id, path)
+
+    async def sizes(self) -> Mapping[str, int]:
+        return await (await self._later()).sizes()
+
+    async def hashes(self) -> Mapping[str, str] | None:
+        """The SHA-256 in hex of each that is there, by its key, as they were when first asked for; None where the bus
+        did not answer then."""
+        if not self._asked:
+            self._asked = True
+            with suppress(Failure):
+                bucket = ArtifactBucket(await self._connected(subjects.ARTIFACT_BUCKET), subjects.ARTIFACT_BUCKET)
+                self._hashes = {stored.key: stored.sha256 for stored in await bucket.list()}
+        return self._hashes
+
+    async def _bucket(self, wanted: str) -> NatsArtifacts:
+        return NatsArtifacts(await self._connected(wanted))
+
+    async def _later(self) -> NatsArtifacts:
+        try:
+            return await self._bucket(subjects.ARTIFACT_BUCKET)
+        except Failure as error:
+            raise TryAgain(str(error)) from error
+
+    async def _connected(self, wanted: str) -> NatsLink:
+        if self._link:
+            return self._link
+        if self._away is None:
+            try:
+                self._link = await self._opened.enter_async_context(bus_at_hand(self._settings))
+            except Failure as error:
+                self._away = error
+            else:
+                return self._link
+        message = f"{wanted} is needed from the bus, which is away, so nothing was changed: {self._away}"
+        raise type(self._away)(message) from self._away

@@ -1,0 +1,128 @@
+"""The mark and the colour of each state of a run, a step, or an item of its timeline.
+
+What all drawings share: safe texts, instants, marks, rows of names and texts, and what a run asks of a person.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from agent_service.cli.client import Json
+from agent_service.core.evidence.unseen import visible
+from agent_service.telling.plain import duration, one_line
+
+MARKS = {
+    "queued": ("…", "dim"),
+    "running": ("▶", "cyan"),
+    "paused": ("‖", "yellow"),
+    "done": ("✓", "green"),
+    "escalated": ("!", "yellow"),
+    "failed": ("✗", "red"),
+    "cancelled": ("∅", "magenta"),
+    "ok": ("✓", "green"),
+    "error": ("✗", "red"),
+    "refused": ("!", "yellow"),
+    "open": ("▶", "cyan"),
+    "pending": ("▶", "cyan"),
+    "waiting": ("…", "yellow"),
+    "over": ("·", "dim"),
+    "unfinished": ("∅", "magenta"),
+    "continuation": ("↻", "cyan"),
+    "budget": ("!", "yellow"),
+}
+UNKNOWN = ("?", "")
+
+
+LONGEST_TEXT = 600
+
+
+def fit(value: Any) -> Any:
+    """A copy in which every text is safe to be shown: what could steer a terminal is visible in it."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(str(key)): fit(item) for key, item in value.items()}
+    return [fit(item) for item in value] if isinstance(value, list) else value
+
+
+def day_and_time(instant: str) -> str:
+    return f"{instant[:10]} {instant[11:19]} UTC"
+
+
+def at(instant: str) -> str:
+    """As a clock shows it, with its day where that is another than today."""
+    return day_and_time(instant).removeprefix(f"{datetime.now(UTC):%Y-%m-%d} ")
+
+
+def ago(instant: str) -> str:
+    return duration(datetime.now(UTC) - datetime.fromisoformat(instant))
+
+
+def status(name: str, *, said: str = "", style: str | None = None) -> Text:
+    """A status with its mark, or what is `said` in its place."""
+    mark, colour = MARKS.get(name, UNKNOWN)
+    return Text.assemble((f"{mark} ", colour), (said or name, colour if style is None else style))
+
+
+def grid(*styles: str) -> Table:
+    made = Table.grid(padding=(0, 1))
+    for style in styles:
+        made.add_column(style=style, overflow="fold")
+    return made
+
+
+def named_rows(rows: Iterable[tuple[str, str | Text]], names: str = "dim") -> Table:
+    """Texts by their names. One without a name belongs to the row above."""
+    made = grid(names, "")
+    made.columns[0].no_wrap = True
+    for name, text in rows:
+        made.add_row(name, Text(text) if isinstance(text, str) else text)
+    return made
+
+
+def remedy(found: Json | None) -> Iterator[tuple[str, str | Text]]:
+    if found:
+        yield "next", f"{found['text']}:"
+        yield "", Text(one_line(found["command"], LONGEST_TEXT), style="cyan")
+
+
+def asked(asks: Json | None) -> Iterator[tuple[str, str]]:
+    """What a run asks of a person, in full, in the order in which it is read; nothing where nothing is asked.
+
+    `asks` is fit to be shown. Of a budget the reason says all, which is told of every run that stopped.
+    """
+    match asks and asks["kind"]:
+        case "approval" | "in_doubt":
+            yield from _call(asks or {})
+        case "question":
+            yield from _question(asks or {})
+    if asks and asks["expires_at"]:
+        yield "until", day_and_time(asks["expires_at"])
+
+
+def _call(asks: Json) -> Iterator[tuple[str, str]]:
+    task = f", {asks['task']} of round {asks['round']}" if asks["task"] else ""
+    call = f"step {asks['step']}{task}: {asks['tool']} {asks['command']}"
+    yield "approve" if asks["kind"] == "approval" else "in doubt", call if asks["tool"] else "another goal than was set"
+    for name, value in (asks["arguments"] or {}).items():
+        yield "", f"{_exactly(name)}: {_exactly(value)}"
+    yield "because", asks["reason"]
+    if asks["arguments_hash"]:
+        yield "hash", asks["arguments_hash"]
+
+
+def _exactly(value: object) -> str:
+    """As JSON, on one line: a text passes neither for another argument nor for a number."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _question(asks: Json) -> Iterator[tuple[str, str]]:
+    yield "asks", asks["question"]
+    yield from (("", f"- {choice}") for choice in asks["choices"])
+    told = (("tried", asks["tried"]), ("changes", asks["would_change"]))
+    yield from ((name, text) for name, text in told if text)
+    yield "because", asks["reason"]

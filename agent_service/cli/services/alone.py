@@ -1,0 +1,46 @@
+"""For commands that change what an agent keeps: the store and the bus, with no agent at work."""
+
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from agent_service.bus.topology import check
+from agent_service.cli import whereabouts
+from agent_service.cli.archive.records import bus_at_hand
+from agent_service.cli.services.at_work import nobody_at_work
+from agent_service.settings import AgentSettings
+from groundwork.nats.embedded import SERVER
+from groundwork.nats.link import NatsLink
+from groundwork.service import store_folder
+from groundwork.service.errors import Misconfigured, Unreachable
+from groundwork.service.store_folder import AlreadyRunning, ProcessLock
+
+
+@asynccontextmanager
+async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
+    """On a bus that has been set up. Raises Misconfigured, also where an agent is at work."""
+    async with AsyncExitStack() as opened:
+        folder = loaded.cache if loaded.shared else loaded.store
+        store_folder.closed(folder)
+        try:
+            opened.enter_context(ProcessLock(folder))
+        except AlreadyRunning as error:
+            raise Misconfigured(f"{error}. Nothing was changed{_of_dev(loaded)}") from error
+        try:
+            link = await opened.enter_async_context(bus_at_hand(loaded))
+        except Unreachable as error:
+            raise Unreachable(f"{error}{_of_dev(loaded)}") from error
+        await check(link, shared=loaded.shared)
+        await nobody_at_work(link)
+        yield link
+
+
+def _of_dev(loaded: AgentSettings) -> str:
+    """How the bus of an `agentic dev` is had without its agent, where these settings are of one."""
+    folder = loaded.store.parent
+    login, server = folder / whereabouts.LOGIN_OF_DEV, folder / "nats" / SERVER
+    if not (login.is_file() and login.read_text(encoding="utf-8").strip() in loaded.nats.urls and server.is_file()):
+        return ""
+    command = f"nats-server -c {shlex.quote(str(server))}"
+    config = shlex.quote(str(folder / "agentic.yaml"))
+    return f". Stop `agentic dev`, run its bus alone with `{command}`, then this again with --config {config}"

@@ -1,0 +1,231 @@
+"""`agentic setup`: creates what is missing on the NATS server, and tells what differs, which --change changes.
+
+The commands of the service: `agentic serve`, and `agentic setup` before it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent_service import settings
+from agent_service.bus.topology import MAX_GIB, Executor, offered_gib, reserved_gib, set_up_within, size_found, topology
+from agent_service.cli import output, whereabouts
+from agent_service.cli.errors import Exit
+from agent_service.cli.options import AsJson, Config
+from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
+from agent_service.cli.services.serve import serve as served
+from agent_service.telling.plain import one_line
+from groundwork.nats import link as nats_link
+from groundwork.nats.completing import MODE, change
+from groundwork.nats.completing import set_up as create_all
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import CORRECTED, RESTART, Deviation, Topology, check_topology
+from groundwork.service.commands import examples
+from groundwork.service.errors import Misconfigured, NoRoom
+
+CONNECT_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What there should be. Without `replicas` or `max_gib` what is made is as what is there. `change`: what exists
+    otherwise, too; `dry_run`: nothing is done."""
+
+    replicas: int | None = None
+    max_gib: float | None = None
+    executors: Sequence[Executor] = ()
+    shared: bool = False
+    change: bool = False
+    dry_run: bool = False
+
+    async def sized(self, link: NatsLink) -> "Sized":
+        found, replicas, gib = await size_found(link)
+        replicas = self.replicas or replicas
+        chosen = self.max_gib is None and not found
+        if chosen:
+            gib = await offered_gib(link, lambda gib: reserved_gib(gib, shared=self.shared), replicas)
+        return Sized(replicas, self.max_gib or gib, chosen=chosen)
+
+    def topology(self, replicas: int, gib: float) -> Topology:
+        return topology(replicas=replicas, max_gib=gib, executors=self.executors, shared=self.shared)
+
+    def heeded(self, findings: Sequence[Deviation]) -> list[Deviation]:
+        """Without the size of what exists, where none was named."""
+        sized = self.max_gib is not None
+        return [one for one in findings if sized or (one.kind, one.field) != ("differs", "max_bytes")]
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """`gib` is as was asked for, or as what is there; or `chosen` here, so that less will do."""
+
+    replicas: int
+    gib: float
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    findings: list[Deviation]
+    gib: float
+
+
+async def set_up(config: Path | None, asked: Asked, *, as_json: bool) -> Exit:
+    """FAILED when something exists that differs. Raises Misconfigured, and what the bus raises."""
+    loaded = settings.load(whereabouts.own(config))
+    asked = replace(asked, shared=asked.shared or loaded.shared)
+    link = await nats_link.connect(loaded.nats, name="agentic-setup", timeout_s=CONNECT_WITHIN_S)
+    try:
+        sized = await asked.sized(link)
+        done = await _carried_out(link, asked, sized)
+    except NoRoom as error:
+        raise _without_room(error, asked, sized) from error
+    finally:
+        await link.close()
+    differs = any(finding.kind == "differs" for finding in done.findings)
+    aside = reserved_gib(done.gib, shared=asked.shared)
+    if as_json:
+        room = {"max_gib": done.gib, "reserved_gib": round(aside, 3)}
+        told = {"ok": not differs, "dry_run": asked.dry_run, **room, "findings": [asdict(one) for one in done.findings]}
+        output.document(told)
+    else:
+        lines = [_planned(one, asked) if asked.dry_run else _line(one) for one in done.findings]
+        if any(one.kind in ("created", "missing") for one in done.findings):
+            lines.append(_room_taken(done.gib, aside, asked, sized))
+        output.draw("\n".join(lines) or "everything is there already", wrap=False)
+    return Exit.FAILED if differs and not asked.dry_run else Exit.OK
+
+
+async def _carried_out(link: NatsLink, asked: Asked, sized: Sized) -> Outcome:
+    wanted, gib = asked.topology(sized.replicas, sized.gib), sized.gib
+    if asked.dry_run:
+        return Outcome(asked.heeded(await check_topology(link, wanted)), gib)
+    if sized.chosen:
+        done, gib = await set_up_within(link, gib, partial(asked.topology, sized.replicas))
+    else:
+        done = await create_all(link, wanted)
+    done = asked.heeded(done)
+    if asked.change:
+        done = [*(one for one in done if one.kind != "differs"), *await change(link, wanted, done)]
+    return Outcome(done, gib)
+
+
+def _without_room(error: NoRoom, asked: Asked, sized: Sized) -> Misconfigured:
+    aside = reserved_gib(sized.gib, shared=asked.shared)
+    if sized.chosen:
+        needed, less = "no size was found that fits", "name a small one with --max-gib N --change"
+    else:
+        needed, less = f"with --max-gib {sized.gib:g} it sets {aside:.1f} GiB aside", "name less, with --change"
+    remedy = f"{less}, or raise max_file_store of the server or the limits of the account"
+    return Misconfigured(f"the NATS server has no room: {error}; {needed}: {remedy}")
+
+
+def _room_taken(gib: float, aside: float, asked: Asked, sized: Sized) -> str:
+    why = "as was asked for" if asked.max_gib else "as what is there"
+    if sized.chosen:
+        why = "as usual" if gib == MAX_GIB else "for which there is room"
+    more = "" if asked.max_gib else "; --max-gib N --change makes it another size"
+    verb = "would set" if asked.dry_run else "sets"
+    return f"the server {verb} {_size(aside)} aside for all of it ({gib:.3g} GiB of work, {why}){more}"
+
+
+def _size(gib: float) -> str:
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
+
+
+def _line(finding: Deviation) -> str:
+    if finding.kind == "created":
+        return f"created {finding.what}"
+    if finding.kind == "changed":
+        told = f"{finding.field} is {finding.expected} now, and was {finding.actual or 'not set'}"
+        if finding.field in CORRECTED:
+            told += f". Then {RESTART}"
+        return one_line(f"changed {finding.what}: {told}", 1000)
+    if finding.kind == "remade":
+        told = f"made anew, with its consumers ({finding.expected}): what lay there is said again"
+        return one_line(f"remade {finding.what}: {told}", 1000)
+    left = f"Left as it is; {finding.remedy}; or have it changed with --change"
+    return one_line(f"differs {finding.what}: {_is_and_should_be(finding)}. {left}", 1000)
+
+
+def _planned(finding: Deviation, asked: Asked) -> str:
+    if finding.kind == "missing":
+        return f"would create {finding.what}"
+    if finding.kind == "differs" and not asked.change:
+        return one_line(f"would leave {finding.what}: {_is_and_should_be(finding)}; --change changes it", 1000)
+    if finding.field == MODE:
+        return f"would remake {finding.what}: it is made anew, and what lies there is said again"
+    return one_line(f"would change {finding.what}: {_is_and_should_be(finding)}", 1000)
+
+
+def _is_and_should_be(finding: Deviation) -> str:
+    if finding.kind == "lacks":
+        return f"{finding.field} lacks {finding.expected}"
+    return f"{finding.field} is {finding.actual or 'not set'}, expected {finding.expected}"
+
+
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Make the agent end that owns the bus, and go on in its place.")
+]
+
+commands = typer.Typer()
+
+
+@commands.command(epilog=examples("agentic serve --config agentic.yaml"))
+def serve(config: Config = None, take_over: TakeOver = False) -> None:
+    """Exit codes: 69 when no bus answers; 78 when a setting has to be corrected first, and when another agent owns the
+    bus or has taken it over; 1 for any other failure."""
+    raise typer.Exit(served(config, take_over=take_over))
+
+
+@commands.command(
+    epilog=examples(
+        "agentic setup --config agentic.yaml",
+        "agentic setup --max-gib 0.5",
+        "agentic setup --replicas 3 --change --dry-run",
+        "agentic setup --executor weekday-executor=weekday",
+    ),
+)
+def setup(
+    config: Config = None,
+    max_gib: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Most GiB of work that the server keeps, and as much of artifacts; as what exists, or else 10, "
+            "and less where it has less room.",
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, max=5, help="On how many servers of a cluster it is kept; 1, or as what exists."),
+    ] = None,
+    executor: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also the consumer that hands an executor its requests; may be given several times.",
+            metavar="NAME=ROUTE[,ROUTE]",
+        ),
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Also the streams in which several agents and gateways share a store.")
+    ] = False,
+    change: Annotated[bool, typer.Option("--change", help="Change what exists otherwise, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What exists is checked, and changed with --change. The server sets room for all of it aside at once: with 10 GiB
+    some 22, with 0.5 some 1.3. How much is said."""
+    try:
+        executors = [Executor.read(text) for text in executor or ()]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    log_only_what_is_not_said()
+    asked = Asked(
+        replicas=replicas, max_gib=max_gib, executors=executors, shared=shared, change=change, dry_run=dry_run
+    )
+    raise typer.Exit(awaited(set_up(config, asked, as_json=as_json)))

@@ -1,0 +1,197 @@
+"""Proof: what shows that a done-item is met, and what takes that back.
+
+Rules: framing fixes for each item what kind of evidence shows it. A claim names an item, its evidence and a quote: the
+evidence is of that kind and was brought by this run, and the quote stands in it, which somebody has looked up who can
+read all of it (`Seen`). Items of a framing that fixes no kinds are shown by any step that ended ok and any artifact,
+named as they are.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from agent_service.core.events import Seen
+from agent_service.core.evidence.quoting import is_short, says_something
+from agent_service.core.phases import Met, Proof, Reflection
+from agent_service.core.state import DoneItem, RunState, StepRecord, replace
+from schemas.events import DoneItem as Told
+
+PERSON = "person"
+"""Evidence: what people told the run."""
+FOLDER = "artifacts/"
+STEP = "step:"
+LONGEST = 1000
+"""Characters in which a claim names its evidence."""
+
+_APART = re.compile(r" ?[,;&+] ?(?:and )?| and ")
+_STEP = re.compile(
+    r"(?:the )?(?:(?:results?|output) of )?(?:the )?steps?(?: (?:no\.?|number))?\s*[:#]?\s*#?([1-9]\d{0,5})",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"#?([1-9]\d{0,5})")
+_PERSON = re.compile(
+    r"(?:the |an? )?(?:(?:message|answer|word)s?[ _](?:from|of)[ _])?(?:the |an?[ _])?person(?:'s \w+)?", re.IGNORECASE
+)
+_ARTIFACT = re.compile(r"(?:the )?artifacts?:?\s+", re.IGNORECASE)
+_REMARK = re.compile(r"\s*\([^()]*\)$")
+_MARKS = "`'\"<>[]. "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The items after a reflection; which of its claims were accepted, by what showed them; why the others were not."""
+
+    items: tuple[DoneItem, ...]
+    accepted: tuple[Met, ...]
+    refusals: tuple[str, ...]
+
+
+def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
+    """What a reflection proves. What it takes back is taken back first: it may be proved by something else.
+
+    A claim that fails is refused only where its item is left without proof: models like to say again what was accepted.
+    """
+    looked_up = {(look.evidence, look.quote): look for look in seen}
+    items = {item.id: item for item in state.done_items}
+    named = (*(unmet.item for unmet in reflection.unmet), *(met.item for met in reflection.met))
+    unknown = tuple(f"there is no item {name}" for name in dict.fromkeys(named) if name not in items)
+    for unmet in (unmet for unmet in reflection.unmet if unmet.item in items):
+        items[unmet.item] = without_tick(items[unmet.item])
+    accepted, refused = [], list[tuple[str, str]]()
+    for claim in (met for met in reflection.met if met.item in items):
+        item = items[claim.item]
+        flaws = {place: _flaw(state, item, place, claim, looked_up) for place in places_of(state, item, claim)}
+        shown = tuple(place for place, flaw in flaws.items() if not flaw)
+        if shown:
+            items[item.id] = _ticked(item, shown, claim.quote)
+            accepted.append(replace(claim, evidence=", ".join(shown)))
+        else:
+            refused.append((item.id, next(iter(flaws.values()))))
+    refusals = tuple(why for name, why in refused if items[name].proof is None or not items[name].done)
+    return Judged(items=tuple(items.values()), accepted=tuple(accepted), refusals=(*unknown, *refusals))
+
+
+def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
+    item = next((item for item in state.done_items if item.id == claim.item), None)
+    if item is None or item.proof is None or not says_something(claim.quote):
+        return ()
+    return tuple(place for place in places_of(state, item, claim) if not _unfit(state, item, place, claim))
+
+
+def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
+    """Where the evidence of a claim is, in the words of `Met`; what is not understood stands as it is."""
+    return (claim.evidence,) if item.proof is None else places_in(claim.evidence, state.artifacts)
+
+
+def places_in(evidence: str, artifacts: Iterable[str]) -> tuple[str, ...]:
+    known, places = frozenset(artifacts), list[str]()
+    for part in _APART.split(" ".join(evidence[:LONGEST].split())):
+        bare = _REMARK.sub("", part.strip(_MARKS)).strip(_MARKS)
+        number = _STEP.fullmatch(bare) or (_NUMBER.fullmatch(bare) if places and places[-1].startswith(STEP) else None)
+        places.append(f"{STEP}{number[1]}" if number else _named(bare, known))
+    return tuple(dict.fromkeys(places))
+
+
+def without_tick(item: DoneItem) -> DoneItem:
+    return replace(item, evidence=(), quotes=())
+
+
+def told(item: DoneItem) -> Told:
+    quotes = item.quotes if item.proof else None
+    return Told(id=item.id, text=item.text, done=item.done, evidence=item.evidence, quotes=quotes)
+
+
+def in_words(proof: Proof) -> str:
+    of_tool = f" of {proof.tool}" if proof.tool else ""
+    match proof.kind:
+        case "step":
+            return f"a step{of_tool} that ended ok"
+        case "artifact":
+            return "an artifact of the run"
+        case "value":
+            return f"a value in a result{of_tool}"
+        case "person":
+            return "what a person said"
+
+
+def _named(bare: str, artifacts: frozenset[str]) -> str:
+    if _PERSON.fullmatch(bare):
+        return PERSON
+    name = _ARTIFACT.sub("", bare, count=1).strip(_MARKS) if _ARTIFACT.match(bare) else bare
+    return next((path for path in (name, f"{FOLDER}{name}") if path in artifacts), bare)
+
+
+def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Mapping[tuple[str, str], Seen]) -> str:
+    unfit = _unfit(state, item, place, claim)
+    if unfit or item.proof is None:
+        return unfit
+    if not says_something(claim.quote):
+        if item.proof.kind == "step" and _brought_nothing(state, place):
+            return ""
+        return f"item {item.id} needs a quote: some words of {place} that show it"
+    look = looked_up.get((place, claim.quote))
+    if look and look.found:
+        return ""
+    if is_short(claim.quote):
+        return f"the quote for item {item.id} is too short to show it: quote some words of {place} around it"
+    why = f" ({look.why})" if look and look.why else ""
+    return f"the quote for item {item.id} does not stand in {_quotable(state, place)}{why}: quote it word for word"
+
+
+def _quotable(state: RunState, place: str) -> str:
+    if not place.startswith(STEP):
+        return place
+    return f"the result {'or the arguments ' if sent_with(state, place) else ''}of {place}"
+
+
+def sent_with(state: RunState, place: str) -> dict[str, JsonValue] | None:
+    step = _step_at(state, place)
+    return step.sent if step else None
+
+
+def _unfit(state: RunState, item: DoneItem, place: str, claim: Met) -> str:
+    step = _step_at(state, place)
+    known = (step and step.status == "ok") or place in state.artifacts
+    if item.proof and place == PERSON:
+        known = bool(state.messages)
+    if not known:
+        why = f": step {step.step} ended with an error" if step else ""
+        return f"evidence {claim.evidence!r} for item {item.id} does not exist{why}"
+    if item.proof is None or _fits(item.proof, place, step):
+        return ""
+    return f"item {item.id} is shown by {in_words(item.proof)}, and {_described(place, step)} is none"
+
+
+def _step_at(state: RunState, place: str) -> StepRecord | None:
+    return next((record for record in state.completed if place == f"{STEP}{record.step}"), None)
+
+
+def _brought_nothing(state: RunState, place: str) -> bool:
+    step = _step_at(state, place)
+    return step is not None and not says_something(step.summary)
+
+
+def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:
+    of_its_tool = step is not None and proof.tool in ("", step.tool)
+    match proof.kind:
+        case "step":
+            return of_its_tool
+        case "artifact":
+            return place.startswith(FOLDER)
+        case "value":
+            return of_its_tool or (not proof.tool and place.startswith(FOLDER))
+        case "person":
+            return place == PERSON
+
+
+def _described(place: str, step: StepRecord | None) -> str:
+    return f"{place} ({step.tool})" if step else place
+
+
+def _ticked(item: DoneItem, shown: tuple[str, ...], quote: str) -> DoneItem:
+    if item.proof is None:
+        return replace(item, evidence=tuple(dict.fromkeys((*item.evidence, *shown))))
+    quotes = dict(zip(item.evidence, item.quotes, strict=True)) | dict.fromkeys(shown, quote)
+    return replace(item, evidence=tuple(quotes), quotes=tuple(quotes.values()))

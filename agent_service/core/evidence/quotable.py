@@ -1,0 +1,56 @@
+"""What of a tool's result may be quoted: what the tool brought, and nothing that is in every result. Pure.
+
+Texts and numbers, wherever they stand. The names of fields only with something of their values, as JSON has them. Not
+what an executor tells of the call, and not the address that was asked for, in which whoever asks can write anything.
+"""
+
+import json
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from agent_service.core.evidence.quoting import names_a_field, stands_in
+from agent_service.core.tools.finishing import OF_THE_CALL
+
+ADDRESSES = ("url", "final_url")
+"""Fields: the address that was asked for, and the one that answered."""
+LONGEST_ADDRESS = 4000
+NOT_BROUGHT = OF_THE_CALL | {"said_by"}
+_APART = "\n\0\n"
+
+
+def texts_of(output: dict[str, JsonValue], quote: str) -> tuple[str, ...]:
+    brought = {name: value for name, value in output.items() if name not in NOT_BROUGHT}
+    if was_asked(output, quote):
+        addresses = [address for name in ADDRESSES if isinstance(address := brought.pop(name, None), str) and address]
+        return tuple(_without(addresses, text) for text in _leaves(brought))
+    as_json = (json.dumps(brought, ensure_ascii=False, sort_keys=True),) if names_a_field(quote) else ()
+    return *as_json, *_leaves(brought)
+
+
+def was_asked(output: dict[str, JsonValue], quote: str) -> bool:
+    asked = output.get(ADDRESSES[0])
+    if not isinstance(asked, str) or len(asked) > LONGEST_ADDRESS:
+        return False
+    fields = (json.dumps({name: asked}, ensure_ascii=False) for name in ADDRESSES)
+    return stands_in(quote, _APART.join((asked, *fields)))
+
+
+def _without(addresses: list[str], text: str) -> str:
+    for address in addresses:
+        text = text.replace(address, " ")
+    return text
+
+
+def _leaves(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list):
+        if not any(isinstance(inner, dict | list) for inner in value):
+            yield json.dumps(value, ensure_ascii=False)
+        for inner in value:
+            yield from _leaves(inner)
+    elif value is not None:
+        written = json.dumps(value, ensure_ascii=False)
+        yield from dict.fromkeys((value, written[1:-1]) if isinstance(value, str) else (written,))

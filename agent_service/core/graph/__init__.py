@@ -1,0 +1,1 @@
+"""What a step gathers: tasks that depend on each other, and runs that are started as steps."""

@@ -1,0 +1,285 @@
+"""Continuations: a tool asks for more before it can answer its step, gets it, and is asked again.
+
+    continuation ─▶ its tasks, all looked at ─▶ what depends on nothing is asked ─▶ … ─▶ the tool is asked again ─▶ …
+
+Rules: each task is asked once, after all that it depends on; one that failed fails what depends on it, and the others
+finish. Whoever asked is asked again when all is there, until it answers or a budget of the step is spent. What is on
+offer, approvals, doubts and words of people hold as they do for a plan. Nothing is begun while the run is paused. A
+step whose budget is spent waits only for what may have changed something, and ends `budget` with what it gathered.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from agent_service.core import endings
+from agent_service.core.effects import Publish, Transition
+from agent_service.core.graph import children, gathered, grants, tasks
+from agent_service.core.graph.coming_next import (
+    OVERRULED,
+    UNHEARD,
+    Name,
+    Ready,
+    flaw_of,
+    is_unheard,
+    may_begin,
+    next_of,
+    ready_for,
+)
+from agent_service.core.people import approving
+from agent_service.core.phases import Plan
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools import acting, finishing
+from agent_service.core.tools.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
+from agent_service.core.tools.flights import flights, gathering_of, gatherings, gathers, without_flight
+from agent_service.core.waiting import ForApproval, ForEvidence
+from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
+from schemas.events import ToolError, ToolResult
+
+BAD = "bad_continuation"
+MAX_WISH, MAX_REASON = 200, 4000
+
+
+def take_continuation(
+    state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = (), at: datetime
+) -> Transition:
+    gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
+    asker = gathered.task_of(gathering, pending.task)
+    assert asker is not None, "what is asked is not answered yet"
+    state = replace(state, strangers=finishing.strangers_of(state, pending.step, pending.action, result))
+    number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
+    asked = gathering.stopped or _asked(state, asker, result, number, unfit)
+    if isinstance(asked, str):
+        return take_answer(state, pending, _refused(result, asked), at=at)
+    wish, needed = asked
+    rest = gathers(state, gathering, without_flight(state.waiting, pending))
+    if number > most:
+        why = f"all {most} continuations of a step are used, and {pending.action.tool} asks for more"
+        return _stop(rest, gathering, f"{why}: {wish}", at=at)
+    waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
+    larger = replace(gathering, round=number, tasks=(*waiting, *needed))
+    return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
+
+
+def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+    """A request of a step that gathers has its final result; `pending` may also be the step's own, answered at once."""
+    gathering = gathering_of(state.waiting, pending.step)
+    task = gathered.task_of(gathering, pending.task) if gathering else None
+    if gathering is None or task is None:
+        return finishing.finished(state, pending, result, at=at)
+    known = settled(state, pending, result, at=at)
+    return launch(known, at=at, news=f"step {pending.step}: {pending.task} {result.status}")
+
+
+def settled(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
+    gathering = gathering_of(state.waiting, pending.step)
+    assert gathering is not None, "the step gathers"
+    task = gathered.task_of(gathering, pending.task)
+    assert task is not None, "what is under way is not answered yet"
+    if not task.id:
+        return finishing.finish_step(state, gathering.first, result, at=at)
+    if children.is_child(pending):  # it has budgets of its own, and may have waited for people
+        gathering = replace(gathering, until=gathering.until + (at - pending.requested_at))
+    rest = gathers(grants.settled(state, pending, result), gathering, without_flight(state.waiting, pending))
+    return _with_evidence(rest, gathering, task, result)
+
+
+def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Transition:
+    granted = state.brief.limits.continuations.max_plugin_total_time_ms
+    why = f"the {granted} ms are over in which a step may gather what its tool asks for"
+    return _stop(state, gathering, why, at=at)
+
+
+def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> Transition:
+    """Send all that may be sent now, beside what was `sent`. Where only approvals are left, ask for the first.
+
+    At the deadline of the run nothing is begun any more: the timer, which is due, says what becomes of it.
+    """
+    passed, barred = set[Name](), list[tuple[Ready, str]]()
+    for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
+        state = _over(state, stopped, at)
+    while ready := next_of(state, passed, begins=may_begin(state, at)):
+        passed.add(ready.known_as)
+        if flaw := flaw_of(state, ready):
+            state = _failed(state, ready, *flaw, at=at)
+        elif why := approving.why_needed(state, ready.action):
+            barred.append((ready, why))
+        else:
+            state, pending = _sent(state, ready, at)
+            sent = (*sent, pending)
+    if barred and not flights(state.waiting):
+        return _ask(state, *barred[0], at=at)
+    return _resting(state, sent, news, at=at)
+
+
+def allowed(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
+    """A person has allowed what the task of `waiting` asks: it is sent as it was shown, and the others go on."""
+    state, pending = _sent(state, _in_question(state, waiting), at)
+    return launch(state, at=at, sent=(pending,))
+
+
+def not_allowed(state: RunState, waiting: ForApproval, why: str, *, at: datetime) -> Transition:
+    return launch(_failed(state, _in_question(state, waiting), "not_approved", why, at=at), at=at)
+
+
+def overruled(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
+    return launch(_failed(state, _in_question(state, waiting), OVERRULED, UNHEARD, at=at), at=at)
+
+
+def heeding(state: RunState, before: RunState) -> RunState:
+    """The state whose steps gather on with what a person said as they ruled or answered. A step for which they had said
+    something else `before`, of which the model has not been told, does not."""
+    held = state.waiting
+    if not isinstance(held, ForEvidence):
+        return state
+    heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
+    return replace(state, waiting=replace(held, gatherings=tuple(heeds)))
+
+
+def stood_still(held: ForEvidence, waited: timedelta) -> ForEvidence:
+    later = tuple(replace(one, until=one.until + waited) for one in held.gatherings)
+    return replace(held, gatherings=later)
+
+
+def _begun(state: RunState, pending: Pending, at: datetime) -> Gathering:
+    granted = state.brief.limits.continuations.max_plugin_total_time_ms
+    return Gathering(
+        step=pending.step,
+        first=pending,
+        since=at,
+        until=at + timedelta(milliseconds=granted),
+        round=0,
+        tasks=(Task(id="", round=0, place=0, action=pending.action),),
+        heard=pending.heard,
+    )
+
+
+def _with(state: RunState, gathering: Gathering) -> RunState:
+    return gathers(state, gathering, flights(state.waiting))
+
+
+def _asked(
+    state: RunState, asker: Task, result: ToolResult, number: int, unfit: tuple[str, ...]
+) -> tuple[str, tuple[Task, ...]] | str:
+    offer = state.brief.skill(asker.action.tool)
+    if offer is not None and not offer.continues:
+        return f"{offer.name} says of itself that it never asks for more (`continues: false`)"
+    try:
+        continuation = read(result.result)
+    except ContinuationInvalid as error:
+        return f"what it asks for cannot be read: {error}"
+    asked, seen = tasks.drawn(state.brief, asker, continuation, number)
+    flaws = (*seen, *unfit)
+    return f"what it asks for cannot be done: {'; '.join(flaws)}" if flaws else (wish_of(continuation), asked)
+
+
+def wish_of(continuation: Continuation) -> str:
+    match continuation:
+        case MultiStep(tasks=asked):
+            return f"{len(asked)} tasks ({', '.join(task.id for task in asked)})"[:MAX_WISH]
+    return f"retrieve {continuation.query!r}"[:MAX_WISH]
+
+
+def _refused(result: ToolResult, why: str) -> ToolResult:
+    error = ToolError(error_class=BAD, message=why[:MAX_REASON])
+    return result.model_copy(update={"status": "error", "error": error, "result": None})
+
+
+def _in_question(state: RunState, waiting: ForApproval) -> Ready:
+    gathering = gathering_of(state.waiting, waiting.step)
+    task = gathered.task_of(gathering, waiting.task) if gathering else None
+    assert gathering is not None, "its step gathers still"
+    assert task is not None, "what is asked for is not answered yet"
+    return ready_for(state, gathering, task, (waiting.step, waiting.task, waiting.round))
+
+
+def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pending]:
+    step, name, asked_in = ready.known_as
+    first = acting.first_attempt(state, step, ready.task.action, at=at, task=name, asked_in=asked_in)
+    (pending,) = grants.granted(state, (first,), among=children.to_come(state, ready.gathering))
+    under_way = (*flights(state.waiting), Flight(pending=pending))
+    return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
+
+
+def _error(state: RunState, step: int, tool: str, error_class: str, message: str, *, at: datetime) -> ToolResult:
+    error = ToolError(error_class=error_class, message=message)
+    return ToolResult(run_id=state.run_id, step=step, tool=tool, status="error", error=error, completed_at=at)
+
+
+def _failed(state: RunState, ready: Ready, error_class: str, why: str, *, at: datetime) -> RunState:
+    result = _error(state, ready.gathering.step, ready.task.action.tool, error_class, why, at=at)
+    if not ready.task.id:
+        return finishing.finish_step(state, ready.gathering.first, result, at=at)
+    return _with_evidence(state, ready.gathering, ready.task, result)
+
+
+def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: ToolResult) -> RunState:
+    evidence = Evidence(
+        step=gathering.step,
+        task=task.id,
+        round=task.round,
+        place=task.place,
+        kind=task.kind,
+        tool=task.action.tool,
+        command=task.action.command,
+        status="ok" if result.status == "ok" else "error",
+        output=gathered.kept(finishing.output_of(result)),
+        query=task.query,
+        profile=task.profile,
+    )
+    known = replace(
+        state,
+        evidence=(*state.evidence, evidence),
+        artifacts=finishing.with_artifacts(state, result),
+        strangers=finishing.strangers_of(state, gathering.step, task.action, result),
+    )
+    return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
+
+
+def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> Transition:
+    mine = _of_step(state, gathering)
+    given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not children.is_child(one.pending)]
+    left = tuple(one for one in flights(state.waiting) if one not in given_up)
+    stopped = gathers(state, replace(gathering, stopped=why), left)
+    waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""
+    return launch(stopped, at=at, news=f"step {gathering.step}: {why}{waits}")
+
+
+def _of_step(state: RunState, gathering: Gathering) -> list[Flight]:
+    return [flight for flight in flights(state.waiting) if flight.pending.step == gathering.step]
+
+
+def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
+    message = f"{gathering.stopped}. It has not answered; what was gathered so far is here"
+    known = gathered.told(state, gathering.step)
+    told: dict[str, JsonValue] = {"class": "budget", "message": message, "gathered": known}
+    result = _error(state, gathering.step, gathering.first.action.tool, "budget", message, at=at)
+    return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
+
+
+def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> Transition:
+    held = state.waiting
+    assert isinstance(held, ForEvidence), "what is paused asks nobody"
+    asked = _who_asks(ready)
+    proposal = Plan(action=ready.action, rationale=asked)
+    return approving.ask_approval(state, proposal, f"{why}; {asked}", at=at, held=held, of=ready.known_as)
+
+
+def _who_asks(ready: Ready) -> str:
+    if ready.task.asks:
+        return f"{ready.task.action.tool} is to be asked again with what it asked for"
+    asker = gathered.task_of(ready.gathering, asker_of(ready.task.id))
+    assert asker is not None, "who asked waits for what it asked for"
+    why = " ".join(ready.task.reason.split())
+    return f"{asker.action.tool} asks for it" + (f", and says: {why}" if why else ", and does not say why")
+
+
+def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> Transition:
+    if not state.open_steps:
+        return finishing.go_on(state, at=at)
+    asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)
+    summary = "; ".join(filter(None, (news, asked and f"asks {asked}"))) or state.summary
+    told = replace(state, summary=summary, updated_at=at)
+    requests: Iterator[Publish] = (acting.request(told, pending) for pending in sent)
+    return Transition(state=told, effects=(endings.progress(told, "act", summary), *requests))

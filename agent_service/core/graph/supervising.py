@@ -1,0 +1,140 @@
+"""Supervising: what becomes of a run's children, and what a child tells its parent, whatever happens to either.
+
+Rules, by what the run waits for before and after an event: a child that it waits for now is started; one that it waits
+for no more, and that has not answered, is cancelled, and what it spent stays set aside until it has told. So nothing
+that ends a run leaves a child behind. Where only a step may gather no more, its children are cancelled and waited for:
+they may have changed something, and say so with their end. The end of a child is told to its parent.
+"""
+
+from datetime import datetime
+
+from agent_service.core.effects import CancelChild, Effect, StartChild, Transition
+from agent_service.core.events import Event, ToolReturned
+from agent_service.core.graph import children, grants, reporting
+from agent_service.core.state import Child, RunState, replace
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import flights
+from agent_service.core.waiting import Ended, pendings_of
+from schemas.events import ToolError, ToolResult
+
+
+def concerns(state: RunState) -> bool:
+    return state.brief.may_have_children or state.brief.as_step is not None
+
+
+def followed(before: RunState, event: Event, then: Transition) -> Transition:
+    """`then`, with what it means to the children of the run, and to its parent."""
+    if then.ignored or then.state is None:
+        return _accounted(before, event, then)
+    after = _paid(before, event, then.state)
+    ends = after.final and not before.final
+    after = reporting.with_open_writes(before, event, after) if ends else after
+    started, gone = _started(before, after), _gone(before, event, after)
+    after = _noted(after, started, gone)
+    effects: tuple[Effect, ...] = (
+        *then.effects,
+        *(StartChild(wake=children.wake(after, pending)) for pending in started),
+        *(_cancel(after, pending) for pending in gone),
+        *(reporting.report(after) if ends else ()),
+    )
+    return replace(then, state=after, effects=effects)
+
+
+def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
+    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    gone = (*filter(children.is_child, held), *state.given_up, *children.stopping(state))
+    starts = (StartChild(wake=children.wake(state, pending)) for pending in children.under_way(state))
+    return *starts, *(_cancel(state, pending) for pending in gone)
+
+
+def awaited(state: RunState, result: ToolResult) -> Pending | None:
+    return next((pending for pending in _not_told(state) if _answers(result, pending)), None)
+
+
+def unreadable(state: RunState, run_id: str, why: str, at: datetime) -> ToolResult | None:
+    """What a run is told of its child `run_id` that nobody can read any more: an error, for which its grant is spent.
+    None where it has told its end."""
+    pending = next((one for one in _not_told(state) if children.run_id_of(state.run_id, one) == run_id), None)
+    if pending is None:
+        return None
+    message = f"what became of the run {run_id}, and whether it wrote anything, cannot be read any more: {why}"
+    return ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error",
+        error=ToolError(error_class="child_lost", message=message, retryable=False),
+        completed_at=at,
+        attempt=pending.attempt,
+        task=pending.task or None,
+        round=pending.round or None,
+    )
+
+
+def _not_told(state: RunState) -> list[Pending]:
+    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    known = (*(flight.pending for flight in flights(state.waiting)), *held, *state.given_up)
+    return [pending for pending in known if children.is_child(pending)]
+
+
+def _answers(result: ToolResult, pending: Pending) -> bool:
+    which = (result.step, result.task or "", (result.round or 0) if result.task else 0)  # a step's own has no rounds
+    return which == pending.name and result.attempt in (None, pending.attempt)
+
+
+def _answered(event: Event, pending: Pending) -> bool:
+    return isinstance(event, ToolReturned) and _answers(event.result, pending)
+
+
+def _started(before: RunState, after: RunState) -> list[Pending]:
+    known = children.under_way(before)
+    return [pending for pending in children.under_way(after) if not _is_among(pending, known)]
+
+
+def _gone(before: RunState, event: Event, after: RunState) -> list[Pending]:
+    kept, stopping = children.under_way(after), children.stopping(before)
+    dropped = [p for p in children.under_way(before) if not _is_among(p, kept) and not _answered(event, p)]
+    return [*dropped, *(p for p in children.stopping(after) if not _is_among(p, stopping))]
+
+
+def _is_among(pending: Pending, others: tuple[Pending, ...]) -> bool:
+    return any((other.name, other.attempt) == (pending.name, pending.attempt) for other in others)
+
+
+def _noted(after: RunState, started: list[Pending], gone: list[Pending]) -> RunState:
+    held = pendings_of(after.waiting.held) if isinstance(after.waiting, Ended) else ()
+    new = [_child(after, pending) for pending in started]
+    listed = tuple(dict.fromkeys((*after.children, *new))) if new else after.children
+    waited_for = (*held, *children.under_way(after))
+    given_up = tuple(pending for pending in gone if not _is_among(pending, waited_for))
+    if not new and not given_up:
+        return after
+    return replace(after, children=listed, given_up=(*after.given_up, *given_up))
+
+
+def _child(state: RunState, pending: Pending) -> Child:
+    run_id = children.run_id_of(state.run_id, pending)
+    return Child(run_id=run_id, step=pending.step, task=pending.task, round=pending.round)
+
+
+def _cancel(state: RunState, pending: Pending) -> CancelChild:
+    what = f"has ended ({state.status})" if state.final else f"gave up its step {pending.step}"
+    return CancelChild(
+        run_id=children.run_id_of(state.run_id, pending),
+        reason=f"the run {state.run_id} {what}, and waits for it no more",
+    )
+
+
+def _accounted(before: RunState, event: Event, ignored: Transition) -> Transition:
+    paid = _paid(before, event, before)
+    if paid is before or ignored.state is None:
+        return ignored
+    return Transition(state=replace(paid, version=before.version + 1, updated_at=event.at))
+
+
+def _paid(before: RunState, event: Event, after: RunState) -> RunState:
+    told = next((pending for pending in before.given_up if _answered(event, pending)), None)
+    if told is None or not isinstance(event, ToolReturned):
+        return after
+    left = tuple(pending for pending in after.given_up if pending is not told)
+    return grants.settled(replace(after, given_up=left), told, event.result)

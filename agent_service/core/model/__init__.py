@@ -1,0 +1,1 @@
+"""Asking the model, and taking up what it decides."""

@@ -1,0 +1,58 @@
+"""Questions to people: the model asks instead of acting, and rests until somebody answers."""
+
+from datetime import datetime
+
+from agent_service.core import endings, limits
+from agent_service.core.effects import Transition
+from agent_service.core.events import TimerFired
+from agent_service.core.model.asking import ask
+from agent_service.core.people import petition
+from agent_service.core.phases import Ask, Phase
+from agent_service.core.state import RunState, replace
+from agent_service.core.waiting import Deciding, ForAnswer
+
+MOST_CHOICES = 12
+
+
+def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
+    most, flaws = state.brief.limits.max_questions, []
+    if state.questions >= most:
+        flaws.append(f"all {most} questions are asked: decide without an answer, or escalate")
+    if not question.question.strip():
+        flaws.append("the question is blank")
+    if len(question.choices) > MOST_CHOICES or any(not choice.strip() for choice in question.choices):
+        flaws.append(f"a question has at most {MOST_CHOICES} choices, none of them blank")
+    return tuple(flaws)
+
+
+def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
+    """Rest until somebody answers `question`. Then the model is asked what follows, or to frame if it has not."""
+    waiting = ForAnswer(
+        ask=question,
+        phase=Phase.REFLECT if state.framing else Phase.FRAME,
+        since=at,
+        expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.answer_s),
+        entry=state.version,
+    )
+    resting = replace(
+        state,
+        waiting=waiting,
+        questions=state.questions + 1,
+        summary=f"asks: {question.question}",
+        updated_at=at,
+    )
+    return Transition(state=resting, effects=petition.said(resting))
+
+
+def answered(state: RunState, *, at: datetime, by_message: bool) -> Transition:
+    """Go on with the answer, which is among the notes already; `by_message`: with what a person said in its place."""
+    assert isinstance(state.waiting, ForAnswer)
+    why = "a person spoke while your question waited, which may answer it or not"
+    why = why if by_message else "your question was answered"
+    return ask(replace(state, waiting=Deciding()), state.waiting.phase, at=at, feedback=(why,))
+
+
+def on_expiry(state: RunState, event: TimerFired) -> Transition:
+    assert isinstance(state.waiting, ForAnswer)
+    question = state.waiting.ask.question
+    return endings.escalate(state, "unanswered", f"nobody answered in time: {question}", at=event.at)

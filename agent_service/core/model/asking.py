@@ -1,0 +1,203 @@
+"""Asking the model: one call at a time, within the run's budgets, and durably again when it was not to be had.
+
+Rules: the most that a call may spend is set aside before it is made, so that a crash in the middle of a call can not
+hide what it cost. Waiting for a model charges nothing. No prompt grows beyond its bound: the notes are compacted first.
+
+A decision that cannot be used: it is told to the model and asked for again, so often and no more.
+"""
+
+from datetime import datetime, timedelta
+
+from agent_service.core import endings, limits
+from agent_service.core.effects import AskModel, Transition
+from agent_service.core.events import CallReserved, ModelUnavailable
+from agent_service.core.model import notes
+from agent_service.core.phases import Phase, Unusable
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools import acting
+from agent_service.core.waiting import Asking, Deciding, ForModel, ModelRetry, Status, then
+
+LONGEST_WAIT_S = 86400.0
+MOST_SILENCES = 3
+"""Of one call, in a row; then its run waits for a person."""
+MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
+
+
+def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
+    """Ask the model for `phase`, unless a budget forbids it. A paused run keeps the question for later."""
+    return put(state, replace(next_question(state, phase), feedback=feedback), at=at)
+
+
+def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
+    """Make the call `asking`, also one that was put off, unless a budget forbids it."""
+    if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
+        asking = replace(asking, phase=Phase.REFLECT)
+    state, asking = _with_refusals(state, asking)
+    reached = limits.reached_before_a_call(state, at)
+    if asking.phase is Phase.PLAN:
+        reached = reached or limits.reached_before_a_step(state, at)
+    if reached and state.status is not Status.PAUSED:
+        return endings.out_of_budget(state, reached, at=at, question=asking)
+    waiting = then(state.waiting, ForModel(asking=asking))
+    asked = replace(state, waiting=waiting, calls=asking.call, updated_at=at)
+    if asked.status is Status.PAUSED:
+        return Transition(state=asked)
+    return Transition(state=asked, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
+    if not state.refusals or asking.phase is Phase.VERIFY:
+        return state, asking
+    told = replace(asking, feedback=tuple(dict.fromkeys((*state.refusals, *asking.feedback))))
+    return (state if asking.phase is Phase.COMPACT else replace(state, refusals=())), told
+
+
+def reflect(state: RunState, *, at: datetime) -> Transition:
+    by_facts = notes.overfull(state) and (notes.facts_suffice(state) or limits.nearly_spent(state))
+    short = notes.compacted(state, state.facts) if by_facts else state
+    asked = ask(short, Phase.COMPACT, at=at) if notes.overfull(short) else ask_to_reflect(short, at)
+    if asked.state is None or asked.state.status is not state.status:
+        return asked
+    return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
+
+
+def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
+    return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, at=at, feedback=feedback)
+
+
+def phase_of_next(state: RunState, at: datetime) -> Phase:
+    return Phase.REFLECT if limits.reached_before_a_step(state, at) else Phase.PLAN
+
+
+def ask_to_reflect(state: RunState, at: datetime) -> Transition:
+    feedback: tuple[str, ...] = ()
+    if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
+        feedback = ("this action has brought this same result three times: choose another, or end the run",)
+    return ask(state, Phase.REFLECT, at=at, feedback=feedback)
+
+
+def on_reserved(state: RunState, event: CallReserved) -> Transition:
+    """Set the most that the call may spend aside, and make it; not when that could break a budget.
+
+    A reserve that stands already is of the same call, made by a process that died before the reply was committed.
+    """
+    state = endings.with_lost_call(state)
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
+    if reached:
+        return endings.out_of_budget(state, reached, at=event.at, question=asking)
+    reserved = replace(state, waiting=ForModel(asking=asking, reserve=event.reserve), updated_at=event.at)
+    return Transition(state=reserved, effects=(AskModel(call=asking.call, phase=asking.phase),))
+
+
+def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
+    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says.
+
+    Charged is what the call has cost all the same, and nothing where it was refused.
+    """
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    asking = replace(asking, silences=asking.silences + 1 if _fell_silent(event) else 0)
+    if isinstance(state.waiting, ForModel):  # what was set aside for it is known now
+        state = replace(state, waiting=ForModel(asking=asking))
+    if event.lost:
+        state = replace(state, spent=limits.with_cost_of_lost(state.spent, *event.lost))
+    event = _without_end(event) if asking.silences >= MOST_SILENCES else event
+    if asking.phase is Phase.VERIFY and event.remedy != "try_again":
+        return unlooked(state, event.message, at=event.at)
+    match event.remedy:
+        case "fail":
+            return endings.fail(state, event.error_class, event.message, at=event.at)
+        case "escalate":
+            return endings.escalate(state, event.error_class, event.message, at=event.at)
+        case "pause":
+            return _paused(state, asking, event)
+        case "shrink":
+            return _shrunk(state, asking, event)
+        case _:
+            delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
+            waiting = ModelRetry(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
+            waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
+            said = endings.progress(waited, asking.phase.value, waited.summary)
+            return Transition(state=waited, effects=(said,))
+
+
+def _fell_silent(event: ModelUnavailable) -> bool:
+    return event.error_class == "model_timeout" and event.lost is not None
+
+
+def _without_end(event: ModelUnavailable) -> ModelUnavailable:
+    why = f"the model fell silent {MOST_SILENCES} times in a row, and each time it was paid for: {event.message}"
+    remedy = "raise agent.model.timeout_s, or lower max_tokens or the effort, then resume the run"
+    return replace(event, remedy="pause", message=f"{why}; {remedy}")
+
+
+def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
+    anew = replace(asking, silences=0)
+    if isinstance(state.waiting, ForModel):
+        state = replace(state, waiting=ForModel(asking=anew))
+    return endings.pause(state, event.error_class, event.message, at=event.at, question=anew)
+
+
+def on_held(state: RunState, event: ModelUnavailable) -> Transition:
+    asking = state.asking
+    assert asking is not None, "the caller has matched the call"
+    retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
+    waiting = ModelRetry(asking=asking, retry_at=retry_at, still_since=event.at)
+    held = replace(endings.with_lost_call(state), waiting=waiting, updated_at=event.at, summary=event.message)
+    return Transition(state=held, effects=(endings.progress(held, asking.phase.value, held.summary),))
+
+
+def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:
+    """Nobody can be asked to look: `done` stands by its proofs, and a new framing is not taken up."""
+    if state.claim:
+        return endings.complete_as_claimed(state, state.claim, at)
+    refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"
+    feedback = (refused,) if state.proposed else ()
+    return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, at=at, feedback=feedback)
+
+
+def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
+    smaller = notes.shrunk(state)
+    if smaller is None:
+        return endings.fail(state, event.error_class, event.message, at=event.at)
+    if asking.phase is Phase.COMPACT:
+        return ask_to_reflect(replace(smaller, waiting=Deciding()), event.at)
+    return put(smaller, replace(asking, call=state.calls + 1), at=event.at)
+
+
+def next_question(state: RunState, phase: Phase) -> Asking:
+    return Asking(call=state.calls + 1, phase=phase)
+
+
+def _delay_s(asking: Asking, wished_s: float | None) -> float:
+    if wished_s is not None and 0 <= wished_s <= LONGEST_WAIT_S:
+        return wished_s
+    return MODEL_BACKOFF_S[min(asking.tries, len(MODEL_BACKOFF_S) - 1)]
+
+
+MAX_REJECTED = 4000
+
+
+def ask_again(
+    state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime, reply: Unusable | None = None
+) -> Transition:
+    repairs = asking.repairs + 1
+    if repairs > state.brief.limits.max_repairs:
+        if asking.phase is Phase.COMPACT:
+            return ask_to_reflect(notes.compacted(state, state.facts), at)
+        reason = f"the model gave no usable {asking.phase} in {repairs} tries: {'; '.join(flaws)}"
+        if asking.phase is Phase.VERIFY:
+            return unlooked(state, reason, at=at)
+        return endings.escalate(state, "invalid_decision", reason, at=at)
+    repaired = Asking(
+        call=state.calls + 1,
+        phase=asking.phase,
+        feedback=asking.feedback,
+        flaws=flaws,
+        rejected=reply.raw[:MAX_REJECTED] if reply else "",
+        longer=asking.longer or (reply is not None and reply.cut),
+        repairs=repairs,
+    )
+    return put(state, repaired, at=at)

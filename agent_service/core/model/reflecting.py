@@ -1,0 +1,83 @@
+"""Reflect: what the newest result means, and which items of the definition of done it proves.
+
+Rules: ending is decided by criteria, never by what the model left out. `done` is refused while an item is open or a
+claim is not proved. What was refused is told with the next question, whatever else came along.
+"""
+
+from datetime import datetime
+
+from agent_service.core import endings
+from agent_service.core.effects import Transition
+from agent_service.core.endings import after_progress
+from agent_service.core.events import Seen
+from agent_service.core.evidence.proof import judged
+from agent_service.core.model import notes, verifying
+from agent_service.core.model.asking import ask, next_question
+from agent_service.core.model.planning import take_next
+from agent_service.core.phases import Next, Phase, Reflection, Unusable, Verdict
+from agent_service.core.state import RunState, replace
+
+
+def take_reflection(
+    state: RunState,
+    reflection: Reflection,
+    plan: Next | Unusable | None,
+    seen: tuple[Seen, ...],
+    *,
+    at: datetime,
+    repairs: int = 0,
+) -> Transition:
+    """`seen`: what was found where the reflection says that its claims are proved; `repairs`: how often `plan` was
+    asked for again."""
+    proved = judged(state, reflection, seen)
+    reflected = replace(
+        state,
+        done_items=proved.items,
+        refusals=proved.refusals,
+        facts=notes.with_new(state.facts, reflection.facts),
+        reflection=replace(reflection, met=proved.accepted),
+        outline=state.outline if reflection.outline is None else reflection.outline,
+        summary=reflection.summary,
+    )
+    match reflection.verdict:
+        case Verdict.DONE:
+            return _done(reflected, reflection, at=at)
+        case Verdict.REFRAME:
+            return _reframed(reflected, reflection, at=at)
+        case Verdict.ESCALATE:
+            return _told(reflected, endings.escalate(reflected, "model", reflection.summary, at=at))
+        case Verdict.CONTINUE:
+            return _continued(reflected, plan, at=at, repairs=repairs)
+
+
+def _done(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
+    still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
+    flaws = (*state.refusals, *still_open)
+    if not flaws:
+        return _told(state, verifying.look_at_done(state, reflection, at=at))
+    refused = replace(state, refused_done=state.refused_done + 1)
+    if refused.refused_done > state.brief.limits.max_refused_done:
+        reason = f"`done` was claimed {refused.refused_done} times: {'; '.join(flaws)}"
+        return _told(refused, endings.escalate(refused, "done_refused", reason, at=at), "done was refused")
+    asked = ask(replace(refused, refusals=()), Phase.REFLECT, at=at, feedback=("`done` was refused", *flaws))
+    return _told(refused, asked, "done was refused")
+
+
+def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
+    reframed = replace(state, reframes=state.reframes + 1)
+    allowed = state.brief.limits.max_reframes
+    if reframed.reframes > allowed:
+        spent = ("budget_reframes", f"all {allowed} reframes are used")
+        return _told(state, endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN)))
+    why = f"reframe: {reflection.summary}"
+    return _told(reframed, ask(reframed, Phase.FRAME, at=at, feedback=(why,)), why)
+
+
+def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, repairs: int) -> Transition:
+    if plan is not None:
+        return _told(state, take_next(state, plan, (), at=at, repairs=repairs))
+    return _told(state, ask(state, Phase.PLAN, at=at))
+
+
+def _told(state: RunState, then: Transition, what: str = "") -> Transition:
+    return after_progress(state, "reflect", what or state.summary, then)

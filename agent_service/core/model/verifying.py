@@ -1,0 +1,65 @@
+"""Verification: somebody other than who claims it looks whether `done`, or a new framing, is what the goal asks for.
+
+Rules: shown are the goal, the items and what proves them, and nothing of how the run came there. `done` can be refused
+once; a new framing whenever one is made, for strangers could have worded it. Where nobody can be asked, because there
+is no budget or no model for it, `done` stands by its proofs alone; a new framing whose look fails is not taken up.
+"""
+
+from datetime import datetime
+
+from agent_service.core import endings
+from agent_service.core.effects import Transition
+from agent_service.core.endings import after_progress
+from agent_service.core.evidence.proof import without_tick
+from agent_service.core.limits import reached_before_a_call
+from agent_service.core.model.asking import ask
+from agent_service.core.model.framing import adopt_as_allowed
+from agent_service.core.phases import Framing, Phase, Reflection, Verification
+from agent_service.core.state import RunState, replace
+
+
+def is_affordable(state: RunState, at: datetime) -> bool:
+    return state.brief.verify and reached_before_a_call(state, at) is None
+
+
+def look_at_done(state: RunState, claim: Reflection, *, at: datetime) -> Transition:
+    """`done` is claimed and every item is proved: have that looked at, or end."""
+    if state.unverified or not is_affordable(state, at):
+        return endings.complete(state, claim.outcome or claim.summary, at)
+    return ask(replace(state, claim=claim), Phase.VERIFY, at=at)
+
+
+def look_at_framing(state: RunState, framing: Framing, *, at: datetime) -> Transition:
+    return ask(replace(state, proposed=framing), Phase.VERIFY, at=at)
+
+
+def take_verification(state: RunState, found: Verification, *, at: datetime) -> Transition:
+    claim, framing = state.claim, state.proposed
+    settled = replace(state, claim=None, proposed=None)
+    if claim:
+        return _of_done(settled, claim, found, at=at)
+    if framing:
+        return _of_framing(settled, framing, found, at=at)
+    why = "a person said something newer than what was claimed"
+    return after_progress(settled, "verify", why, ask(settled, Phase.REFLECT, at=at, feedback=(why,)))
+
+
+def _of_done(state: RunState, claim: Reflection, found: Verification, *, at: datetime) -> Transition:
+    if found.holds:
+        then = endings.complete(state, claim.outcome or claim.summary, at)
+        return after_progress(state, "verify", f"done: {found.reason}", then)
+    items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
+    doubted = replace(state, done_items=items, unverified=state.unverified + 1)
+    still_open = (f"item {item.id} is open again: {item.text}" for item in items if not item.done)
+    feedback = (f"`done` was refused by who looked at the proofs: {found.reason}", *still_open)
+    then = ask(doubted, Phase.REFLECT, at=at, feedback=feedback)
+    return after_progress(doubted, "verify", f"done was refused: {found.reason}", then)
+
+
+def _of_framing(state: RunState, framing: Framing, found: Verification, *, at: datetime) -> Transition:
+    if found.holds:
+        then = adopt_as_allowed(state, framing, at=at)
+        return after_progress(state, "verify", f"the new framing serves the goal: {found.reason}", then)
+    refused = f"the new framing was refused: {found.reason}"
+    feedback = (refused, "what was framed before is in force: go on with it, frame what serves the goal, or escalate")
+    return after_progress(state, "verify", refused, ask(state, Phase.REFLECT, at=at, feedback=feedback))

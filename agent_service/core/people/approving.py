@@ -1,0 +1,114 @@
+"""Approval: what a person must allow before it is done.
+
+Rules: a write that leaves the house or cannot be undone (which is so unless it is declared otherwise) is asked for once
+content of strangers is in the run, so that nothing they wrote can talk a run into it; so is a read that may carry data
+out (see `egress`). The operator's word comes first. An approval is of one command with its arguments: others are asked
+for anew.
+"""
+
+from datetime import datetime
+from itertools import takewhile
+from typing import Literal
+
+from agent_service.core import limits
+from agent_service.core.effects import Transition
+from agent_service.core.people import egress, petition
+from agent_service.core.phases import Action, Framing, Plan
+from agent_service.core.state import Ruling, RunState, replace
+from agent_service.core.tools import acting
+from agent_service.core.waiting import ForApproval, ForEvidence
+from schemas.catalog import Approve, ToolCommand
+
+Verdict = Literal["approved", "rejected", "expired"]
+MOST_RULINGS = 50
+"""The newest that a run remembers."""
+MOST_REFUSED = 5
+"""In a row: then the run hands itself to a person, instead of asking for ever."""
+
+
+def rule_of(command: ToolCommand) -> Approve:
+    """When a person must allow `command`."""
+    if command.approve is not None:
+        return command.approve
+    return "never" if command.tier == "read" or command.effect == "local" else "untrusted"
+
+
+def is_allowed(state: RunState, proposal: Plan | Framing) -> bool:
+    named = (hash_of(proposal), "approved", state.step + 1 if isinstance(proposal, Plan) else 0, state.heard)
+    return any((r.subject_hash, r.verdict, r.step, r.heard) == named for r in state.rulings)
+
+
+def why_needed(state: RunState, action: Action) -> str:
+    command = state.brief.command(action)
+    rule = rule_of(command) if command else "never"
+    if rule == "always":
+        return f"{action.tool} {action.command} is carried out only when a person allows it"
+    if not state.strangers or command is None:
+        return ""
+    why = "changes what may be out of the house" if rule == "untrusted" else ""
+    if command.tier == "read" and command.approve is None:
+        why = egress.why_needed(state, command, action)
+    return f"{action.tool} {action.command} {why}, and {state.strangers} brought what strangers wrote" if why else ""
+
+
+def with_ruling(state: RunState, ruling: Ruling) -> RunState:
+    return replace(state, rulings=(*state.rulings, ruling)[-MOST_RULINGS:])
+
+
+def refused_in_a_row(state: RunState) -> int:
+    return sum(1 for _ in takewhile(lambda ruling: ruling.verdict != "approved", reversed(state.rulings)))
+
+
+def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:
+    what = f"{action.tool} {action.command} with these arguments"
+    return refusals_of(state, acting.name_of_call(action), what)
+
+
+def refusals_of(state: RunState, subject_hash: str, what: str) -> tuple[str, ...]:
+    rulings = [ruling for ruling in state.rulings if ruling.subject_hash == subject_hash][-1:]
+    refused = (ruling for ruling in rulings if ruling.verdict != "approved" and ruling.heard >= state.heard)
+    return tuple(refusal(what, ruling) for ruling in refused)
+
+
+def refusal(what: str, ruling: Ruling) -> str:
+    """That `what` was not allowed, and why."""
+    return f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
+
+
+def hash_of(proposal: Plan | Framing) -> str:
+    if isinstance(proposal, Plan):
+        return acting.name_of_call(proposal.action)
+    return acting.digest([proposal.goal_statement, proposal.definition_of_done, proposal.constraints])
+
+
+def _subject_of(state: RunState, proposal: Plan | Framing, of: tuple[int, str, int]) -> str:
+    call, (step, task, asked_in) = hash_of(proposal), of
+    allowed = any((r.subject_hash, r.verdict, r.step) == (call, "approved", step) for r in state.rulings)
+    return acting.digest([call, task, asked_in]) if task and allowed else call
+
+
+def ask_approval(
+    state: RunState,
+    proposal: Plan | Framing,
+    why: str,
+    *,
+    at: datetime,
+    held: ForEvidence | None = None,
+    of: tuple[int, str, int] = (0, "", 0),
+) -> Transition:
+    """Rest until a person allows `proposal`. `held`, `of`: what goes on then, and the sub-request that it is about."""
+    step, task, asked_in = of
+    waiting = ForApproval(
+        proposal=proposal,
+        subject_hash=_subject_of(state, proposal, of),
+        reason=why,
+        since=at,
+        expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.approval_s),
+        entry=state.version,
+        held=held,
+        step=step,
+        task=task,
+        round=asked_in,
+    )
+    resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
+    return Transition(state=resting, effects=petition.said(resting))

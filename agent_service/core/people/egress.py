@@ -1,0 +1,202 @@
+"""Egress: reads that may carry data out of the house in the address that they ask for. Pure.
+
+Once untrusted content is in the run, a read of an address needs a person, unless
+
+- the whole address stands in the goal, in the context, in a person's message, or in a result, or
+- its host stands in the goal, in the context or in a person's message, and neither path nor query holds a value of
+  the run, of six letters and digits or more: one of the context or of what the house's own tools brought; a code
+  (with a digit in it) of any result but the host's own; or a code that nobody knows, as an encoded value is.
+
+An address that the model wrote before a result showed it is no link of that result: a tool may repeat its arguments.
+Where the request itself is untrusted its goal and context name no hosts; of a child, whose request a model wrote, no
+addresses either: what its parent could read is handed on (`named`).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from urllib.parse import unquote_plus
+
+from pydantic import JsonValue
+
+from agent_service.core.people import addressees
+from agent_service.core.phases import Action
+from agent_service.core.state import Note, RunState
+from schemas.catalog import ToolCommand
+
+LEAST = 6
+"""Letters and digits of a value that is looked for. A code that nobody knows has at least eight."""
+MOST_NAMED = 200
+"""Hosts and addresses that a child is handed."""
+_FIELD = re.compile(r"(ur[il]|href|link|host|hostname|domain|endpoint|site|webhook|server|address)s?$", re.IGNORECASE)
+_FORMATS = frozenset(
+    {"uri", "url", "iri", "uri-reference", "iri-reference", "hostname", "idn-hostname", "ipv4", "ipv6"}
+)
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
+_LINK = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>()\[\]`]+", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+_ODD = re.compile(r"[\\\s\x00-\x1f]")
+"""What readers of addresses take for the end of the host, or not."""
+_GOES_ON = re.compile(r"[/.,:;?!]?[\w%&=#+@~$-]")
+_RESULT = re.compile(r"<untrusted_result>\n(.*?)\n</untrusted_result>", re.DOTALL)
+_CALL = re.compile(r'<step number="\d+" tool="([^"]*)" command="([^"]*)"')
+_ARGUMENTS = re.compile(r"^Arguments: (.*)$", re.MULTILINE)
+_WORD = re.compile(r"[\w.@-]{6,}")
+_PART = re.compile(r"[^/?&=;#+\s]+")
+_CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def why_needed(state: RunState, command: ToolCommand, action: Action) -> str:
+    if command.effect == "local":
+        return ""
+    for address in addresses_in(action.arguments, command.input_schema):
+        hosts = _hosts_in(address)
+        if not hosts or _stands_in_full(state, address):
+            continue
+        if _is_odd(address) or not hosts <= _hosts_named(state):
+            new = ", ".join(sorted(hosts - _hosts_named(state)) or sorted(hosts))
+            return f"asks {new} for an address that neither goal, context, a person nor a link of a result names"
+        if _carries(state, action, address, hosts):
+            return f"may tell {', '.join(sorted(hosts))} in the address what this run knows from elsewhere"
+    return ""
+
+
+def handed_on(state: RunState, texts: Sequence[str]) -> tuple[str, ...]:
+    found = (link.rstrip(".,;:!?") for text in texts for link in _LINK.findall(text))
+    links = dict.fromkeys(link for link in found if _stands_in_full(state, link))
+    return (*sorted(_hosts_named(state))[:MOST_NAMED], *tuple(links)[:MOST_NAMED])
+
+
+def addresses_in(arguments: JsonValue, schema: JsonValue, field: str = "") -> Iterator[str]:
+    known = schema if isinstance(schema, dict) else {}
+    match arguments:
+        case str():
+            if _FIELD.search(field) or known.get("format") in _FORMATS or _URL.match(arguments.lstrip()):
+                yield arguments.strip()
+        case list():
+            for one in arguments:
+                yield from addresses_in(one, known.get("items"), field)
+        case dict():
+            properties = known.get("properties")
+            for name, value in arguments.items():
+                yield from addresses_in(value, properties.get(name) if isinstance(properties, dict) else None, name)
+
+
+def _hosts_in(text: str) -> frozenset[str]:
+    names = (name.rpartition("@")[2] for name in addressees.named_in(text))
+    return frozenset(name for name in names if "/" not in name)
+
+
+def _is_odd(address: str) -> bool:
+    return bool(_ODD.search(address)) or "@" in _split(address)[0]
+
+
+def _split(address: str) -> tuple[str, str]:
+    found = _AUTHORITY.match(address)
+    return (found[1], found[2]) if found else ("", address)
+
+
+def _named(state: RunState) -> Iterator[str]:
+    if not state.brief.untrusted:
+        yield state.brief.goal
+        yield json.dumps(state.brief.context, ensure_ascii=False)
+    yield from state.messages
+
+
+def _asked_by_strangers(state: RunState) -> Iterator[str]:
+    if state.brief.untrusted and state.brief.parent is None:
+        yield state.brief.goal
+        yield json.dumps(state.brief.context, ensure_ascii=False)
+
+
+def _hosts_named(state: RunState) -> frozenset[str]:
+    handed = (name for name in state.brief.named if not _URL.match(name))
+    return frozenset(handed).union(*map(_hosts_in, _named(state)))
+
+
+def _stands_in_full(state: RunState, address: str) -> bool:
+    evidence = (json.dumps(one.output, ensure_ascii=False) for one in state.evidence)
+    texts = chain(_named(state), _asked_by_strangers(state), evidence)
+    if address in state.brief.named or any(_stands_in(address, text) for text in texts):
+        return True
+    for step in map(_Step, state.notes):
+        if _stands_in(address, step.own):
+            return False
+        if _stands_in(address, step.told):
+            return True
+    return False
+
+
+def _stands_in(address: str, text: str) -> bool:
+    bare = address.rstrip("/")
+    if "?" not in bare and "#" not in bare and f"{bare}/" in text:
+        return True
+    ends = (found.end() for found in re.finditer(rf"(?<!\w){re.escape(bare)}", text))
+    return any(not _GOES_ON.match(text, end) for end in ends)
+
+
+def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
+    tail = _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
+    steps = [_Step(note) for note in state.notes]
+    theirs = [step for step in steps if step.asks(action, hosts)]
+    others = [step for step in steps if step not in theirs]
+    house = "\n".join((*_given(state), *(step.text for step in others if _is_of_the_house(state, step))))
+    known = _squeezed("\n".join((*_in_so_many_words(state), *(f"{step.arguments}\n{step.told}" for step in theirs))))
+    copied = {part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in _squeezed(house)}
+    held = {code for code in _codes("\n".join((house, *(step.text for step in others)))) if code in _squeezed(tail)}
+    unknown = {code.casefold() for code in _CODE.findall(tail)}
+    return any(value not in known for value in copied | held | unknown)
+
+
+def _is_of_the_house(state: RunState, step: "_Step") -> bool:
+    skill = state.brief.skill(step.tool)
+    return step.kind == "memory" or (skill is not None and skill.output == "trusted")
+
+
+def _in_so_many_words(state: RunState) -> Iterator[str]:
+    if not state.brief.untrusted:
+        yield state.brief.goal
+        yield from _LINK.findall(json.dumps(state.brief.context, ensure_ascii=False))
+    yield from state.messages
+
+
+def _given(state: RunState) -> Iterator[str]:
+    yield from _leaves(state.brief.context)
+    if state.brief.untrusted:
+        yield state.brief.goal
+
+
+class _Step:
+    def __init__(self, note: Note) -> None:
+        self.kind, self.text = note.kind, note.text
+        self.own, self.told = _RESULT.sub("", note.text), "\n".join(_RESULT.findall(note.text))
+        asked = _ARGUMENTS.findall(self.own)
+        self.arguments: str = asked[-1] if note.kind == "step" and asked else ""
+        named = _CALL.match(note.text)
+        self.tool, self.command = (named[1], named[2]) if named else ("", "")
+
+    def asks(self, action: Action, hosts: frozenset[str]) -> bool:
+        return (self.tool, self.command) == (action.tool, action.command) and bool(hosts & _hosts_in(self.arguments))
+
+
+def _leaves(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
+    match value:
+        case dict():
+            for one in value.values():
+                yield from _leaves(one)
+        case list():
+            for one in value:
+                yield from _leaves(one)
+        case str() | int() | float():
+            yield str(value)
+
+
+def _codes(text: str) -> set[str]:
+    words = (_squeezed(word) for word in _WORD.findall(_DATE.sub(" ", text)) if re.search(r"\d", word))
+    return {word for word in words if len(word) >= LEAST}
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).casefold()

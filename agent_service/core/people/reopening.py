@@ -1,0 +1,197 @@
+"""Reopening: a person's answer sets a run going again that was handed to them.
+
+Rules: only what escalated, and not too long ago. The run goes on with its journal, its notes and what was pending. A
+budget that ended it has to be raised with the answer. Of a write in doubt the person says whether it was carried out,
+or lets the model look first. Their word is of the one that they were asked about: others that were under way are waited
+for until their time is over, and are in doubt then. Nothing is sent again that is not known to have failed.
+"""
+
+from datetime import datetime, timedelta
+
+from agent_service.core import limits
+from agent_service.core.effects import Transition, publish
+from agent_service.core.events import SignalReceived
+from agent_service.core.graph import continuing
+from agent_service.core.model import asking
+from agent_service.core.people import hearing
+from agent_service.core.people.remedies import RAISED_BY
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools import acting, doubting, finishing, results
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import flights, gathering_of, gatherings
+from agent_service.core.waiting import Deciding, Ended, ForEvidence, Planned, Queued, Status, Waiting
+from schemas import keys, subjects
+from schemas.events import Outcome, Reopened, ToolError, ToolOutput, ToolResult
+
+RAISED = {
+    "budget_steps": "max_steps",
+    "budget_reframes": "max_reframes",
+    "budget_tokens": "max_tokens",
+    "budget_cost": "max_cost_usd",
+    "budget_time": "deadline_at",
+}
+"""The limit that must be larger now, by the class of the ending."""
+UNKNOWN = "whether it was carried out is not known"
+
+
+def reopen(state: RunState, event: SignalReceived) -> Transition | str:
+    ended = state.waiting
+    assert isinstance(ended, Ended)
+    if flaw := _flaw(state, ended, event):
+        return flaw
+    held = ended.held or Deciding()
+    if event.signal.outcome is not None and (unclear := _unclear(state, held, ended)):
+        return f"{unclear}: answer without an outcome"
+    running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
+    if spent := _not_raised(state, running, ended, event.at):
+        return f"{spent}: raise that with the answer ({RAISED_BY.get(ended.stop.ending_class, '--deadline')})"
+    then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
+    opened = publish(subjects.REOPENED, _reopened(state, ended, event), keys.reopened(state.run_id, state.version))
+    return replace(then, effects=(opened, *then.effects))
+
+
+def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
+    if ended.status is not Status.ESCALATED:
+        return f"the run has ended ({ended.status})"
+    if event.signal.kind != "answer":
+        return f"the run has ended ({ended.status}): an answer reopens it"
+    if parent := state.brief.as_step:
+        return f"it was step {parent.step} of run {parent.run_id}, which has its result: say it to that one"
+    if not event.signal.message and event.signal.outcome is None:
+        return "an answer needs a message"
+    if event.at > closes_at(state, ended):
+        return f"the run was handed over more than {state.brief.limits.reopen_days:g} days ago: ask for a new one"
+    return ""
+
+
+def closes_at(state: RunState, ended: Ended) -> datetime:
+    return ended.at + timedelta(days=state.brief.limits.reopen_days)
+
+
+def _running(state: RunState) -> RunState:
+    return replace(
+        limits.with_more_attempts(state),
+        waiting=Deciding(),
+        claim=None,
+        proposed=None,
+        refused_done=0,
+        waited_at_step=state.step,
+        reopened=state.reopened + 1,
+        summary="reopened by an answer",
+    )
+
+
+def _not_raised(before: RunState, running: RunState, ended: Ended, at: datetime) -> str:
+    limit = RAISED.get(ended.stop.ending_class)
+    if limit and getattr(running.brief.limits, limit) <= getattr(before.brief.limits, limit):
+        return ended.stop.reason
+    reached = limits.reached_before_a_call(running, at)
+    if limit == "max_steps" or isinstance(ended.held, Planned):
+        reached = reached or limits.reached_before_a_step(running, at)
+    return reached[1] if reached else ""
+
+
+def _reopened(state: RunState, ended: Ended, event: SignalReceived) -> Reopened:
+    return Reopened(
+        run_id=state.run_id,
+        by=event.by or "a person",
+        answer_to=ended.stop.ending_class,
+        message=event.signal.message,
+        has_callback=state.brief.callback is not None,
+    )
+
+
+def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
+    if isinstance(state.waiting, Planned):
+        return hearing.go_on(state, at=event.at, said=state.heard > state.shown)
+    if state.started_at is None:  # it ended while it waited for its turn
+        return Transition(state=replace(state, waiting=Queued()))
+    if isinstance(state.waiting, Deciding):
+        why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
+        return asking.think_anew(state, at=event.at, feedback=(why,))
+    state = _gathering_on(state, event.at - ended.at)
+    meant = _meant(state, state.waiting, ended)
+    for flight in flights(state.waiting):
+        state = _with_the_step(state, flight.pending, ended, event, _said_of(flight.pending, meant, event))
+    if gatherings(state.waiting):
+        return continuing.launch(state, at=event.at)
+    return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else Transition(state=state)
+
+
+def _gathering_on(state: RunState, waited: timedelta) -> RunState:
+    held = state.waiting
+    return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, ForEvidence) else state
+
+
+def _with_the_step(
+    state: RunState, pending: Pending, ended: Ended, event: SignalReceived, outcome: Outcome
+) -> RunState:
+    result = results.known(ended, pending)
+    if result is None and ended.held and _may_still_come(state, pending, ended, event.at, outcome):
+        return state
+    if result is None:
+        result = _by_word(pending, event, outcome)
+        unknown = result.error is not None and result.error.error_class == "in_doubt"
+        doubted = unknown and not acting.is_repeatable(state, pending)
+        state = replace(state, doubts=(*state.doubts, doubting.of(pending))) if doubted else state
+    if gathering_of(state.waiting, pending.step):
+        return continuing.settled(state, pending, result, at=event.at)
+    return finishing.finish_step(state, pending, result, at=event.at)
+
+
+def _may_still_come(state: RunState, pending: Pending, ended: Ended, at: datetime, outcome: Outcome) -> bool:
+    if not _in_question(state, pending, ended):
+        return True
+    return not results.came_of(ended, pending) and at < pending.deadline_at and outcome == "look"
+
+
+def _in_question(state: RunState, pending: Pending, ended: Ended) -> bool:
+    return not acting.is_repeatable(state, pending) or bool(results.came_of(ended, pending))
+
+
+def _meant(state: RunState, held: Waiting, ended: Ended) -> tuple[Pending, ...]:
+    asked = [flight.pending for flight in flights(held)]
+    unknown = (one for one in asked if _in_question(state, one, ended) and results.known(ended, one) is None)
+    return tuple(one for one in asked if results.was_first_in_doubt(ended, one)) or tuple(unknown)
+
+
+def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
+    if not any(_in_question(state, flight.pending, ended) for flight in flights(held)):
+        return "no step of it is in doubt"
+    several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
+    return f"it could be of several writes ({several})" if "," in several else ""
+
+
+def settled_with(state: RunState, ended: Ended, pending: Pending, event: SignalReceived) -> ToolResult:
+    outcome = _said_of(pending, _meant(state, ended.held or Deciding(), ended), event)
+    return results.known(ended, pending) or _by_word(pending, event, outcome)
+
+
+def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived) -> Outcome:
+    return doubting.outcome_of(event.signal) if meant == (pending,) else "look"
+
+
+def _by_word(pending: Pending, event: SignalReceived, outcome: Outcome) -> ToolResult:
+    message = event.signal.message or ""
+    output, error = None, None
+    match outcome:
+        case "ran":
+            said = message or "a person says that it was carried out"
+            output = ToolOutput.model_validate({"summary": said, "said_by": "a person"})
+        case "did_not_run":
+            said = f"a person says that it was not carried out. {message}".strip()
+            error = ToolError(error_class="did_not_run", message=said)
+        case "look":
+            error = ToolError(error_class="in_doubt", message=f"{UNKNOWN}. {message}".strip())
+    return ToolResult(
+        run_id=event.signal.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="ok" if output else "error",
+        result=output,
+        error=error,
+        completed_at=event.at,
+        attempt=pending.attempt,
+        task=pending.task or None,
+        round=pending.round or None,
+    )

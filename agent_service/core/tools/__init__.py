@@ -1,0 +1,1 @@
+"""Tool requests: their attempts, and what their results mean."""

@@ -1,0 +1,216 @@
+"""Act: one tool call at a time, or several that only read; retries, and how a call that brings nothing new is known.
+
+Rules: what is pending is in the state before its request leaves. A retry is a new attempt of the same step, and only
+for an error that says so, on a command that is read-tier or declared idempotent. A write whose outcome is unknown is in
+doubt: it is handed to a person, never sent again.
+"""
+
+import hashlib
+import json
+from datetime import datetime, timedelta
+
+from agent_service.core import endings
+from agent_service.core.brief import Brief
+from agent_service.core.effects import Publish, Transition, publish
+from agent_service.core.graph import gathered
+from agent_service.core.graph.grants import granted
+from agent_service.core.phases import Action, Plan
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools.attempts import Flight, Pending
+from agent_service.core.tools.flights import departing, flights, with_flight
+from agent_service.core.waiting import Waiting
+from schemas import keys, subjects
+from schemas.catalog import UNNAMED, ToolCommand
+from schemas.events import ToolError, ToolRequest
+
+ANSWER_GRACE_S = 10.0
+"""How much longer than the gateway we wait, so that its own timeout can still be heard."""
+MAX_BACKOFF_S = 120.0
+SAME_RESULT_LIMIT = 3
+LONGEST_PATH, MOST_NAMED = 120, 20
+"""Of artifacts, in what a model is told of them."""
+
+
+def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
+    skill = brief.skill(action.tool)
+    if skill is None:
+        offered = ", ".join(s.name for s in brief.skills) or "none"
+        return (f"tool {action.tool[:64]!r} is not on offer; the tools are: {offered}",)
+    if skill.route in subjects.OUR_OWN_ROUTES and brief.depth >= brief.limits.max_depth:
+        return (f"tool {action.tool} would start an agent from an agent, which is not allowed",)
+    if brief.command(action) is None:
+        commands = ", ".join(c.name for c in skill.commands)
+        return (f"tool {action.tool} has no command {action.command[:64]!r}; it has: {commands}",)
+    return ()
+
+
+def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
+    command = state.brief.command(action)
+    properties = command.input_schema.get("properties") if command else None
+    asked = (
+        (name, path)
+        for name, schema in (properties.items() if isinstance(properties, dict) else ())
+        if isinstance(schema, dict) and schema.get("format") == "artifact"
+        for path in (action.arguments.get(name),)
+    )
+    newest = ", ".join(state.artifacts[-MOST_NAMED:]) or "none"
+    return tuple(
+        f"{name}: the run has no artifact {path[:LONGEST_PATH]!r}; the newest are: {newest}"
+        for name, path in asked
+        if isinstance(path, str) and path not in state.artifacts
+    )
+
+
+def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
+    numbered = enumerate(plan.actions, start=state.step + 1)
+    first = tuple(first_attempt(state, step, action, at=at) for step, action in numbered)
+    begun = replace(state, step=first[-1].step)
+    pendings = granted(begun, first)
+    return _depart(begun, departing(pendings), pendings, at=at)
+
+
+def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
+    sent = _sent(state, pending, at)
+    return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
+
+
+def first_attempt(
+    state: RunState, step: int, action: Action, *, at: datetime, task: str = "", asked_in: int = 0
+) -> Pending:
+    skill = state.brief.skill(action.tool)
+    assert skill is not None, "the plan was checked against the skills"
+    pending = Pending(
+        step=step,
+        attempt=1,
+        action=action,
+        route=skill.route,
+        requested_at=at,
+        deadline_at=at,
+        task=task,
+        round=asked_in,
+    )
+    return _sent(state, pending, at)
+
+
+def _sent(state: RunState, pending: Pending, at: datetime) -> Pending:
+    patience = timedelta(seconds=_tool_time_s(state.brief, pending) + ANSWER_GRACE_S)
+    marked = bool(state.strangers)
+    sent = replace(pending, requested_at=at, deadline_at=at + patience, until=None, untrusted=marked)
+    end = state.brief.limits.deadline_at
+    return replace(sent, until=end) if _until(state.brief, sent) == end else sent
+
+
+def _until(brief: Brief, pending: Pending) -> datetime:
+    patience = timedelta(seconds=_tool_time_s(brief, pending))
+    return pending.until or min(pending.requested_at + patience, brief.limits.deadline_at)
+
+
+def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
+    summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
+    attempts = state.attempts + len(pendings)
+    sent = replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at)
+    requests = (request(sent, pending) for pending in pendings)
+    return Transition(state=sent, effects=(endings.progress(sent, "act", summary), *requests))
+
+
+def request(state: RunState, pending: Pending) -> Publish:
+    action = gathered.as_sent(state, pending)
+    task, asked_in = pending.task or None, pending.round or None
+    payload = ToolRequest(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=action.tool,
+        tool_command=action.command,
+        tool_payload=action.payload,
+        requested_at=pending.requested_at,
+        attempt=pending.attempt,
+        deadline_at=_until(state.brief, pending),
+        executor=_executor(state.brief, action),
+        task=task,
+        round=asked_in,
+        untrusted=pending.untrusted,
+    )
+    key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
+    proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
+    command = state.brief.command(action)
+    changes = command is not None and command.tier == "write"
+    return publish(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
+
+
+def _executor(brief: Brief, action: Action) -> str | None:
+    skill = brief.skill(action.tool)
+    return skill.executor if skill and skill.executor != UNNAMED else None
+
+
+def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> Transition | None:
+    limits = state.brief.limits
+    if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
+        return None
+    if attempts_left(state) <= 0:
+        return None
+    delay = timedelta(seconds=_backoff_s(limits.retry_base_s, state.run_id, pending))
+    following = replace(pending, attempt=pending.attempt + 1)
+    what = f"step {pending.step}{pending.task and f' ({pending.task})'}: {pending.action.tool}"
+    summary = f"{what} failed ({error.error_class}), attempt {following.attempt} follows"
+    waiting = with_flight(state.waiting, Flight(pending=following, retry_at=at + delay))
+    waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
+    return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
+
+
+def attempts_left(state: RunState) -> int:
+    taken = sum(flight.retry_at is not None for flight in flights(state.waiting))
+    return state.brief.limits.max_attempts_of_run - state.attempts - taken
+
+
+def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> bool:
+    return error.retryable and is_repeatable(state, pending)
+
+
+def is_repeatable(state: RunState, pending: Pending) -> bool:
+    command: ToolCommand | None = state.brief.command(pending.action)
+    return command is not None and (command.tier == "read" or command.idempotent)
+
+
+def repetitions(state: RunState) -> int:
+    newest = state.completed[-len(state.plan.actions) :] if state.plan else ()
+    return max((_times(state, record.call) for record in newest), default=0)
+
+
+def is_stuck(state: RunState, action: Action) -> bool:
+    return _times(state, name_of_call(action)) >= SAME_RESULT_LIMIT
+
+
+def _times(state: RunState, call: str) -> int:
+    since = state.waited_at_step
+    outcomes = [record.outcome for record in state.completed if record.call == call and record.step > since]
+    return outcomes.count(outcomes[-1]) if outcomes else 0
+
+
+def name_of_call(action: Action) -> str:
+    return digest([action.tool, action.command, action.payload])
+
+
+def digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
+    """Doubling, with up to a quarter more that differs from run to run: derived, so that a replay gives the same."""
+    spread = int(digest(_tried(run_id, pending))[:4], 16) / 0xFFFF
+    return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
+
+
+def _tried(run_id: str, pending: Pending) -> list[object]:
+    sub_request = [pending.task, pending.round] if pending.task else []
+    return [run_id, pending.step, pending.attempt, *sub_request]
+
+
+def _tool_time_s(brief: Brief, pending: Pending) -> float:
+    skill = brief.skill(pending.action.tool)
+    assert skill is not None, "a pending tool is one of the skills"
+    return skill.timeout_s + brief.limits.queue_wait_s
+
+
+def _nth(attempt: int) -> str:
+    return "" if attempt == 1 else f" (attempt {attempt})"

@@ -1,0 +1,145 @@
+"""Is this tool result the one the run waits for? RFC-103's resume validation, as a table judged from the top.
+
+run not known                                     the caller's business: there is no state to judge by
+run final                                         LATE       recorded, once
+step below the pending one, or finished           STALE      ignored
+step taken, nothing pending, run was reopened     STALE      ignored
+step above the pending one, or nothing pending    VIOLATION  escalates
+tool is not the pending one                       VIOLATION  escalates
+attempt older than the pending one                STALE      ignored
+attempt newer than the last that was sent         VIOLATION  escalates
+no attempt named, and none is out, or the same    STALE      ignored
+  message answered an earlier one
+otherwise                                         MATCH
+
+A result that does not name its attempt (RFC-103's has none) answers the pending one. While several reads are pending,
+each row is of the one of that step; below the pending one is what is below them all, above it what is above them all.
+
+While a step gathers what its tool asked for, its own request is answered, and the rows are of its sub-requests: a
+result names the one that it answers. One that names none answers the only one of its tool, unless its message answered
+another before.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import AGAIN, Flight, Gathering, Pending
+from agent_service.core.tools.flights import flight_of, flights, gathering_of
+from schemas.events import ToolResult
+
+
+class Relation(Enum):
+    """How a result relates to what the run waits for."""
+
+    MATCH = auto()
+    STALE = auto()
+    LATE = auto()
+    VIOLATION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`pending`: what it answers, of a result that matches."""
+
+    relation: Relation
+    reason: str
+    pending: Pending | None = None
+
+
+def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
+    """Judge `result` in the order of the table above. `place` names the message it came with."""
+    steps = state.open_steps
+    which = f"step {result.step} attempt {result.attempt or 'not named'}"
+    if state.final:
+        return Judgement(Relation.LATE, f"result of {which} came after the run ended ({state.status})")
+    if state.has_finished(result.step) or (steps and result.step < steps[0]):
+        return Judgement(Relation.STALE, f"step {result.step} is finished already")
+    if not steps and state.reopened and result.step <= state.step:  # escalated by a version that kept no open step
+        return Judgement(Relation.STALE, f"step {result.step} was given up when the run was handed to a person")
+    if not steps:
+        return Judgement(Relation.VIOLATION, f"result of {which}, but nothing is pending")
+    if gathering := gathering_of(state.waiting, result.step):
+        return _judge_sub_request(state, gathering, result, which, place)
+    flight = flight_of(state.waiting, result.step)
+    if flight is None:
+        return Judgement(Relation.VIOLATION, f"result of {which} is from the future: step {steps[-1]} is pending")
+    if result.task:
+        return Judgement(Relation.VIOLATION, f"result of {which} is of {result.task}, which was never asked for")
+    return _judge_flight(flight, result, which, place)
+
+
+def _judge_sub_request(state: RunState, gathering: Gathering, result: ToolResult, which: str, place: str) -> Judgement:
+    if not result.task:
+        return _judge_nameless(state, gathering, result, place)
+    if result.round is None and place in gathering.heard:
+        return Judgement(Relation.STALE, f"the same message answered an earlier request of step {gathering.step}")
+    asked_in = result.round or next((f.pending.round for f in _of_step(state, gathering, result.task)), 0)
+    flight = flight_of(state.waiting, gathering.step, result.task, asked_in)
+    if flight:
+        return _judge_flight(flight, result, f"{which}, {result.task}", place)
+    if not _was_ever_sent(state, gathering, result.task, asked_in):
+        return Judgement(Relation.VIOLATION, f"result of {which}: {result.task} of round {asked_in} was never sent")
+    return Judgement(Relation.STALE, f"{result.task} of step {gathering.step} is answered already, or was given up")
+
+
+def _was_ever_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
+    rounds = (asked_in,) if asked_in else range(1, gathering.round + 2)
+    under_way = any(f.pending.task == name for f in flights(state.waiting) if f.pending.step == gathering.step)
+    return (not asked_in and under_way) or any(_was_sent(state, gathering, name, one) for one in rounds)
+
+
+def _was_sent(state: RunState, gathering: Gathering, name: str, asked_in: int) -> bool:
+    if gathering.stopped:
+        return asked_in <= gathering.round + 1
+    gathers = [task for task in gathering.tasks if task.asks]
+    if any(name == task.id and asked_in == task.round for task in gathers):
+        return True
+    if any(name == task.again and 1 < asked_in <= task.asks for task in gathers):
+        return True
+    known = {one.name for one in state.evidence}
+    task_id, _, last = name.rpartition(".")
+    finished = last == AGAIN and any(done == task_id for _, done, _ in known)
+    return (gathering.step, name, asked_in) in known or (finished and 1 < asked_in <= gathering.round + 1)
+
+
+def _judge_nameless(state: RunState, gathering: Gathering, result: ToolResult, place: str) -> Judgement:
+    if not place or place in gathering.heard:
+        return Judgement(Relation.STALE, f"the request of step {gathering.step} itself is answered already")
+    asked = [flight for flight in _of_step(state, gathering) if flight.pending.action.tool == result.tool]
+    if len(asked) != 1:
+        return Judgement(Relation.STALE, f"it does not say which of {len(asked)} requests of {result.tool} it answers")
+    return _judge_flight(asked[0], result, f"step {result.step}", place)
+
+
+def _of_step(state: RunState, gathering: Gathering, task: str = "") -> list[Flight]:
+    of_step = (f for f in flights(state.waiting) if f.pending.step == gathering.step and f.pending.grant is None)
+    return [flight for flight in of_step if task in ("", flight.pending.task)]
+
+
+def _judge_flight(flight: Flight, result: ToolResult, which: str, place: str) -> Judgement:
+    pending, sent = flight.pending, flight.retry_at is None
+    if result.tool != pending.action.tool:
+        return Judgement(
+            Relation.VIOLATION,
+            f"result of {which} is from tool {result.tool}, but {pending.action.tool} is pending",
+        )
+    if result.attempt is None:
+        return _judge_unnamed(pending, place, sent=sent)
+    return _judge_attempt(pending, result.attempt, sent=sent)
+
+
+def _judge_unnamed(pending: Pending, place: str, *, sent: bool) -> Judgement:
+    if not sent:
+        return Judgement(Relation.STALE, f"attempt {pending.attempt} of step {pending.step} is not sent yet")
+    if place and place in pending.heard:
+        return Judgement(Relation.STALE, f"the same message answered an earlier attempt of step {pending.step}")
+    return Judgement(Relation.MATCH, "", pending)
+
+
+def _judge_attempt(pending: Pending, attempt: int, *, sent: bool) -> Judgement:
+    if attempt < pending.attempt:
+        return Judgement(Relation.STALE, f"attempt {attempt} was given up: it is attempt {pending.attempt} now")
+    if attempt > pending.attempt or not sent:
+        return Judgement(Relation.VIOLATION, f"attempt {attempt} of step {pending.step} was never sent")
+    return Judgement(Relation.MATCH, "", pending)

@@ -1,0 +1,131 @@
+"""A step is over: what came of it is kept, and the model reflects on it once nothing of its plan is under way."""
+
+import json
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from agent_service.core import endings
+from agent_service.core.effects import Transition
+from agent_service.core.graph import grants
+from agent_service.core.model import asking, notes
+from agent_service.core.phases import Action
+from agent_service.core.state import LastResult, RunState, StepRecord, replace
+from agent_service.core.tools import acting, doubting
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import gatherings, landed
+from schemas.events import ARTIFACT_PATH, ToolResult
+
+MAX_SUMMARY, MAX_SENT = 500, 16_000
+OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
+"""What an executor tells of how it carried out a call, beside what the tool brought."""
+
+
+def finished(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+    return go_on(finish_step(state, pending, result, at=at), at=at)
+
+
+def go_on(state: RunState, *, at: datetime) -> Transition:
+    if state.open_steps:
+        return Transition(state=state, effects=(endings.progress(state, "act", state.summary),))
+    return asking.reflect(state, at=at)
+
+
+def finish_step(
+    state: RunState,
+    pending: Pending,
+    result: ToolResult,
+    *,
+    at: datetime,
+    told: dict[str, JsonValue] | None = None,
+    over_budget: bool = False,
+) -> RunState:
+    """The state with the step of `pending` completed and its result kept for the next reflection.
+
+    `told`: what the model is told in the place of the result. `over_budget`: the step may gather no more.
+    """
+    state, output = grants.settled(state, pending, result), output_of(result) if told is None else told
+    ended: Literal["ok", "error"] = "ok" if result.status == "ok" else "error"
+    record = StepRecord(
+        step=pending.step,
+        tool=pending.action.tool,
+        command=pending.action.command,
+        attempt=pending.attempt,
+        status="budget" if over_budget else ended,
+        summary=summary_of_output(output),
+        call=acting.name_of_call(pending.action),
+        outcome=acting.digest([result.status == "ok", _comparable(output)]),
+        seconds=max(0.0, (at - pending.requested_at).total_seconds()),
+        sent=_sent(state, pending.action) if result.status == "ok" else None,
+    )
+    others_gather = any(one.step != record.step for one in gatherings(state.waiting))
+    return replace(
+        notes.with_step(state, pending, record, output),
+        waits=0,
+        strangers=strangers_of(state, record.step, pending.action, result),
+        waiting=landed(state.waiting, record.step),
+        evidence=state.evidence if others_gather else (),
+        completed=(*state.completed, record),
+        last_result=LastResult(step=record.step, status=record.status, output=output),
+        doubts=doubting.after(state, record),
+        artifacts=with_artifacts(state, result),
+        summary=f"step {record.step}: {record.tool} {record.status}",
+        updated_at=at,
+    )
+
+
+def _sent(state: RunState, action: Action) -> dict[str, JsonValue] | None:
+    command = state.brief.command(action)
+    if command is None or command.tier != "write":
+        return None
+    return {name: v[:MAX_SENT] if isinstance(v, str) else v for name, v in action.arguments.items()}
+
+
+def _comparable(output: dict[str, JsonValue]) -> object:
+    output = {key: value for key, value in output.items() if key not in OF_THE_CALL}
+    artifacts = output.get("artifacts")
+    if not isinstance(artifacts, list):
+        return {key: value for key, value in output.items() if key != "artifact_path"}
+    digests = [artifact.get("sha256") for artifact in artifacts if isinstance(artifact, dict)]
+    return [digests, {key: output[key] for key in output.keys() - {"artifact_path", "artifacts", "excerpt"}}]
+
+
+def summary_of(result: ToolResult) -> str:
+    return summary_of_output(output_of(result))
+
+
+def output_of(result: ToolResult) -> dict[str, JsonValue]:
+    if result.error is not None and result.status != "ok":
+        return {"class": result.error.error_class, "message": result.error.message}
+    return result.result.model_dump(mode="json", exclude_none=True) if result.result else {}
+
+
+def summary_of_output(output: dict[str, JsonValue]) -> str:
+    text = output.get("summary") or output.get("message") or output.get("excerpt") or json.dumps(output)
+    return str(text)[:MAX_SUMMARY]
+
+
+def artifacts_of(result: ToolResult) -> tuple[str, ...]:
+    if result.result is None:
+        return ()
+    named = (result.result.model_extra or {}).get("artifacts")
+    listed = [a.get("path") for a in named if isinstance(a, dict)] if isinstance(named, list) else []
+    paths = (result.result.artifact_path, *listed)
+    return tuple(path for path in paths if isinstance(path, str) and ARTIFACT_PATH.fullmatch(path))
+
+
+def strangers_of(state: RunState, step: int, action: Action, result: ToolResult) -> str:
+    skill, command = state.brief.skill(action.tool), state.brief.command(action)
+    declared = (command and command.output) or (skill and skill.output)
+    strange = "" if declared == "trusted" and not is_marked(result) else f"step {step} ({action.tool})"
+    return state.strangers or strange
+
+
+def is_marked(result: ToolResult) -> bool:
+    output = (result.result.model_extra or {}).get("output") if result.result else None
+    return result.untrusted or (isinstance(output, dict) and output.get("untrusted") is True)
+
+
+def with_artifacts(state: RunState, result: ToolResult) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*state.artifacts, *artifacts_of(result))))

@@ -1,0 +1,206 @@
+"""What a tool's result means to a run: its step is finished, tried again, or handed to a person.
+
+Which result it is, `correlate` says. A result that does not answer the pending attempt never finishes a step. Of
+several reads each is judged and tried again by itself. The model reflects when the last one is finished, and is told of
+those whose attempts are all used with what the others brought. A continuation, and what it asked for, is for
+`continuing`.
+"""
+
+from datetime import datetime
+
+from agent_service.core import endings
+from agent_service.core.effects import Refusal, Transition
+from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.graph import continuing
+from agent_service.core.state import RunState, replace
+from agent_service.core.tools import acting
+from agent_service.core.tools.attempts import AGAIN, Gathering, Pending
+from agent_service.core.tools.believing import unbelieved
+from agent_service.core.tools.correlate import Relation, judge
+from agent_service.core.tools.flights import due_first, flight_of, flights, gathering_of, gathers, with_flight
+from agent_service.core.waiting import Ended, ForEvidence, ForReads, under_way
+from schemas import keys
+from schemas.events import ToolError, ToolResult
+
+_IN_DOUBT = {"error_class": "in_doubt", "retryable": False}
+_UNHEARD = ToolError(
+    error_class="timeout",
+    message="an answer may have been dropped as a repetition while the agent was away: its executor names no attempts",
+    retryable=True,
+)
+MOST_LATE = 20
+"""Results that came after the end of their run of which its journal tells. Log and metrics tell of what is beyond."""
+HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
+"""Error classes that neither another attempt nor another plan can mend."""
+
+
+def on_result(state: RunState, event: ToolReturned) -> Transition | str:
+    judgement = judge(state, event.result, event.place)
+    if why := unbelieved(state, event.result, event.proof, judgement.relation):
+        return Refusal(why)
+    if event.malformed and judgement.relation is not Relation.MATCH:
+        return judgement.reason
+    match judgement.relation:
+        case Relation.STALE:
+            return judgement.reason
+        case Relation.LATE:
+            return _on_late(state, event, judgement.reason)
+        case Relation.VIOLATION:
+            return endings.escalate(state, "protocol_violation", judgement.reason, at=event.at)
+        case Relation.MATCH:
+            assert judgement.pending is not None, "what matches answers an attempt"
+            return _take(state, judgement.pending, event)
+
+
+def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
+    result = event.result
+    if event.place:
+        state, pending = _heard(state, pending, event.place)
+    if result.status == "ok":
+        return continuing.take_answer(state, pending, result, at=event.at)
+    if result.status == "continuation" and not event.malformed:
+        return continuing.take_continuation(state, pending, result, unfit=event.unfit, at=event.at)
+    error = _malformed(state, pending, result) if event.malformed else _as_error(result)
+    return _on_error(state, pending, error, at=event.at)
+
+
+def on_due(state: RunState, event: TimerFired) -> Transition:
+    flight = due_first(state.waiting)
+    if isinstance(flight, Gathering):
+        return continuing.on_time_over(state, flight, at=event.at)
+    if flight.retry_at is not None:
+        return acting.send(state, flight.pending, at=event.at)
+    return _on_silence(state, flight.pending, at=event.at)
+
+
+def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transition:
+    repeatable = acting.is_repeatable(state, pending)
+    error = ToolError(
+        error_class="timeout" if repeatable else "in_doubt",
+        message=f"no result by {pending.deadline_at:%Y-%m-%dT%H:%M:%SZ}; whether the tool ran is not known",
+        retryable=repeatable,
+    )
+    return _on_error(state, pending, _without_answer(state, pending, error, at=at), at=at)
+
+
+def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
+    """Ends the attempts whose answers a stream may have dropped while the agent did not listen; others follow.
+
+    Those are repetitions, by an executor that answered an earlier attempt without naming it: it may give all answers
+    one id. The last attempt that is allowed goes on waiting.
+    """
+    return tuple(
+        _without_answer(state, pending, _UNHEARD, at=at)
+        for pending in (flight.pending for flight in flights(state.waiting) if flight.retry_at is None)
+        if pending.heard and 1 < pending.attempt < state.brief.limits.max_attempts
+        if acting.is_repeatable(state, pending) and acting.attempts_left(state) > 0
+    )
+
+
+def _without_answer(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> ToolResult:
+    return ToolResult(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=pending.action.tool,
+        status="error",
+        error=error,
+        completed_at=at,
+        attempt=pending.attempt,
+        task=pending.task or None,
+        round=pending.round or None,
+    )
+
+
+def _heard(state: RunState, pending: Pending, place: str) -> tuple[RunState, Pending]:
+    flight = flight_of(state.waiting, *pending.name)
+    assert flight is not None, "the result was matched with what is under way"
+    pending = replace(pending, heard=(*pending.heard, place))
+    state = replace(state, waiting=with_flight(state.waiting, replace(flight, pending=pending)))
+    gathering = gathering_of(state.waiting, pending.step)
+    if gathering is None:
+        return state, pending
+    known = replace(gathering, heard=(*gathering.heard, place))
+    return gathers(state, known, flights(state.waiting)), pending
+
+
+def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolResult:
+    if result.error is None or acting.is_repeatable(state, pending):
+        return result
+    return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
+
+
+def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str:
+    result, kept = event.result, _kept(state, event)
+    if result.task:
+        call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
+        which = replace(kept, late_tasks=tuple(dict.fromkeys((*state.late_tasks, call))))
+        known = call in state.late_tasks
+    else:
+        place = (result.step, result.attempt or 1)
+        which = replace(kept, late=tuple(dict.fromkeys((*state.late, place))))
+        known = place in state.late
+    if kept is state and (known or state.has_finished(result.step)):
+        return why
+    if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
+        return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
+    return Transition(state=replace(which, updated_at=event.at))
+
+
+def _kept(state: RunState, event: ToolReturned) -> RunState:
+    ended = state.waiting
+    if not isinstance(ended, Ended) or ended.held is None or event.malformed:
+        return state
+    judged = judge(replace(state, waiting=ended.held), event.result, event.place)
+    if judged.pending is None or known(ended, judged.pending):
+        return state
+    result = event.result if event.result.status == "ok" else _as_error(event.result)
+    return replace(state, waiting=replace(ended, came=(*ended.came, result)))
+
+
+def came_of(ended: Ended, pending: Pending) -> tuple[ToolResult, ...]:
+    return tuple(r for r in ended.came if (r.step, r.task or "", r.round or 0) == pending.name)
+
+
+def was_first_in_doubt(ended: Ended, pending: Pending) -> bool:
+    first = ended.came[:1]
+    return came_of(ended, pending)[:1] == first != () and _is_in_doubt(first[0])
+
+
+def known(ended: Ended, pending: Pending) -> ToolResult | None:
+    return next((r for r in came_of(ended, pending) if not _is_in_doubt(r)), None)
+
+
+def _is_in_doubt(result: ToolResult) -> bool:
+    return result.error is not None and result.error.error_class == "in_doubt"
+
+
+def _as_error(result: ToolResult) -> ToolResult:
+    if result.status == "error":
+        return result if result.error else result.model_copy(update={"error": ToolError(message="no reason given")})
+    error = ToolError(error_class="continuation", message="the tool asks for more evidence before it can answer")
+    return result.model_copy(update={"error": error})
+
+
+def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+    error, gathering = result.error, gathering_of(state.waiting, pending.step)
+    assert error is not None, "an error result carries its error"
+    stopped = gathering is not None and gathering.stopped
+    again = None if stopped else acting.retry(state, pending, error, at=at)
+    if again:
+        return again
+    job = f", job {error.job_id}" if error.job_id else ""
+    which = f" ({pending.task})" if pending.task else ""
+    what = f"step {pending.step}{which}: {pending.action.tool} failed ({error.error_class}{job}): {error.message}"
+    of_task = pending.task not in ("", AGAIN)
+    if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not of_task):
+        return endings.escalate(state, error.error_class, what, at=at, came=(result,))
+    alone = not isinstance(under_way(state.waiting), ForReads | ForEvidence)
+    if alone and acting.could_be_retried(state, pending, error):
+        what = f"{what} (attempt {pending.attempt}, the last)"
+        return endings.escalate(state, _spent_attempts(state), what, at=at, came=(result,))
+    return continuing.take_answer(state, pending, result, at=at)
+
+
+def _spent_attempts(state: RunState) -> str:
+    of_run = state.attempts >= state.brief.limits.max_attempts_of_run
+    return "budget_attempts" if of_run else "tool_exhausted"

@@ -1,0 +1,176 @@
+"""The classes of errors that are told apart: others may be worded by a tool, which would make a series of each word.
+
+What comes in: wakes, with how long until they were durable; messages of the bus, results, dead letters.
+
+What leaves is counted as: what had to be sent again, what was there already, ids that others have taken.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from agent_service.core.limits import LimitRefused
+from agent_service.errors import OverQuota, WakeConflict
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Failure, GiveUp, TryAgain
+from groundwork.telemetry.metrics import Instruments
+from schemas.events import ToolResult
+
+NONE = ""
+"""No error: Prometheus takes a label without text for one that is not there."""
+OTHER = "other"
+
+DENIED = frozenset({"not_allowed"})
+TIMED_OUT = frozenset({"timeout", "expired"})
+TOOL_ERRORS = frozenset(
+    {
+        *("artifact_changed", "bad_continuation", "bad_output", "budget", "configuration", "dependency", "in_doubt"),
+        *(
+            "invalid_arguments",
+            "invalid_result",
+            "not_approved",
+            "not_found",
+            "overruled",
+            "rate_limit",
+            "storage_full",
+        ),
+        *("storage_full", "tool_error", "transient", "unavailable"),
+    }
+) | (DENIED | TIMED_OUT)
+
+
+def tool_error(result: ToolResult) -> str:
+    if result.status == "ok":
+        return NONE
+    return known_class(result.error.error_class if result.error else "tool_error")
+
+
+def known_class(error_class: str) -> str:
+    return error_class if error_class in TOOL_ERRORS else OTHER
+
+
+def outcome_of(error: str) -> str:
+    """`ok`, `error`, `timeout` or `denied`, by the class of the error."""
+    if error == NONE:
+        return "ok"
+    return "denied" if error in DENIED else "timeout" if error in TIMED_OUT else "error"
+
+
+WAKE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+Transport = Literal["http", "nats", "stream"]
+"""How a wake came: `POST /v1/wake`, a request to the micro service, or an `agentic.start` in the stream."""
+
+
+class Waking:
+    """A wake that is being taken."""
+
+    duplicate = False
+    """Whether it named a run that was there already."""
+    refused_as = ""
+    """The class of a refusal that no error tells."""
+
+
+class IncomingMetrics:
+    """Of wakes, tool results, and messages that are refused."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._wakes = instruments.histogram(
+            "agentic.wake.duration",
+            "From a wake to its answer: the run is durable, or nothing is stored",
+            attributes=("agentic.wake.outcome", "agentic.transport", "error.type"),
+            bounds=WAKE_SECONDS,
+        )
+        self.dedupe = instruments.counter(
+            "agentic.dedupe.hits",
+            "What came again and changed nothing",
+            unit="{hit}",
+            attributes=("agentic.dedupe.kind",),
+            known=[("wake",), ("result_duplicate",), ("result_stale",), ("publish",)],
+        )
+        self._stale = instruments.counter("agentic.results.stale", "Tool results that no run waits for (any more)")
+        self._late = instruments.counter("agentic.results.late", "Tool results that came after the end of their run")
+        self.retries = instruments.counter(
+            "agentic.retries",
+            "What is done again: attempts of a step, model calls, messages, publishing",
+            unit="{retry}",
+            attributes=("agentic.retry.scope", "error.type"),
+            known=[("turn", "try_again"), ("publish", "try_again")],
+        )
+        self._handled = instruments.histogram(
+            "messaging.process.duration",
+            "A message from the bus, with the whole turn that it causes",
+            attributes=("messaging.destination.name", "error.type"),
+        )
+        self._rejected = instruments.counter("agentic.messages.rejected", "Messages that became dead letters")
+
+    @contextmanager
+    def wake(self, transport: Transport) -> Iterator[Waking]:
+        began, waking = time.perf_counter(), Waking()
+        outcome, error = "error", "internal"
+        try:
+            yield waking
+            outcome, error = "duplicate" if waking.duplicate else "accepted", NONE
+            if waking.duplicate:
+                self.dedupe.add("wake")
+        except Exception as raised:
+            outcome, error = ("rejected", waking.refused_as) if waking.refused_as else _outcome_of(raised)
+            raise
+        finally:
+            self._wakes.record(time.perf_counter() - began, outcome, transport, error)
+
+    @contextmanager
+    def message(self, subject: str) -> Iterator[None]:
+        began, error = time.perf_counter(), NONE
+        try:
+            yield
+        except GiveUp:
+            error = "refused"
+            raise
+        except Exception as raised:
+            error = "try_again" if isinstance(raised, TryAgain) else "internal"
+            self.retries.add("turn", error)
+            raise
+        finally:
+            self._handled.record(time.perf_counter() - began, subject, error)
+
+    def stale_result(self, *, duplicate: bool) -> None:
+        """Nobody waits for it: its step has ended (`duplicate`), or it answers an earlier attempt."""
+        self._stale.add()
+        self.dedupe.add("result_duplicate" if duplicate else "result_stale")
+
+    def late_result(self) -> None:
+        self._late.add()
+
+    def rejected(self) -> None:
+        self._rejected.add()
+
+
+def _outcome_of(error: Exception) -> tuple[str, str]:
+    match error:
+        case WakeConflict():
+            return "rejected", "wake_id_taken"
+        case LimitRefused():
+            return "rejected", "not_granted"
+        case OverQuota():
+            return "rejected", "over_quota"
+        case TryAgain():
+            return "error", "try_again"
+        case Failure():
+            return "error", "broken"
+    return "error", "internal"
+
+
+class OutgoingMetrics:
+    """Of what one link publishes. What is done again, and what came again, is counted with what comes in."""
+
+    def __init__(self, instruments: Instruments, incoming: IncomingMetrics) -> None:
+        self._retries, self._dedupe = incoming.retries, incoming.dedupe
+        self._taken = instruments.counter(
+            "agentic.ids.taken_by_others", "Message ids of ours that somebody else's message had"
+        )
+
+    def listen_to(self, link: NatsLink) -> None:
+        link.id_was_taken = self._taken.add
+        link.was_there = lambda: self._dedupe.add("publish")
+        link.tries_again = lambda: self._retries.add("publish", "try_again")

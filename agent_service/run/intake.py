@@ -1,0 +1,342 @@
+"""What comes in, from the bus and from callers, as events to runs.
+
+A run that is accepted is durable, and begins by itself (`recovery.Starter`): its message need not wait for that.
+
+A start from the bus is named by its `wake_id`, else by its dedupe key (by what follows `agentic:start:`, where it
+begins so), else by its `Nats-Msg-Id` and what it says, or by its place in the stream: so one that is delivered twice is
+one run, and one that is published twice too, also where the server has forgotten its id. What cannot be read, or asks
+for what is not granted, is refused with the reason, and never half stored; a run that waits for a result of which no
+more than what it relates to can be read waits no longer.
+"""
+
+import asyncio
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent_service.admission.callers import BUS
+from agent_service.admission.capacity import Admission
+from agent_service.core.brief import Limits, Parent
+from agent_service.core.effects import Transition
+from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
+from agent_service.core.graph.children import WAKE_PREFIX
+from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
+from agent_service.core.people.remedies import remedy
+from agent_service.core.state import RunState
+from agent_service.errors import VersionMoved, WakeConflict
+from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.run.arrival import Arrival, Unreadable, correlation, read
+from agent_service.run.child_results import ChildResults, depth_of
+from agent_service.run.ports import Clock, Skills, Wake
+from agent_service.run.schema_check import unfit
+from agent_service.run.turn import Turns
+from agent_service.trust import identity
+from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.identity import trace_url
+from groundwork.telemetry.span import context_of
+from schemas import keys, subjects
+from schemas.envelope import CAPABILITY, RETRIED_BY, TRACEPARENT
+from schemas.events import AgenticStart, Cancel, Signal, ToolError, ToolResult
+from schemas.fields import Id
+
+_ID: TypeAdapter[str] = TypeAdapter(Id)
+START_PREFIX = keys.start("")
+RULING = frozenset({"approve", "reject", "answer"})
+"""What is said about something that waits for it. Where nothing does, whoever said it must know that it was in vain."""
+
+
+class UnknownRun(Unreadable):
+    """It is about a run that is not in this store. It may be too early, or meant for an agent with another store."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"there is no run {run_id} here: if another store has it, serve the agent with that one and send this again"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What says which request a result answers, and brings what came of a child."""
+
+    capabilities: Capabilities
+    children: ChildResults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRuns:
+    """What the settings give to every run: its limits; whether it frames and plans in one call (`fused`), and has a
+    model read its end critically (`verify`); and where its trace is shown, with `{trace_id}` in it."""
+
+    policy: LimitPolicy
+    fused: bool
+    verify: bool
+    trace_url: str | None
+
+
+class Intake:
+    """Takes starts, results, cancels and signals to their runs."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        skills: Skills,
+        results: Results,
+        new_runs: NewRuns,
+        admission: Admission,
+        incoming: IncomingMetrics,
+        clock: Clock,
+    ) -> None:
+        self._turns = turns
+        self._skills = skills
+        self._results = results
+        self.new_runs = new_runs
+        self.admission = admission
+        self.incoming = incoming
+        self._clock = clock
+
+    @property
+    def accepted(self) -> asyncio.Event:
+        return self._turns.accepted
+
+    async def receive(self, arrival: Arrival) -> str:
+        """One message, with the whole turn that it causes: the id of the run that it was about.
+
+        Raises TryAgain, or Unreadable (dead letter), of which UnknownRun may pass by itself.
+        """
+        try:
+            envelope = read(arrival)
+        except Unreadable as error:
+            await self._end_wait(arrival, str(error))
+            raise
+        match envelope.payload:
+            case ToolResult() as result:
+                await self._on_result(result, arrival, envelope.dedupe_key or "")
+            case AgenticStart() as start:
+                return await self._on_start(arrival, start, _wake_id(start, envelope.dedupe_key, arrival))
+            case Cancel() as cancel:
+                by = _sender(arrival)
+                await self.follow(_known(cancel.run_id, await self.cancel(cancel, by=by)))
+            case Signal() as signal:
+                by = _sender(arrival)
+                await self._on_signal(signal, by=by, said_at=arrival.at)
+        return str(envelope.payload.run_id)
+
+    async def is_gone(self, run_id: str) -> bool:
+        return await self._turns.tombstone(run_id) is not None
+
+    async def wake(
+        self,
+        wake_id: str,
+        start: AgenticStart,
+        *,
+        known: bool,
+        by: str,
+        payer: str = "",
+        traceparent: str | None = None,
+    ) -> tuple[str, Transition | None]:
+        """A run for a caller's wake, durable: its id, and what is to be performed for it.
+
+        `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
+        `by`: what is known of the caller, here as in `cancel` and `signal`; what it says itself is added.
+        `payer`: against whose quota the run counts. `traceparent`: its place in a trace of its own.
+        Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
+        """
+        if not known:
+            self.admission.brake.check()
+        granted = self.new_runs.policy.defaults if known else None
+        depth = 0 if known else await self._depth(start)
+        told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
+        event = self._accepted(wake_id, start, depth, announce=True, granted=granted, **told)
+        return await self._turns.accept(_wake(wake_id, start), event)
+
+    async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
+        """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
+        reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
+        return await self._turns.commit(cancel.run_id, CancelRequested(at=self._clock.now(), reason=reason, by=who))
+
+    async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
+        """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
+        if signal.constraints:
+            check_caps(self.new_runs.policy, signal.constraints, at=self._clock.now())
+        who = identity.by(by, says=signal.by)
+        event = SignalReceived(at=self._clock.now(), signal=signal, by=who, said_at=said_at)
+        return await self._turns.commit(signal.run_id, event)
+
+    async def follow(self, transition: Transition | None) -> None:
+        await self._turns.follow(transition)
+
+    async def standing(self, run_id: str) -> RunState | None:
+        """The run as it stands now; None where there is none. Raises Damaged, TryAgain."""
+        return await self._turns.current(run_id)
+
+    async def begin(self, run_id: str) -> Transition:
+        """The first turn of a queued run, to where it rests. Raises TryAgain while no tool catalog is known."""
+        skills = (await self._skills.catalog()).tools
+        return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
+
+    async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
+        """Raises Unreadable for one that counts for nothing, because whoever sent it cannot prove a right to."""
+        heard = None
+        while heard is None:  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
+            state = await self._turns.state(said.run_id)
+            event = await self._returned(said, state, arrival, key, malformed=malformed)
+            with suppress(VersionMoved):
+                heard = _known(said.run_id, await self._turns.take(said.run_id, event, made_of=state))
+        if heard.refused:
+            raise Unreadable(str(heard.ignored))
+        if heard.ignored:
+            self.incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(said.step)))
+        elif heard.state and heard.state.final and not heard.effects:
+            self.incoming.late_result()
+
+    async def _returned(
+        self, said: ToolResult, state: RunState | None, arrival: Arrival, key: str, *, malformed: bool
+    ) -> ToolReturned:
+        given = said.capability or arrival.headers.get(CAPABILITY)
+        result, proof = self._results.capabilities.of_result(_of_its_task(said, key), given, state)
+        came = await self._results.children.of(result)
+        return ToolReturned(
+            at=self._clock.now(),
+            result=came,
+            malformed=malformed and came is result,
+            place="" if result.attempt and (malformed or _is_named(result, key)) else arrival.place,
+            unfit=unfit(state, came) if state and came.status == "continuation" else (),
+            proof="named" if came is not result else proof,
+        )
+
+    async def _end_wait(self, arrival: Arrival, why: str) -> None:
+        about = correlation(arrival) if arrival.subject == subjects.TOOL_RESULT else None
+        if about is None:
+            return
+        error = ToolError(error_class="invalid_result", message=why, retryable=True)
+        result = ToolResult(**about.model_dump(), status="error", error=error, completed_at=self._clock.now())
+        with suppress(Unreadable):
+            await self._on_result(result, arrival, malformed=True)
+
+    async def _on_signal(self, signal: Signal, *, by: str, said_at: datetime | None) -> None:
+        try:
+            heard = await self.signal(signal, by=by, said_at=said_at)
+        except LimitRefused as refusal:
+            raise Unreadable(str(refusal)) from refusal
+        _known(signal.run_id, heard)
+        if signal.kind in RULING and (why := not_heard(signal, heard)):
+            raise Unreadable(why)
+        await self.follow(heard)
+
+    async def _on_start(self, arrival: Arrival, start: AgenticStart, wake_id: str) -> str:
+        if start.run_id is not None:  # an agent has announced it, whose store begins it
+            if await self._turns.state(start.run_id) is None:
+                raise UnknownRun(start.run_id)
+            return start.run_id
+        await self.admission.check()
+        try:
+            with self.incoming.wake("stream") as waking:
+                caller = arrival.headers.get(TRACEPARENT)
+                depth, by = await self._depth(start), _sender(arrival)
+                told: dict[str, Any] = {"by": by, "payer": BUS, "traceparent": caller}
+                event = self._accepted(wake_id, start, depth, announce=False, **told)
+                async with self.admission.quotas.wake(BUS):
+                    run_id, accepted = await self._turns.accept(_wake(wake_id, start), event)
+                waking.duplicate = accepted is None
+        except (LimitRefused, WakeConflict) as refusal:
+            raise Unreadable(str(refusal)) from refusal
+        await self.follow(accepted)
+        return run_id
+
+    async def _depth(self, start: AgenticStart) -> int:
+        parent = await self._turns.state(start.parent_run_id) if start.parent_run_id else None
+        return depth_of(start, parent, deepest=self.new_runs.policy.defaults.max_depth)
+
+    def _accepted(
+        self,
+        wake_id: str,
+        start: AgenticStart,
+        depth: int,
+        *,
+        announce: bool,
+        by: str,
+        payer: str,
+        granted: Limits | None = None,
+        traceparent: str | None = None,
+    ) -> WakeAccepted:
+        if wake_id.startswith(WAKE_PREFIX):
+            raise LimitRefused("wake_id", f"may not begin with {WAKE_PREFIX}, which names runs that a run started")
+        at, run_id = self._clock.now(), self._clock.new_run_id()
+        limits = granted or grant(self.new_runs.policy, start.constraints, context=start.context, at=at)
+        return WakeAccepted(
+            at=at,
+            run_id=run_id,
+            wake_id=wake_id,
+            goal=start.goal,
+            limits=limits,
+            announce=announce,
+            context=start.context,
+            fused=self.new_runs.fused,
+            verify=self.new_runs.verify,
+            depth=depth,
+            parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,
+            callback=start.callback,
+            trace_url=trace_url(self.new_runs.trace_url, run_id),
+            by=identity.by(by, says=start.by),
+            caller=payer,
+            untrusted=start.untrusted,
+            traceparent=traceparent if context_of(traceparent) else None,
+        )
+
+
+def not_heard(signal: Signal, heard: Transition) -> str:
+    state = heard.state
+    if not heard.ignored or state is None or signal.signal_id in state.signals:
+        return ""
+    final = "a run that has ended is final: ask for a new one, with `agentic run`" if state.final else ""
+    now = remedy(state) or final
+    return f"the run took no notice: {heard.ignored}" + (f"; {now}" if now else "")
+
+
+def _of_its_task(result: ToolResult, dedupe_key: str) -> ToolResult:
+    named = keys.answers(dedupe_key, result.run_id, result.step)
+    if named and named[0] and result.round is None and result.task in (None, named[0]):
+        return result.model_copy(update={"task": named[0], "round": named[1]})
+    return result
+
+
+def _is_named(result: ToolResult, dedupe_key: str) -> bool:
+    return result.round is not None or keys.answers(dedupe_key, result.run_id, result.step) is not None
+
+
+def _sender(arrival: Arrival) -> str:
+    return identity.by(BUS, repeated_by=arrival.headers.get(RETRIED_BY))
+
+
+def _known(run_id: str, heard: Transition) -> Transition:
+    if heard.state is None:
+        raise UnknownRun(run_id)
+    return heard
+
+
+def _wake_id(start: AgenticStart, dedupe_key: str | None, arrival: Arrival) -> str:
+    if start.wake_id:
+        return start.wake_id
+    external = (dedupe_key or "").removeprefix(START_PREFIX)
+    if not external:
+        return f"nats-{arrival.repeated or arrival.place}"
+    return id_of(external)
+
+
+def id_of(text: str) -> str:
+    try:
+        return _ID.validate_python(text)
+    except ValidationError:
+        return f"key-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+
+def _wake(wake_id: str, start: AgenticStart) -> Wake:
+    asked = start.model_dump(mode="json", exclude={"run_id", "wake_id", "by"})
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return Wake(wake_id=wake_id, digest=hashlib.sha256(text.encode()).hexdigest())

@@ -1,0 +1,46 @@
+"""What other processes of the same store commit, as far as it concerns what this one remembers and has in hand.
+
+    another's entry   the run is remembered no longer as it was; a model call that it does not ask for any more, or for
+                      which another has set something aside, is abandoned
+    one of our own    that this process took for not stored, because its acknowledgement was lost: nobody does what it
+                      asks for, so it is done now
+
+Nothing rests on it: what it is told of late, or never, the store's version and the look at what was left still find.
+"""
+
+from agent_service.background import Background
+from agent_service.core.announcing import asked
+from agent_service.run.model_calls import Thinker
+from agent_service.run.moments import Elsewhere
+from agent_service.run.ports import RunStore
+from agent_service.run.recovery import Recovery
+from agent_service.run.turn import Turns
+
+
+class Overtaken:
+    """For the process that is the member `me`."""
+
+    def __init__(
+        self, me: str, turns: Turns, thinker: Thinker, store: RunStore, recovery: Recovery, background: Background
+    ) -> None:
+        self._me = me
+        self._turns = turns
+        self._thinker = thinker
+        self._store = store
+        self._recovery = recovery
+        self._background = background
+
+    def hear(self, told: Elsewhere) -> None:
+        self._turns.forget(told.run_id, told.entry.seq)
+        if told.by == self._me:
+            self._turns.undone.found(told.run_id, (told.entry.seq,))
+            self._recovery.try_again()
+        elif self._thinker.calls_of(told.run_id):
+            self._background.start(self._look(told.run_id))
+
+    async def _look(self, run_id: str) -> None:
+        run = await self._store.load(run_id)
+        ask = asked(run.state) if run else None
+        for call, since in self._thinker.calls_of(run_id).items():
+            if ask is None or ask.call != call or await self._store.superseded(run_id, call, since):
+                self._thinker.abandon(run_id, call)

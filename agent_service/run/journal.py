@@ -1,0 +1,251 @@
+"""Entries of the journal, and how values become text and come back. Pure: no I/O.
+
+An entry is one event decided. Its hash chains to the entry before (SHA-256 over the previous hash and the entry's own
+text), so that a changed, missing or moved entry is found. Stores keep the text and never look inside.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+from pydantic import TypeAdapter
+
+from agent_service.admission.callers import opened
+from agent_service.core.brief import Brief
+from agent_service.core.decide import decide
+from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
+from agent_service.core.events import Event
+from agent_service.core.limits import paid_with
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Waiting
+from agent_service.errors import Damaged
+
+DIGEST_DIGITS = 16
+RULES = 1
+"""Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
+Then `as_today` reads the events of earlier rules."""
+GENESIS = "0" * 64
+
+GROWING = (
+    "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence", "children",
+)  # fmt: skip
+"""Fields of a state that hold more with every step. They are stored item by item beside it, so that an entry writes
+only what it adds: it costs the same at step 5 and at step 500."""
+
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+_STATE = TypeAdapter(RunState)
+_BRIEF = TypeAdapter(Brief)
+_FIELDS = get_type_hints(RunState)
+_STORED_APART = {"brief", *GROWING}
+_ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])[0]) for name in GROWING}
+
+
+@cache
+def _event(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_KINDS[kind])
+
+
+@cache
+def _waiting() -> TypeAdapter[Waiting]:
+    return TypeAdapter(Waiting)
+
+
+Upcast = Callable[[Event, int], Event]
+
+
+def as_today(event: Event, rules: int) -> Event:  # noqa: ARG001 # no rules came before these
+    return event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of a run's journal. `event` and `effects` are JSON; `kind` is the event's class name."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    kind: str
+    event: str
+    effects_digest: str
+    previous: str
+    hash: str
+
+    def decoded(self, upcast: Upcast = as_today) -> Event:
+        """The event. Raises Damaged; ValueError for a kind that this version does not know (a newer one wrote it)."""
+        if self.kind not in _KINDS:
+            raise ValueError(
+                f"run {self.run_id}: entry {self.seq} is of unknown kind {self.kind!r}: use a newer version"
+            )
+        try:
+            event: Event = _event(self.kind).validate_json(self.event)
+        except ValueError as error:
+            raise Damaged(self.run_id, f"entry {self.seq}, {self.kind}") from error
+        return upcast(event, self.rules)
+
+    @property
+    def rules(self) -> int:
+        return int(self.effects_digest[DIGEST_DIGITS:] or "0", 16)
+
+    def recomputed_hash(self) -> str:
+        return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as it is loaded: its state, and the hash of its newest entry."""
+
+    state: RunState
+    head: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """What became of a growing field: its `dropped` oldest items went, and the items `added` (JSON) came."""
+
+    field: str
+    dropped: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one event leaves behind, written in one transaction or not at all.
+
+    `brief` is set when it differs from the stored one; `growth` is how the growing fields differ from theirs;
+    `paid_usd` is what was paid with it, and `opened` by how many its caller has more open runs.
+    """
+
+    entry: Entry
+    state: RunState
+    brief: Brief | None
+    growth: tuple[Growth, ...]
+    paid_usd: float = 0.0
+    opened: int = 0
+
+
+def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
+    """The commit of a transition that changed the run. Raises ValueError for one that did not."""
+    state = transition.state
+    if state is None or transition.ignored:
+        raise ValueError(f"nothing to commit: {transition.ignored}")
+    entry = _entry(before.head if before else GENESIS, state, event, transition.effects)
+    changed = before is None or before.state.brief is not state.brief
+    growth = growth_of(before.state if before else None, state)
+    then = before.state if before else None
+    return Commit(
+        entry=entry,
+        state=state,
+        brief=state.brief if changed else None,
+        growth=growth,
+        paid_usd=paid_with(then, event, state),
+        opened=opened(then, state),
+    )
+
+
+def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
+    """How the growing fields of `after` differ from those of `before`."""
+    fields = ((name, getattr(before, name, ()), getattr(after, name)) for name in GROWING)
+    return tuple(_growth(name, old, new) for name, old, new in fields if old is not new and old != new)
+
+
+def _growth(field: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Growth:
+    dropped = next(n for n in range(len(before) + 1) if before[n:] == after[: len(before) - n])
+    added = after[len(before) - dropped :]
+    return Growth(field=field, dropped=dropped, added=tuple(_ITEMS[field].dump_json(item).decode() for item in added))
+
+
+def encode_state(state: RunState) -> str:
+    return _STATE.dump_json(state, exclude=_STORED_APART).decode()
+
+
+def encode_brief(brief: Brief) -> str:
+    return _BRIEF.dump_json(brief, by_alias=True).decode()
+
+
+def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) -> RunState:
+    """The state, with the `items` of its growing fields: field and JSON of each, in their order. Raises ValueError."""
+    grown: dict[str, list[str]] = {}
+    for name, item in items:
+        grown.setdefault(name, []).append(item)
+    fields = "".join(f',"{name}":[{",".join(grown[name])}]' for name in grown)
+    return _STATE.validate_json(f'{state[:-1]},"brief":{brief}{fields}}}')
+
+
+def decode_waiting(fields: dict[str, Any]) -> Waiting:
+    """What a run waits for, by the `fields` of its stored state. Raises ValueError."""
+    return _waiting().validate_python(fields["waiting"], strict=False)
+
+
+def rehearse(entries: Iterable[Entry], upcast: Upcast = as_today) -> Iterable[tuple[Entry, Transition]]:
+    state: RunState | None = None
+    for entry in entries:
+        transition = decide(state, entry.decoded(upcast))
+        state = transition.state
+        yield entry, transition
+
+
+def _entry(previous: str, state: RunState, event: Event, effects: Sequence[Effect]) -> Entry:
+    kind = type(event).__name__
+    text = _event(kind).dump_json(event, by_alias=True).decode()
+    digest = digest_of(effects)
+    chained = _chain(previous, state.run_id, state.version, event.at, kind, text, digest)
+    return Entry(
+        run_id=state.run_id,
+        seq=state.version,
+        at=event.at,
+        kind=kind,
+        event=text,
+        effects_digest=digest,
+        previous=previous,
+        hash=chained,
+    )
+
+
+def digest_of(effects: Sequence[Effect]) -> str:
+    """What an entry notes of its effects: hex digits of a SHA-256, and the version of the rules.
+
+    Of all but what tells people of the run, which is a view of it.
+    """
+    noted = hashlib.sha256(b"\n".join(_noted(effect) for effect in effects if not _only_told(effect)))
+    return f"{noted.hexdigest()[:DIGEST_DIGITS]}{RULES:02x}"
+
+
+def _only_told(effect: Effect) -> bool:
+    return isinstance(effect, Publish) and effect.rebuildable
+
+
+def _noted(effect: Effect) -> bytes:
+    match effect:
+        case Publish(subject=subject, key=key, body=body):
+            return f"publish {subject} {key} ".encode() + body
+        case AskModel(call=call, phase=phase):
+            return f"ask {call} {phase}".encode()
+        case AbandonCall(call=call):
+            return f"abandon {call}".encode()
+        case StartChild(wake=wake):
+            return f"start {wake.run_id}".encode()
+        case CancelChild(run_id=run_id):
+            return f"cancel {run_id}".encode()
+
+
+def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:
+    text = "\n".join((previous, run_id, str(seq), at.astimezone(UTC).isoformat(), kind, effects_digest, event))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def flaw_in_chain(entries: Iterable[Entry], *, after: int = 0) -> str | None:
+    """What is wrong with the chain of a journal, or of its entries `after` one: the first that is missing, moved or
+    changed."""
+    previous = GENESIS if after == 0 else None
+    for number, entry in enumerate(entries, start=after + 1):
+        if entry.seq != number:
+            return f"entry {number} is missing: entry {entry.seq} stands in its place"
+        if previous is not None and entry.previous != previous:
+            return f"entry {entry.seq} does not continue entry {entry.seq - 1}"
+        if entry.recomputed_hash() != entry.hash:
+            return f"entry {entry.seq} was changed after it was written"
+        previous = entry.hash
+    return None

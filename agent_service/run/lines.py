@@ -1,0 +1,159 @@
+"""A run as one line of a list, and which runs a list is of. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from agent_service.core.graph.children import is_child
+from agent_service.core.people.petition import OF_BUDGETS
+from agent_service.core.state import RunState
+from agent_service.core.waiting import (
+    ForAnswer,
+    ForApproval,
+    ForEvidence,
+    ForModel,
+    ForPerson,
+    ForReads,
+    ForTime,
+    ForTool,
+    ModelRetry,
+    Status,
+    ToolRetry,
+    Waiting,
+    pendings_of,
+)
+
+WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "approval", "question", "budget", "child"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsFor:
+    """What a run that is under way waits for.
+
+    `since`: a tool was asked then; of all else, the run's newest entry was made then. `until`: when that is given up,
+    or tried again, if nothing comes; null where only a person can move the run.
+    """
+
+    kind: WaitsForKind
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run in a list. `tool` is the one that is asked, or was asked last; `cost_usd` is null as in `Spent`.
+
+    `caller` is who asked for it, as quotas know them.
+    """
+
+    run_id: str
+    wake_id: str
+    status: Status
+    goal: str
+    summary: str
+    accepted_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    ending_class: str = ""
+    steps: int = 0
+    tool: str | None = None
+    tokens: int = 0
+    cost_usd: float | None = None
+    waits_for: WaitsFor | None = None
+    caller: str = ""
+    damaged: str = ""
+    """What of it cannot be read, where it is in quarantine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which runs a list is of: those to which all of this applies.
+
+    `statuses`: one of them; none is all. `text`: it is in the goal, the summary or the id, whatever the case of its
+    letters. `tool`: a step used it, or is to use it. `since`: accepted then or later; `until`: before then. `wake_id`:
+    named so by whoever asked; `caller`: asked by whom.
+    """
+
+    statuses: frozenset[Status] = frozenset()
+    text: str = ""
+    tool: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    wake_id: str = ""
+    caller: str = ""
+
+
+EVERY_RUN = Wanted()
+
+
+def line_of(run: RunState) -> RunLine:
+    return RunLine(
+        run_id=run.run_id,
+        wake_id=run.wake_id,
+        status=run.status,
+        caller=run.brief.caller,
+        goal=run.brief.goal,
+        summary=run.summary,
+        accepted_at=run.accepted_at,
+        updated_at=run.updated_at,
+        ended_at=run.ended_at,
+        ending_class=run.ending_class,
+        steps=run.step,
+        tool=_newest_tool(run),
+        tokens=run.spent.tokens,
+        cost_usd=run.spent.cost_usd,
+        waits_for=waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at),
+    )
+
+
+def waits_for(waiting: Waiting, *, updated_at: datetime, due_at: datetime | None) -> WaitsFor | None:
+    """None for a run that has not begun or has ended. `due_at` is the run's timer."""
+    kind = _kind(waiting)
+    return WaitsFor(kind=kind, since=_since(waiting) or updated_at, until=due_at) if kind else None
+
+
+_KINDS: Mapping[type[Waiting], WaitsForKind] = {
+    ForModel: "model",
+    ModelRetry: "model_retry",
+    ForTool: "tool",
+    ToolRetry: "tool_retry",
+    ForReads: "tool",
+    ForEvidence: "tool",
+    ForTime: "time",
+    ForApproval: "approval",
+    ForAnswer: "question",
+}
+
+
+def _kind(waiting: Waiting) -> WaitsForKind | None:
+    if isinstance(waiting, ForPerson):
+        return "budget" if waiting.stop.ending_class.startswith(OF_BUDGETS) else "model"
+    if isinstance(waiting, ModelRetry) and waiting.still_since:
+        return "budget"
+    under_way = pendings_of(waiting)
+    return "child" if under_way and all(map(is_child, under_way)) else _KINDS.get(type(waiting))
+
+
+def _since(waiting: Waiting) -> datetime | None:
+    match waiting:
+        case ForTool(pending=pending):
+            return pending.requested_at
+        case ForReads(flights=flights) | ForEvidence(flights=flights) if flights:
+            return min(flight.pending.requested_at for flight in flights)
+        case ModelRetry(still_since=datetime() as since):
+            return since
+        case ForTime(since=since) | ForApproval(since=since) | ForAnswer(since=since):
+            return since
+    return None
+
+
+def newest_tool(step: int, *, finished: tuple[int, str] | None, planned: str | None) -> str | None:
+    if finished and finished[0] == step:
+        return finished[1]
+    return planned if step else None
+
+
+def _newest_tool(run: RunState) -> str | None:
+    finished = (run.completed[-1].step, run.completed[-1].tool) if run.completed else None
+    return newest_tool(run.step, finished=finished, planned=run.plan.action.tool if run.plan else None)

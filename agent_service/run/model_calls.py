@@ -1,0 +1,251 @@
+"""Model calls: bounded in number, cancellable, and always ending in an event.
+
+A call holds one of the slots for turns while it runs. A call that was abandoned, or that the state does not ask for any
+more, brings nothing. A call that costs something is made in two halves: first the most it may spend is set aside, which
+is an event and committed, then it is made. A call found half made is therefore one that a dead process left.
+
+Arguments of a planned action are checked against the tool's JSON Schema here, so that a plan that cannot be carried out
+is told to the model and never sent.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from agent_service.admission.limits import SharedLimits
+from agent_service.admission.rate_limits import HELD_BACK
+from agent_service.core.brief import Brief
+from agent_service.core.effects import AskModel
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
+from agent_service.core.phases import Decision, Next, Plan, Unusable
+from agent_service.core.state import RunState
+from agent_service.core.waiting import ForModel
+from agent_service.errors import ModelError, Stopped
+from agent_service.kill_switch import Brake
+from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
+from agent_service.run.schema_check import MOST_BYTES
+
+_DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
+
+Reply = CallReserved | ModelReplied | ModelUnavailable
+UNUSABLE = frozenset({"model_auth", "model_not_found"})
+"""Errors that every run would meet."""
+TROUBLE_FOR = timedelta(seconds=60)
+
+
+class ArgumentCheck(Protocol):
+    """Says what is wrong with a plan's arguments by the tool's own schema; nothing when they are valid."""
+
+    def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]: ...
+
+
+class EvidenceCheck(Protocol):
+    """Says of each quote with which a decision claims a proof whether it stands where the decision says."""
+
+    async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Admitted:
+    call: ModelCall
+    tokens: int
+    version: int
+    heard: int
+    """Of how many words of people its prompt tells."""
+
+
+class Thinker:
+    """Asks the model and turns what comes back into events."""
+
+    def __init__(
+        self,
+        model: Model,
+        arguments: ArgumentCheck,
+        evidence: EvidenceCheck,
+        clock: Clock,
+        brake: Brake,
+        limits: SharedLimits,
+        *,
+        slots: int,
+    ) -> None:
+        self._model = model
+        self._spending = limits.spending
+        self._brake = brake
+        self._arguments = arguments
+        self._evidence = evidence
+        self._clock = clock
+        self._pace = limits.pace
+        self._slots = asyncio.Semaphore(slots)
+        self._wanted: dict[tuple[str, int], int] = {}
+        """Calls that are under way, and the versions of their runs at which they were asked for."""
+        self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
+        self._admitted: dict[tuple[str, int], _Admitted] = {}
+        """Calls that this process has set something aside for and not made yet."""
+        self._trouble: tuple[datetime, str] | None = None
+
+    @property
+    def trouble(self) -> str:
+        if self._trouble is None or self._clock.now() - self._trouble[0] > TROUBLE_FOR:
+            return ""
+        return self._trouble[1]
+
+    async def think(self, state: RunState, effect: AskModel) -> Reply | None:
+        """Make the call, or return None when it is moot or abandoned. Raises Stopped while everything stands still."""
+        key = (state.run_id, effect.call)
+        waiting = state.waiting  # a call that was put off is asked for again by its timer
+        if not isinstance(waiting, ForModel) or waiting.asking.call != effect.call or key in self._wanted:
+            return None
+        self._wanted[key] = state.version
+        try:
+            async with self._slots:
+                return await self._ask(key, state, effect) if key in self._wanted else None
+        finally:
+            self._wanted.pop(key, None)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._wanted)
+
+    def calls_of(self, run_id: str) -> dict[int, int]:
+        return {call: version for (of, call), version in self._wanted.items() if of == run_id}
+
+    def abandon(self, run_id: str, call: int) -> None:
+        self._wanted.pop((run_id, call), None)
+        admitted = self._admitted.pop((run_id, call), None)
+        if admitted:
+            self._pace.settle(admitted.tokens, 0, run_id)
+        task = self._calls.get((run_id, call))
+        if task is not None:
+            task.cancel()
+
+    async def _ask(self, key: tuple[str, int], state: RunState, effect: AskModel) -> Reply | None:
+        question = Question(
+            state=state, call=effect.call, phase=effect.phase, with_plan=state.brief.fused, now=self._clock.now()
+        )
+        task = self._calls[key] = _this_task()
+        try:
+            return await self._next_half(key, question)
+        except ModelError as error:
+            return self._unavailable(error, effect.call)
+        except asyncio.CancelledError:
+            # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
+            if key in self._wanted or task.uncancel() > 0:
+                raise
+            return None
+        finally:
+            del self._calls[key]
+
+    async def _next_half(self, key: tuple[str, int], question: Question) -> Reply | None:
+        admitted = self._admitted.get(key)
+        if admitted and question.state.version <= admitted.version:
+            return None  # its first half is on its way into the journal, and whoever made it makes the second
+        if admitted and question.state.reserve:
+            del self._admitted[key]
+            return await self._second_half(admitted, question)
+        self._brake.check()
+        call = self._model.prepare(question)
+        if call.estimate is None:
+            return await self._event(await call.make(), question, heard=question.state.heard)
+        tokens = call.estimate.reserve.tokens
+        await self._spending.admit(question.state, call.estimate.reserve.cost_usd)
+        await self._pace.admit(tokens, question.state.run_id)
+        self._check_again(tokens, question.state.run_id)
+        state = question.state
+        self._admitted[key] = _Admitted(call=call, tokens=tokens, version=state.version, heard=state.heard)
+        return self._reserved(call.estimate, question.call)
+
+    def _check_again(self, admitted: int, run_id: str) -> None:
+        """After the wait for its turn. Raises Stopped."""
+        try:
+            self._brake.check()
+        except Stopped:
+            self._pace.settle(admitted, 0, run_id)
+            raise
+
+    async def _second_half(self, admitted: _Admitted, question: Question) -> Reply:
+        used = 0
+        try:
+            answer = await admitted.call.make()
+            self._trouble = None
+            used = answer.usage.input_tokens + answer.usage.output_tokens
+        except ModelError as error:
+            used = error.lost[0] if error.lost else 0
+            if error.error_class in HELD_BACK and error.retry_after_s is not None:
+                self._pace.hold(error.retry_after_s, str(error))
+            raise
+        finally:
+            self._pace.settle(admitted.tokens, used)
+        return await self._event(answer, question, heard=admitted.heard)
+
+    def _reserved(self, estimate: Estimate, call: int) -> CallReserved:
+        return CallReserved(
+            at=self._clock.now(),
+            call=call,
+            model=estimate.model,
+            reserve=estimate.reserve,
+            prompt_hash=estimate.prompt_hash,
+            schema_hash=estimate.schema_hash,
+        )
+
+    def _unavailable(self, error: ModelError, call: int) -> ModelUnavailable:
+        if error.error_class in UNUSABLE:
+            self._trouble = self._clock.now(), str(error)
+        return ModelUnavailable(
+            at=self._clock.now(),
+            call=call,
+            remedy=error.remedy,
+            error_class=error.error_class,
+            message=str(error).encode("utf-8", "replace").decode().replace("\0", "\ufffd"),
+            retry_after_s=error.retry_after_s,
+            lost=error.lost,
+        )
+
+    async def _event(self, answer: Answer, question: Question, *, heard: int) -> ModelReplied:
+        brief, flaw = question.state.brief, _unstorable(answer)
+        decision, plan = (Unusable(reason=flaw), None) if flaw else (answer.decision, answer.plan)
+        return ModelReplied(
+            at=self._clock.now(),
+            call=question.call,
+            model=answer.model,
+            usage=answer.usage,
+            decision=self._checked(brief, decision) if isinstance(decision, Plan) else decision,
+            plan=self._checked(brief, plan) if isinstance(plan, Plan) else plan,
+            provenance=answer.provenance,
+            heard=heard,
+            prompt_bytes=answer.prompt_bytes,
+            seen=await self._evidence.seen(question.state, decision),
+        )
+
+    def _checked(self, brief: Brief, plan: Plan) -> Plan | Unusable:
+        flaws = self._arguments.flaws(brief, plan)
+        if not flaws:
+            return plan
+        tools = ", ".join(dict.fromkeys(action.tool for action in plan.actions))
+        return Unusable(reason=f"arguments of {tools}: {'; '.join(flaws)}", flaws=flaws)
+
+
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a model is asked from within a task")
+    return task
+
+
+def _unstorable(answer: Answer) -> str | None:
+    try:
+        size = len(text := _DECISIONS.dump_json((answer.decision, answer.plan)))
+        for plan in (answer.decision, answer.plan):
+            if isinstance(plan, Plan):
+                json.dumps([action.arguments for action in plan.actions], allow_nan=False)
+    except (PydanticSerializationError, ValueError) as error:
+        return f"the reply is not JSON in UTF-8: {str(error)[:200]}"
+    if b"\\u0000" in text:
+        return "the reply contains a NUL character"
+    if size > MOST_BYTES:
+        return f"the reply has {size} bytes, more than {MOST_BYTES}: pass large content as an artifact"
+    return None

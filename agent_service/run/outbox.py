@@ -1,0 +1,147 @@
+"""Effects out: every message that leaves the agent goes through here, after its commit; and how far that has come.
+
+The bus is told in no table of its own: a run's row says up to which entry all is done (`told`), and what lies between
+that and its newest entry follows from its journal and its state.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from agent_service.core.effects import Publish
+from agent_service.kill_switch import Brake
+from agent_service.run.ports import Bus, Clock
+from agent_service.trust.capabilities import Capabilities
+from agent_service.trust.identity import root_span_id, trace_id
+from agent_service.trust.signing import Signing
+from groundwork.service.errors import TryAgain
+from groundwork.telemetry.settings import Keeps
+from schemas import envelope, subjects
+from schemas.envelope import with_capability
+
+SOURCE = "/agentic-loop/agent"
+
+log = logging.getLogger(__name__)
+
+
+class Told(Protocol):
+    """Hears that all is done that the run's entries from `since` up to `seq` ask for."""
+
+    def __call__(self, run_id: str, seq: int, *, since: int) -> None: ...
+
+
+class Publisher:
+    """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded.
+
+    Requests are given their capability, and what is told of runs is signed. An ending says the run's `head`: how far it
+    had come.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        keeps: Keeps,
+        capabilities: Capabilities,
+        signing: Signing,
+        head: Callable[[str], str],
+        brake: Brake,
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._capabilities = capabilities
+        self._signing = signing
+        self._head = head
+        self._keeps = keeps
+        self._brake = brake
+
+    async def publish(self, run_id: str, effect: Publish) -> None:
+        """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget, Stopped for a
+        tool request while everything stands still.
+
+        What only tells of a run belongs to its root: such messages have no spans of their own.
+        """
+        if effect.subject.startswith(subjects.TOOL_REQUEST):
+            self._brake.check()
+        run_id = effect.about or run_id
+        trace = trace_id(run_id)
+        described = envelope.of_event(
+            effect.subject,
+            dedupe_key=effect.key,
+            source=SOURCE,
+            at=f"{self._clock.now().replace(tzinfo=None).isoformat()}Z",
+            run_id=run_id,
+            trace_id=trace,
+            span_id=root_span_id(run_id) if effect.rebuildable else "",
+            sampled=self._keeps(trace),
+        )
+        body = effect.body
+        if effect.proves:
+            body = with_capability(body, self._capabilities.of_request(effect.proves))
+        if self._signing.signs(effect):
+            described[envelope.SIGNATURE] = self._signing.sign(effect.subject, body)
+        if effect.subject in subjects.ENDINGS:
+            described[envelope.HEAD] = self._head(run_id)
+        put = self._bus.tell if effect.rebuildable else self._bus.publish
+        await put(effect.subject, body, key=effect.key, headers=described)
+
+
+class Undone:
+    """Entries of which not all is done yet, by run and in their order: those that this process sees to.
+
+    `told` hears since and up to which of them all is done: one that was done before an older one counts with that one.
+    """
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._entries: dict[str, dict[int, bool]] = {}
+        self._put_off: set[str] = set()
+        self.left: dict[str, set[int]] = {}
+        """Entries that nobody has in hand: to be tried again."""
+        self.held: set[str] = set()
+        """The runs of these that wait until everything goes on."""
+
+    def begin(self, run_id: str, seqs: Iterable[int]) -> None:
+        self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))
+
+    def found(self, run_id: str, seqs: Iterable[int]) -> None:
+        new = [seq for seq in seqs if seq not in self._entries.get(run_id, ())]
+        if new:
+            self.begin(run_id, new)
+            self.leave(run_id, new)
+
+    def leave(self, run_id: str, seqs: Iterable[int]) -> None:
+        self.left.setdefault(run_id, set()).update(seqs)
+
+    def hold(self, run_id: str, seqs: Iterable[int]) -> None:
+        self.leave(run_id, seqs)
+        self.held.add(run_id)
+
+    def put_off(self, run_id: str, seqs: Collection[int], error: TryAgain) -> None:
+        level = logging.DEBUG if self._put_off else logging.WARNING
+        log.log(level, "left in the outbox", extra={"run_id": run_id, "entry": max(seqs), "why": str(error)})
+        self._put_off.add(run_id)
+        self.leave(run_id, seqs)
+
+    def take(self, run_id: str) -> set[int]:
+        self.held.discard(run_id)
+        return self.left.pop(run_id, set())
+
+    def done(self, run_id: str, seqs: Iterable[int]) -> None:
+        entries = self._entries.get(run_id, {})
+        entries.update((seq, True) for seq in seqs if seq in entries)
+        told = []
+        while entries and entries[oldest := min(entries)]:
+            del entries[oldest]
+            told.append(oldest)
+        if not entries:
+            self._entries.pop(run_id, None)
+        if told:
+            self._told(run_id, told[-1], since=told[0])
+        self._taken_by_the_bus(run_id)
+
+    def _taken_by_the_bus(self, run_id: str) -> None:
+        if run_id in self._put_off:
+            self._put_off.discard(run_id)
+            if not self._put_off:
+                log.warning("nothing is left in the outbox any more")

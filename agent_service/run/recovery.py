@@ -1,0 +1,289 @@
+"""What is to begin, what was left half done, and what falls due: found in the store, not in memory.
+
+There is one way in which anything is done again, whether a crash, the bus or this program kept it from being done: from
+the run's state follows what it is owed now, and from its journal what its entries said besides, under the same ids and
+word for word. On start that is done for every run of which not all is known to be done. After the bus was lost (and on
+start) what it must know of all live runs, and of those that ended lately, is said again: a bus that syncs its disk less
+often than every message may have forgotten it, and drops by its id what it still knows. What may have been answered
+while nobody listened, so that the bus has dropped the answer, is asked again.
+Of what has passed since, such as that a run was reopened, the bus is not told again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TypeGuard
+
+from agent_service.background import Background
+from agent_service.core.announcing import asked, outstanding
+from agent_service.core.effects import Effect, Publish
+from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.graph import supervising
+from agent_service.core.state import RunState
+from agent_service.core.tools import results
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged, Stopped, VersionMoved
+from agent_service.kill_switch import Brake
+from agent_service.run.intake import Intake
+from agent_service.run.journal import Run, rehearse
+from agent_service.run.outbox import Publisher
+from agent_service.run.ports import Archive, Clock, RunStore
+from agent_service.run.turn import Turns
+from groundwork.service.errors import TryAgain
+from groundwork.service.json_log import Outage
+from schemas import subjects
+
+DUE_EVERY_S = 0.5
+DUE_AT_ONCE = 200
+LEFT_EVERY_S = 2.0
+QUEUED_EVERY_S = 1.0
+SAID_AT_ONCE = 64
+MOST_LEFT = 100_000
+FORGETTABLE = timedelta(seconds=60)
+"""How far back the bus may have forgotten: far more than a sync interval and a publish with all its retries."""
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Resumes runs by what the store says of them."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        store: RunStore,
+        archive: Archive,
+        publisher: Publisher,
+        background: Background,
+        brake: Brake,
+        *,
+        slots: int,
+    ) -> None:
+        self._brake = brake
+        self._turns = turns
+        self._store = store
+        self._archive = archive
+        self._publisher = publisher
+        self._background = background
+        self._slots = asyncio.Semaphore(slots)
+        self._resumed: set[str] = set()
+        self._unheard: dict[str, RunState] = {}
+        self.nameless: set[str] = set()
+        """Places of results that answered earlier attempts without naming them, of the runs of the last `say_again`."""
+        self.left = asyncio.Event()
+        """Set when another process of the same store has died: it may have left something to this one."""
+
+    async def resume_all(self) -> int:
+        await self.look()
+        self._resumed = set(self._turns.undone.left)
+        self.try_again()
+        return len(self._resumed)
+
+    async def look(self) -> None:
+        """Find what is to be done by what the store says, and nobody here has in hand: to be tried again. Raises
+        TryAgain."""
+        for run in await self._store.untold(MOST_LEFT):
+            self._turns.undone.found(run.run_id, run.seqs)
+
+    def try_again(self) -> None:
+        undone = self._turns.undone
+        for run_id in set(undone.left) - (undone.held if self._brake.holds else set()):
+            self._background.start(self._resume(run_id, undone.take(run_id)))
+
+    async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
+        """Publish again what the bus must know, and may have forgotten at `forgotten_at`; returns of how many runs.
+
+        What was decided since then is said as it is decided, and what was resumed on start is said by that: an executor
+        that listens without a consumer would hear it twice. Raises TryAgain when the bus is away.
+        """
+        run_ids = await self._store.ours(await self._archive.unsettled(forgotten_at - FORGETTABLE))
+        self._unheard.clear()
+        self.nameless.clear()
+        for some in (run_ids[i : i + SAID_AT_ONCE] for i in range(0, len(run_ids), SAID_AT_ONCE)):
+            await asyncio.gather(*(self._say(run_id, forgotten_at, now) for run_id in some))
+        said, self._resumed = len(set(run_ids) - self._resumed), set()
+        return said
+
+    @property
+    def may_be_unheard(self) -> bool:
+        return bool(self._unheard)
+
+    async def ask_again(self, now: datetime) -> None:
+        """Ask for the next attempt of what may have been answered unheard, of the runs of the last `say_again`. Raises
+        TryAgain."""
+        while self._unheard:
+            run_id, state = self._unheard.popitem()
+            with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
+                for result in results.unheard(state, at=now):
+                    led_to = await self._turns.take(run_id, ToolReturned(at=now, result=result), made_of=state)
+                    state = led_to.state or state
+
+    async def waiting_since(self, now: datetime) -> datetime:
+        """Since when the run that has waited longest waits for what it waits for now; `now` if none does."""
+        runs = [await self._readable(run_id) for run_id in await self._archive.unsettled(now)]
+        states = [run.state for run in runs if run and not run.state.final]
+        return min((_waits_since(state) for state in states), default=now)
+
+    async def expires(self, now: datetime) -> bool:
+        for run_id in await self._store.due(now, MOST_LEFT):
+            run = await self._readable(run_id)
+            if run and run.state.status is Status.PAUSED:
+                return True
+        return False
+
+    async def fire_due(self, now: datetime) -> None:
+        if self._brake.holds:
+            return
+        for run_id in await self._store.due(now, DUE_AT_ONCE):
+            self._background.start(self._fire(run_id, now))
+
+    def let_go(self, run_ids: Sequence[str], now: datetime) -> None:
+        for run_id in run_ids:
+            self._background.start(self._fire(run_id, now))
+
+    async def _fire(self, run_id: str, now: datetime) -> None:
+        due = True
+        while due:
+            led_to = await self._turns.take(run_id, TimerFired(at=now))
+            due_at = led_to.state.due_at if led_to.state and not led_to.ignored else None
+            due = due_at is not None and due_at <= now
+
+    async def keep_time(self, clock: Clock) -> None:
+        while True:
+            await self.fire_due(clock.now())
+            await asyncio.sleep(DUE_EVERY_S)
+
+    async def keep_trying(self) -> None:
+        while True:
+            await asyncio.sleep(LEFT_EVERY_S)
+            self.try_again()
+
+    async def keep_looking(self) -> None:
+        """Take up, for ever, what other processes of the same store leave when they die; at once when `left` is set."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEFT_EVERY_S):
+                    await self.left.wait()
+            self.left.clear()
+            try:
+                await self.look()
+            except TryAgain as error:
+                log.warning("what others left cannot be read", extra={"why": str(error)})
+            self.try_again()
+
+    async def _resume(self, run_id: str, seqs: set[int]) -> None:
+        """A few at a time, so that a service with many runs to resume answers meanwhile."""
+        async with self._slots:
+            try:
+                run = await self._readable(run_id)
+                effects = await self._effects(run.state, seqs) if run else ()
+            except Damaged as error:
+                self._store.quarantine(error)
+            except TryAgain:
+                self._turns.undone.leave(run_id, seqs)
+                raise
+            else:
+                if run:
+                    await self._turns.resume(run.state, seqs, effects)
+
+    async def _effects(self, state: RunState, seqs: set[int]) -> Sequence[Effect]:
+        said: dict[str, Publish] = {}
+        ask, asks_since = asked(state), 0
+        try:
+            for entry, transition in rehearse(await self._archive.entries(state.run_id, limit=state.version)):
+                if entry.seq in seqs:
+                    said |= {effect.key: effect for effect in transition.effects if _is_news(effect)}
+                if ask in transition.effects:
+                    asks_since = entry.seq
+                await asyncio.sleep(0)
+        except Damaged:
+            raise
+        except (ValueError, AssertionError, TypeError) as error:  # the state says all that others wait for
+            log.warning("its journal cannot be followed", extra={"run_id": state.run_id, "why": str(error)})
+        said |= {effect.key: effect for effect in outstanding(state)}
+        asks = ask is not None and await self._store.sees_to(state.run_id, asks_since or state.version)
+        return *said.values(), *supervising.owed(state), *((ask,) if ask and asks else ())
+
+    async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
+        run = await self._readable(run_id)
+        if run:
+            self.nameless.update(*(pending.heard for pending in run.state.pendings))
+        if run is None or forgotten_at < run.state.updated_at <= now:  # after `now`: the clock was set back meanwhile
+            return
+        if results.unheard(run.state, at=now):
+            self._unheard[run_id] = run.state
+        if run_id in self._resumed:
+            return
+        try:
+            for effect in outstanding(run.state):
+                await self._publisher.publish(run_id, effect)
+            await self._turns.see_to(run.state, supervising.owed(run.state))
+        except Stopped:
+            self._turns.undone.begin(run_id, (run.state.version,))
+            self._turns.undone.hold(run_id, (run.state.version,))
+
+    async def _readable(self, run_id: str) -> Run | None:
+        try:
+            return await self._store.load(run_id)
+        except Damaged:
+            return None
+
+
+def _is_news(effect: Effect) -> TypeGuard[Publish]:
+    return isinstance(effect, Publish) and not effect.subject.startswith(subjects.TOOL_REQUEST)
+
+
+def _waits_since(state: RunState) -> datetime:
+    return min((pending.requested_at for pending in state.pendings), default=state.updated_at)
+
+
+class Starter:
+    """Begins the runs that are queued in the store, at most `slots` at the same time, the oldest first.
+
+    Woken by every run that the intake accepts, it looks by itself too: for what a crash left, and for what could not
+    begin because no tool catalog was known. What is said about a run on the bus begins nothing.
+    """
+
+    def __init__(self, intake: Intake, store: RunStore, background: Background, brake: Brake, *, slots: int) -> None:
+        self._brake = brake
+        self._intake = intake
+        self._store = store
+        self._background = background
+        self._slots = slots
+        self._under_way: set[str] = set()
+        self._outage = Outage("what runs begin with", log)
+
+    async def run(self) -> None:
+        news = self._intake.accepted
+        while True:
+            news.clear()
+            try:
+                await self._look()
+            except TryAgain as error:
+                log.warning("the queued runs cannot be read", extra={"why": str(error)})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(QUEUED_EVERY_S):  # wait_for of Python 3.11 may lose a cancel that meets news
+                    await news.wait()
+
+    async def _look(self) -> None:
+        if self._brake.holds or len(self._under_way) >= self._slots:
+            return
+        for run_id in await self._store.queued(self._slots + len(self._under_way)):
+            if run_id not in self._under_way and len(self._under_way) < self._slots:
+                self._under_way.add(run_id)
+                self._background.start(self._first_turn(run_id))
+
+    async def _first_turn(self, run_id: str) -> None:
+        was_last = len(self._under_way) >= self._slots
+        try:
+            await self._intake.begin(run_id)
+        except TryAgain as error:
+            self._outage.goes_on(str(error))
+        else:
+            self._outage.over()
+            if was_last:
+                self._intake.accepted.set()  # others may wait for its place
+        finally:
+            self._under_way.discard(run_id)

@@ -1,0 +1,308 @@
+"""The algorithm: load, decide, commit, perform, until the run rests. The only caller of `decide`.
+
+    event ─▶ load run ─▶ decide ─▶ commit ─▶ perform effects ─▶ … until the run rests ─▶ the caller acknowledges
+
+The lock of a run is held while it is loaded, decided and committed, not while the model thinks: a cancel must end a run
+in the middle of a model call. That one run has one turn at a time follows from its state: a reply counts only for the
+call it asks for. The store's version guards against every other process; the loser loads and decides again. What a
+remembered state would ignore is decided upon where the run really stands, for what is ignored is acknowledged. A model
+call for which another process has set something aside is that one's: what it brought here counts for nothing.
+
+A crash leaves an event not committed (it is delivered again), committed and not performed (the run's row says so, and
+its effects follow from journal and state), or performed and not acknowledged (delivered again, and ignored).
+
+A fault of this program in the middle of a turn never leaves a run standing: what cannot be decided or committed ends
+the run as failed (class `internal`), what cannot be performed is tried again first. What a caller waits for (a cancel,
+a signal) is told to the caller instead, and the run goes on.
+"""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from weakref import WeakValueDictionary
+
+from agent_service.archive.tombstones import Tombstone
+from agent_service.core.decide import decide
+from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
+from agent_service.core.events import CancelRequested, Event, ToolReturned, TurnBroke, WakeAccepted
+from agent_service.core.graph import children, reporting, supervising
+from agent_service.core.state import RunState, replace
+from agent_service.errors import Damaged, Stopped, VersionMoved
+from agent_service.kill_switch import Brake
+from agent_service.run import journal
+from agent_service.run.journal import Commit, Run
+from agent_service.run.model_calls import Reply, Thinker
+from agent_service.run.moments import Moment
+from agent_service.run.outbox import Publisher, Undone
+from agent_service.run.ports import Clock, RunStore, Wake
+from agent_service.trust.identity import trace_url_of_child
+from groundwork.service.errors import Fatal, TryAgain
+
+REMEMBERED_RUNS = 4096
+CONFLICTS_BEFORE_GIVING_UP = 10
+BREAKS_BEFORE_THE_END = 3
+"""How often effects may break, which a passing trouble can be the cause of, before their run ends."""
+
+log = logging.getLogger(__name__)
+
+OnCommit = Callable[[Moment], object]
+"""Told of every commit once it is durable: what shows runs to people, and what measures them, hangs here."""
+
+
+class Turns:
+    """Takes events to runs."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        publisher: Publisher,
+        thinker: Thinker,
+        clock: Clock,
+        on_commit: OnCommit,
+        brake: Brake,
+    ) -> None:
+        self._brake = brake
+        self._store = store
+        self._publisher = publisher
+        self._thinker = thinker
+        self._clock = clock
+        self._on_commit = on_commit
+        self._breaks: Counter[str] = Counter()
+        self._known: OrderedDict[str, Run] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.undone = Undone(store.told)
+        self.accepted = asyncio.Event()
+        """Set whenever a run was accepted, which is to begin."""
+
+    async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
+        """Make a new run durable: its id, and what is to be performed for it. Raises WakeConflict, TryAgain.
+
+        A wake that names a run already gives that run's id, and nothing to perform.
+        """
+        transition = decide(None, event)
+        commit = journal.commit_of(None, event, transition)
+        run_id = await self._store.accept(wake, commit)
+        if run_id != event.run_id:
+            return run_id, None
+        self._committed(None, commit, event)
+        self.accepted.set()
+        return run_id, transition
+
+    async def state(self, run_id: str) -> RunState | None:
+        """The run as it stands; None where there is none. Raises Damaged."""
+        run = await self._load(run_id)
+        return run.state if run else None
+
+    async def tombstone(self, run_id: str) -> Tombstone | None:
+        return await self._store.tombstone(run_id)
+
+    async def current(self, run_id: str) -> RunState | None:
+        """The same, wherever it was moved on last. Raises Damaged, TryAgain."""
+        await self._is_outdated(self._known.get(run_id))
+        return await self.state(run_id)
+
+    def forget(self, run_id: str, version: int) -> None:
+        """Another process has committed entry `version`: what is remembered of the run before is of no use."""
+        if (known := self._known.get(run_id)) and known.state.version < version:
+            del self._known[run_id]
+
+    async def take(self, run_id: str, event: Event, *, made_of: RunState | None = None) -> Transition:
+        """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed.
+
+        `made_of`: the run as the event was made of it; raises VersionMoved where that is to be done again.
+        """
+        transition = await self._commit_or_end(run_id, event, made_of)
+        await self.follow(transition)
+        return transition
+
+    async def commit(self, run_id: str, event: Event, made_of: RunState | None = None) -> Transition:
+        """Only the first half of a turn: `event` decided and durable. `follow` is the other half."""
+        async with self._locks.setdefault(run_id, asyncio.Lock()):
+            for _ in range(CONFLICTS_BEFORE_GIVING_UP):
+                run = await self._load(run_id)
+                if run and made_of and run.state.version != made_of.version:
+                    await self._check(event, made_of)
+                transition = decide(run.state if run else None, event)
+                if (transition.ignored or run is None) and not await self._is_outdated(run):
+                    _log_ignored(run_id, event, transition)
+                    return transition
+                if run and not transition.ignored and await self._commit(run, event, transition):
+                    return transition
+        raise TryAgain(f"run {run_id}: others keep moving it on")
+
+    async def _check(self, event: Event, made_of: RunState) -> None:
+        """Raises VersionMoved for an event that was made of an earlier state and does not hold of what the run is now:
+        what a result is worth depends on what is waited for, and a call may be another process's by now."""
+        run_id, made_at = made_of.run_id, made_of.version
+        if not isinstance(event, Reply) or await self._store.superseded(run_id, event.call, made_at):
+            raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
+
+    async def _is_outdated(self, run: Run | None) -> bool:
+        if run is None or self._known.get(run.state.run_id) is not run:
+            return False
+        if await self._store.is_current(run.state.run_id, run.state.version):
+            return False
+        self._known.pop(run.state.run_id, None)
+        return True
+
+    async def follow(self, transition: Transition | None) -> None:
+        """Perform what `transition` asks for, and take the model's replies, until the run rests."""
+        while transition and transition.state and not transition.ignored:
+            state = transition.state
+            transition = await self._carry_out(state, (state.version,), transition.effects)
+
+    async def resume(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> None:
+        """Perform what entries `seqs` left undone, and go on with the run's turn."""
+        await self.follow(await self._carry_out(state, seqs, effects))
+
+    async def _carry_out(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> Transition | None:
+        try:
+            answer = await self._perform(state, effects)
+        except Stopped:
+            self.undone.hold(state.run_id, seqs)
+            return None
+        except TryAgain as error:
+            self.undone.put_off(state.run_id, seqs, error)
+            return None
+        except Fatal:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
+            return await self._broke(state.run_id, seqs, error)
+        transition = await self._keep(state, answer) if answer else None
+        self._done(state.run_id, seqs)
+        return transition
+
+    def _done(self, run_id: str, seqs: Collection[int]) -> None:
+        self.undone.done(run_id, seqs)
+        self._breaks.pop(run_id, None)
+
+    async def _broke(self, run_id: str, seqs: Collection[int], error: Exception) -> Transition | None:
+        newest = max(seqs)
+        self._breaks[run_id] += 1
+        if self._breaks[run_id] < BREAKS_BEFORE_THE_END:
+            self.undone.leave(run_id, seqs)
+            log.error("broke, to be tried again", exc_info=error, extra={"run_id": run_id, "entry": newest})
+            return None
+        transition = await self._end(run_id, error, f"what entry {newest} asks for")
+        if transition.ignored:
+            self.undone.leave(run_id, seqs)
+        else:
+            self._done(run_id, seqs)
+        return transition
+
+    async def _commit_or_end(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
+        """`event` committed, or, where this program breaks over it, the run's end. Raises as `commit` does."""
+        try:
+            return await self.commit(run_id, event, made_of)
+        except (TryAgain, Fatal, Damaged, VersionMoved):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not stand still
+            return await self._end(run_id, error, f"an event of kind {type(event).__name__}")
+
+    async def _end(self, run_id: str, error: Exception, over: str) -> Transition:
+        log.error("broke, the run ends", exc_info=error, extra={"run_id": run_id, "over": over})
+        why = f"a fault of the agent ({type(error).__name__}) over {over}: report it with what the agent's log says"
+        return await self.commit(run_id, TurnBroke(at=self._clock.now(), reason=why))
+
+    async def _keep(self, state: RunState, answer: Reply) -> Transition | None:
+        run_id, heard = state.run_id, None
+        while True:
+            try:
+                heard = await self._commit_or_end(run_id, answer, state)
+            except TryAgain as error:
+                log.warning("a reply waits for the store", extra={"run_id": run_id, "why": str(error)})
+                await asyncio.sleep(error.delay_s)
+                continue
+            except VersionMoved:
+                log.info("another process makes the call", extra={"run_id": run_id, "call": answer.call})
+            if heard is None or heard.ignored:
+                self._thinker.abandon(run_id, answer.call)  # its second half is not made
+            return heard
+
+    async def _perform(self, state: RunState, effects: Sequence[Effect]) -> Reply | None:
+        asked: AskModel | None = None
+        for effect in effects:
+            match effect:
+                case Publish():
+                    await self._publisher.publish(state.run_id, effect)
+                case AbandonCall():
+                    self._thinker.abandon(state.run_id, effect.call)
+                case StartChild() | CancelChild():
+                    await self._see_to(state, effect)
+                case AskModel():
+                    asked = effect
+        return await self._thinker.think(state, asked) if asked else None
+
+    async def see_to(self, state: RunState, effects: Sequence[StartChild | CancelChild]) -> None:
+        """Start and cancel children of a run that may have been left undone. Raises TryAgain."""
+        await self._perform(state, effects)
+
+    async def _see_to(self, state: RunState, effect: StartChild | CancelChild) -> None:
+        try:
+            match effect:
+                case StartChild(wake=wake):
+                    self._brake.check()
+                    await self._start_child(state, wake)
+                case CancelChild(run_id=run_id, reason=reason):
+                    await self._cancel_child(state.run_id, run_id, reason)
+        except Damaged as error:  # it is left alone, and its parent goes on without it
+            log.warning("a child is left alone", extra={"run_id": state.run_id, "why": str(error)})
+            now = self._clock.now()
+            if told := supervising.unreadable(state, error.run_id, str(error), now):
+                await self.take(state.run_id, ToolReturned(at=now, result=told))
+
+    async def _start_child(self, parent: RunState, wake: WakeAccepted) -> None:
+        async with self._locks.setdefault(wake.run_id, asyncio.Lock()):
+            known = await self.state(wake.run_id)
+            trace = trace_url_of_child(parent.brief.trace_url, parent.run_id, wake.run_id)
+            named = Wake(wake_id=wake.wake_id, digest=wake.run_id)
+            accepted = None if known else (await self.accept(named, replace(wake, trace_url=trace)))[1]
+        await self.follow(accepted)
+        for effect in reporting.report(known) if known else ():
+            await self._publisher.publish(wake.run_id, effect)
+        now = await self.current(parent.run_id)
+        if now is None or not children.wants(now, wake.run_id):
+            await self._cancel_child(parent.run_id, wake.run_id, f"the run {parent.run_id} waits for it no more")
+
+    async def _cancel_child(self, parent_run_id: str, run_id: str, reason: str) -> None:
+        if await self.state(run_id) is not None:
+            by = f"run {parent_run_id}"
+            await self.take(run_id, CancelRequested(at=self._clock.now(), reason=reason, by=by))
+
+    async def _commit(self, run: Run, event: Event, transition: Transition) -> bool:
+        commit = journal.commit_of(run, event, transition)
+        try:
+            await self._store.commit(commit)
+        except VersionMoved:
+            self._known.pop(commit.state.run_id, None)
+            return False
+        self._committed(run.state, commit, event)
+        return True
+
+    async def _load(self, run_id: str) -> Run | None:
+        run = self._known.get(run_id)
+        if run is None:
+            run = await self._store.load(run_id)
+        return run
+
+    def _committed(self, before: RunState | None, commit: Commit, event: Event) -> None:
+        self.undone.begin(commit.state.run_id, (commit.state.version,))
+        self._remember(Run(state=commit.state, head=commit.entry.hash))
+        try:
+            self._on_commit(Moment(entry=commit.entry, event=event, before=before, after=commit.state))
+        except Exception:  # who looks on must not break what it looks at
+            log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
+
+    def _remember(self, run: Run) -> None:
+        run_id = run.state.run_id
+        self._known[run_id] = run
+        if run.state.final:
+            del self._known[run_id]
+        elif len(self._known) > REMEMBERED_RUNS:
+            self._known.popitem(last=False)
+
+
+def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:
+    level = logging.WARNING if transition.state is None else logging.INFO
+    log.log(level, "ignored", extra={"run_id": run_id, "event": type(event).__name__, "why": transition.ignored})

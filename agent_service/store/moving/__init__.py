@@ -1,1 +1,0 @@
-"""Runs that move between the store of one agent and the one that several share, and back."""

@@ -1,0 +1,95 @@
+"""Runs that a shared store keeps no longer: which may go is read in the copy, and that they went is a fact for all.
+
+    those that are to go ─▶ a fact with their tombstones, and every copy buries them ─▶ what the log holds of them is
+    removed ─▶ each member removes what it has of them beside its copy
+
+Who dies on the way leaves a fact of which not all is removed: whoever forgets next begins with that. A run that has
+moved on in the meantime stays, and nothing of a run goes of which not all is done.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from agent_service.archive.retention import Behind, Ended
+from agent_service.store.retention import Intact, SqliteForgetting, behind_of, tombstone_of
+from agent_service.store.shared_log.facts import VERSION, Buried, GoneFact
+from agent_service.store.shared_log.ownership import Copy, Log, Members
+from groundwork.nats.shared_log import Moved
+from groundwork.sqlite.file import SqliteFile, microseconds
+from schemas import subjects
+
+KEEPER = "keeper of ended runs"
+
+
+class SharedForgetting(SqliteForgetting):
+    """For one member; `database` is its copy. One member at a time deletes for all."""
+
+    def __init__(self, database: SqliteFile, intact: Intact, standing_on: tuple[Log, Copy, Members]) -> None:
+        super().__init__(database, intact)
+        self._log, self._copy, self._members = standing_on
+        self._removed = 0
+        """The position of the fact of which all is removed from the log."""
+
+    def is_ours(self) -> bool:
+        return self._members.mine("", KEEPER)
+
+    async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        buried = [one for run in runs if await self._intact(run.run_id) for one in self._going(run, rule, now)]
+        versions = {run.run_id: run.version for run in runs}
+        gone = {one.run_id: (versions[one.run_id], one.wake_id) for one in buried}
+        fact = GoneFact(v=VERSION, by=self._members.me, runs=gone, tombstones=tuple(buried))
+        if not await self._say(fact):
+            return []
+        return [behind_of(one.run_id, one.artifacts) for one in buried if not self._is_there(one.run_id)]
+
+    async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
+        of = {run.run_id: run.version for run in runs}
+        if not await self._say(
+            GoneFact(v=VERSION, by=self._members.me, runs={}, artifacts=of, rule=rule, at=microseconds(now))
+        ):
+            return []
+        return [one for one in await self.behind(len(of)) if one.run_id in of and not one.folder]
+
+    async def give_back(self) -> bool:
+        await self._remove_what_is_left()
+        return await super().give_back()
+
+    def _going(self, run: Ended, rule: str, now: datetime) -> Iterable[Buried]:
+        for *told, artifacts in self._database.look_up(self._sql["going"], (run.run_id, run.version)):
+            yield Buried.of(tombstone_of((*told, microseconds(now), rule)), artifacts)
+
+    async def _say(self, fact: GoneFact) -> bool:
+        """Whether it is said, and done here; not where another member sees to it. Raises TryAgain."""
+        if not (fact.runs or fact.artifacts):
+            return False
+        after = await self._remove_what_is_left()
+        try:
+            position = await self._log.append(subjects.STORED_GONE, fact.encoded(), after=after)
+        except Moved:
+            return False
+        await self._copy.wait(position)
+        await self._remove(fact, position)
+        return True
+
+    async def _remove_what_is_left(self) -> int:
+        """Of what went last, whoever saw to it; the position of the fact that said so, or 0."""
+        last = await self._log.newest(subjects.STORED_GONE)
+        if last and last.seq != self._removed:
+            await self._copy.wait(last.seq)
+            await self._remove(GoneFact.model_validate_json(last.body), last.seq)
+        return last.seq if last else 0
+
+    def _is_there(self, run_id: str) -> bool:
+        return bool(self._database.look_up(self._sql["version"], (run_id,)))
+
+    async def _remove(self, fact: GoneFact, position: int) -> None:
+        """What the log holds of runs that are gone, up to the fact that says so; a later wake of the same id stays."""
+        for run_id, (_, wake_id) in fact.runs.items():
+            if not self._is_there(run_id):
+                await self._log.purge(subjects.stored_run(run_id))
+                await self._log.purge(subjects.stored_seen(run_id))
+                await self._log.purge(subjects.stored_wake(wake_id), before=position)
+        self._removed = position
+        ((oldest,),) = self._database.look_up(self._sql["oldest"])
+        if oldest:  # what was told before is of runs that are gone
+            await self._log.purge(subjects.STORED_TOLD, before=oldest)

@@ -1,0 +1,127 @@
+"""When everything was stopped, and by whom, on SQLite.
+
+What waits for a person, on SQLite: the runs that do, and which of them somebody has dismissed.
+
+Which member has committed what, where several agents share a store.
+
+What of the limits that all runs share is taken, on SQLite, right now.
+"""
+
+import sqlite3
+from collections.abc import Container, Mapping, Sequence
+from datetime import date, datetime
+from functools import partial
+from typing import Any
+
+from agent_service.admission.spending import Aside
+from agent_service.run.journal import Entry
+from agent_service.run.ports import Dismissal
+from agent_service.store.rows import entry_of
+from agent_service.store.sql.database import load_queries
+from groundwork.sqlite.file import SqliteFile, instant, microseconds
+from schemas.status import Halt
+
+
+class SqliteHalts:
+    def __init__(self, database: SqliteFile) -> None:
+        self._database = database
+        self._sql = load_queries()
+
+    async def newest(self) -> Halt | None:
+        rows = await self._database.read(self._sql["newest_halt"])
+        return halt_of(rows[0]) if rows else None
+
+    async def keep(self, halt: Halt) -> None:
+        await self._database.write(partial(self._keep, halt))
+
+    def _keep(self, halt: Halt, connection: sqlite3.Connection) -> None:
+        connection.execute(self._sql["keep_halt"], halt_row(halt))
+
+
+def halt_of(row: Sequence[Any]) -> Halt:
+    number, since, by, reason, until, until_by, over = row
+    ended = instant(until) if until is not None else None
+    told = {"by": by, "reason": reason, "until_by": until_by, "over": bool(over)}
+    return Halt(number=number, since=instant(since), until=ended, **told)
+
+
+def halt_row(halt: Halt) -> tuple[object, ...]:
+    until = microseconds(halt.until) if halt.until else None
+    return halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
+
+
+class SqliteInbox:
+    def __init__(self, database: SqliteFile) -> None:
+        self._database = database
+        self._sql = load_queries()
+
+    async def runs(self, limit: int) -> Sequence[tuple[str, datetime]]:
+        rows = await self._database.read(self._sql["for_people"], (limit,))
+        return [(run_id, instant(touched_at)) for run_id, touched_at in rows]
+
+    async def count(self) -> int:
+        ((runs,),) = await self._database.read(self._sql["count_for_people"])
+        return int(runs)
+
+    async def dismiss(self, dismissal: Dismissal) -> Dismissal:
+        return await self._database.write(partial(self._dismiss, dismissal))
+
+    async def dismissal(self, run_id: str) -> Dismissal | None:
+        rows = await self._database.read(self._sql["dismissal"], (run_id,))
+        return _dismissal(run_id, rows[0]) if rows else None
+
+    def _dismiss(self, asked: Dismissal, connection: sqlite3.Connection) -> Dismissal:
+        values = asked.run_id, asked.version, asked.by, microseconds(asked.at)
+        connection.execute(self._sql["dismiss"], values)
+        return _dismissal(asked.run_id, connection.execute(self._sql["dismissal"], (asked.run_id,)).fetchone())
+
+
+def _dismissal(run_id: str, row: tuple[Any, ...]) -> Dismissal:
+    version, by, at = row
+    return Dismissal(run_id=run_id, version=version, by=by, at=instant(at))
+
+
+LATE_PLACES = 30_000
+"""So far back is looked for what a member did of late, at most."""
+
+
+class SqliteMembers:
+    def __init__(self, database: SqliteFile) -> None:
+        self._database = database
+        self._sql = load_queries()
+
+    def entries_by(self, run_id: str, member: str) -> Container[int]:
+        """The numbers of those entries of a run that the member committed, right now."""
+        return {seq for (seq,) in self._database.look_up(self._sql["entries_by"], (run_id, member))}
+
+    async def runs_moved_by(self, member: str, since: datetime) -> Sequence[str]:
+        rows = await self._database.read(self._sql["runs_moved_by"], (LATE_PLACES, member, microseconds(since)))
+        return list(dict.fromkeys(run_id for (run_id,) in rows))
+
+
+"""So far back is looked for the calls of a minute, at most."""
+
+
+class SqliteTaken:
+    def __init__(self, database: SqliteFile) -> None:
+        self._database = database
+        self._sql = load_queries()
+
+    def newest(self) -> int:
+        ((position,),) = self._database.look_up(self._sql["newest"])
+        return int(position)
+
+    def spent(self, day: date) -> Mapping[str, tuple[float, int]]:
+        rows = self._database.look_up(self._sql["spent"], (f"{day:%Y-%m-%d}",))
+        return {caller: (usd, size) for caller, usd, size in rows}
+
+    def open_runs(self) -> Mapping[str, int]:
+        return dict(self._database.look_up(self._sql["open_runs"]))
+
+    def set_aside(self) -> Mapping[str, Aside]:
+        rows = self._database.look_up(self._sql["set_aside"])
+        return {run_id: Aside(caller or "", usd) for run_id, caller, usd in rows}
+
+    async def calls(self, since: datetime) -> Sequence[Entry]:
+        rows = await self._database.read(self._sql["calls"], (LATE_PLACES, microseconds(since)))
+        return [entry_of(run_id, row) for run_id, *row in rows]

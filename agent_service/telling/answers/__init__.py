@@ -1,0 +1,1 @@
+"""What the API shows of runs, steps, model calls, entries and dead letters."""

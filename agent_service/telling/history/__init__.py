@@ -1,0 +1,1 @@
+"""A run as a timeline: what it did, from when until when."""

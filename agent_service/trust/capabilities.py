@@ -1,0 +1,72 @@
+"""Capabilities: a MAC over which request it is (`keys.proven`), which whoever carries the request out brings back."""
+
+from agent_service.core.events import Proof
+from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import flights
+from groundwork.service.keys import KeyRing
+from schemas import keys
+from schemas.events import ToolResult
+
+PURPOSE = "capability"
+
+
+class Capabilities:
+    """Makes them, and says what they prove, with the keys of one ring."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
+
+    def of_request(self, proves: tuple[str, ...]) -> str:
+        return self._ring.mac(PURPOSE, *proves)
+
+    def of_result(self, result: ToolResult, given: str | None, state: RunState | None) -> tuple[ToolResult, Proof]:
+        """What the capability `given` with `result` proves, and the result without it.
+
+        One that does not say which attempt or task it is of is of that whose capability it brings.
+        """
+        bare = result.model_copy(update={"capability": None}) if result.capability else result
+        if not given:
+            return bare, "none"
+        if result.attempt and self._proves(given, _named(bare, result.attempt)):
+            return bare, "named"
+        for pending in _pending(state):
+            if self._proves(given, _asked(bare.run_id, pending)):
+                named = _completed(bare, pending)
+                return (named, "named") if named else (bare, "another")
+        return self._of_an_earlier_attempt(bare, given, state)
+
+    def _of_an_earlier_attempt(
+        self, result: ToolResult, given: str, state: RunState | None
+    ) -> tuple[ToolResult, Proof]:
+        most = state.brief.limits.max_attempts if state and result.attempt is None else 0
+        for attempt in range(1, most + 1):
+            if self._proves(given, _named(result, attempt)):
+                return result.model_copy(update={"attempt": attempt}), "named"
+        return result, "none"
+
+    def _proves(self, given: str, request: tuple[str, ...]) -> bool:
+        return self._ring.checks(given, PURPOSE, *request)
+
+
+def _pending(state: RunState | None) -> list[Pending]:
+    return [flight.pending for flight in flights(state.waiting)] if state else []
+
+
+def _named(result: ToolResult, attempt: int) -> tuple[str, ...]:
+    return keys.proven(result.run_id, result.step, attempt, result.tool, result.task, result.round)
+
+
+def _asked(run_id: str, pending: Pending) -> tuple[str, ...]:
+    task, asked_in = pending.task or None, pending.round or None
+    return keys.proven(run_id, pending.step, pending.attempt, pending.action.tool, task, asked_in)
+
+
+def _completed(result: ToolResult, pending: Pending) -> ToolResult | None:
+    said = {"attempt": result.attempt, "task": result.task, "round": result.round}
+    its = {"attempt": pending.attempt, "task": pending.task or None, "round": pending.round or None}
+    if (result.step, result.tool) != (pending.step, pending.action.tool):
+        return None
+    if any(name is not None and name != its[which] for which, name in said.items()):
+        return None
+    return result.model_copy(update=its)

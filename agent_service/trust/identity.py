@@ -1,0 +1,85 @@
+"""Who and when: the computer's clock, ids of new runs, and the W3C trace that follows from the id of each.
+
+Who did it, as one readable text for the journal: what is known of a caller, and what it says of itself. Pure.
+
+Such as `token ops, os user ann`, or `bus, says "ann"`: a caller's own word is in quotation marks, which no such word
+can bring along.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from ulid import ULID
+
+from groundwork.telemetry.span import span_id
+
+BEHIND = 0.5
+"""The pace of time while the computer's clock is behind what was told."""
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
+
+class SystemClock:
+    """Fills the port Clock.
+
+    Never goes back: where the computer's clock is set back, time goes on at half its pace until that has caught up. So
+    what is due in a minute comes within two, however far the clock was set back.
+    """
+
+    def __init__(self, wall: Callable[[], datetime] = _wall, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._told, self._told_at = wall(), monotonic()
+
+    def now(self) -> datetime:
+        at = self._monotonic()
+        least = self._told + timedelta(seconds=(at - self._told_at) * BEHIND)
+        self._told, self._told_at = max(self._wall(), least), at
+        return self._told
+
+    def new_run_id(self) -> str:
+        return f"run_{ULID.from_datetime(self.now())}"
+
+
+@lru_cache(maxsize=4096)
+def trace_id(run_id: str) -> str:
+    """32 hex digits: the 128 bits of the run's ULID; for an id that holds none, a hash of it."""
+    try:
+        return ULID.from_str(run_id.removeprefix("run_")).hex
+    except ValueError:
+        return hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+def root_span_id(run_id: str) -> str:
+    """16 hex digits: the span to which all belongs that belongs to a run as a whole."""
+    return span_id(f"{run_id}:start")
+
+
+def trace_url(template: str | None, run_id: str) -> str | None:
+    return template.replace("{trace_id}", trace_id(run_id)) if template else None
+
+
+def trace_url_of_child(of_parent: str | None, parent_run_id: str, run_id: str) -> str | None:
+    return of_parent.replace(trace_id(parent_run_id), trace_id(run_id)) if of_parent else None
+
+
+LONGEST_WORD = 100
+"""Characters of a caller's own word that are kept."""
+
+_OF_OURS = re.compile(r"[\"“”„\s]+")
+
+
+def by(*known: str, says: str | None = None, repeated_by: str | None = None) -> str:
+    """What is `known`, and the own word: who a message says it is from (`says`), or is sent again by."""
+    own = {"says": says, "sent again by": repeated_by}
+    return ", ".join((*filter(None, known), *(f'{verb} "{_own(word)}"' for verb, word in own.items() if word)))
+
+
+def _own(word: str) -> str:
+    return _OF_OURS.sub(" ", word[:LONGEST_WORD]).replace(",", ";").strip()

@@ -1,0 +1,281 @@
+"""What a server denied a login, and what of that it cannot do without. The client tells it in lower case.
+
+Answers we wait for: one subscription for all, each question known by the last token of its reply subject. Cheaper
+than the client's own requests, which make an id, an inbox and a timed wait for each.
+
+The client of nats-py, and what it does not do.
+
+- Where TLS was asked for, nothing is told to a server without it, nor believed from it: nats-py logs in in the clear.
+- An answer goes only to a subject where clients listen for answers: any other would have us say what its asker may not.
+- Whoever is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11).
+- A server that was left, or that hung up, is the last to be asked again.
+- A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
+
+It overrides what nats-py keeps for itself, and tests on real servers notice when that is called otherwise.
+
+What the NATS client reports about its connection, as a few facts and one log line per change.
+
+While a server is away the client reports the same failure four times a second: the first is the reason that is logged.
+"""
+
+import asyncio
+import itertools
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from groundwork.nats.publishing import matches
+from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
+from groundwork.service.json_log import Outage
+
+_TEXT = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """`deed` is what was tried: `publish` or `subscription`."""
+
+    deed: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f'{self.deed} to "{self.subject}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Patterns of what a login has to be allowed, as a remedy names it."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    remedy: str
+
+    def unmet(self, denials: Iterable[Denial]) -> str:
+        missed = [denial for denial in denials if self._has(denial)]
+        return f"NATS denies this login {', '.join(map(str, missed))}: {self.remedy}" if missed else ""
+
+    def _has(self, denial: Denial) -> bool:
+        patterns = self.publish if denial.deed == "publish" else self.subscribe
+        return any(matches(pattern.lower(), denial.subject) for pattern in patterns)
+
+
+def read_denial(text: str) -> Denial | None:
+    """What an error of the client tells of; None for any other."""
+    found = _TEXT.search(text)
+    return Denial(found[1], found[2]) if found else None
+
+
+class PendingAnswers:
+    """One for each connection; `listen` comes first."""
+
+    def __init__(self) -> None:
+        self._prefix = ""
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+
+    async def listen(self, client: Client) -> None:
+        self._prefix = client.new_inbox() + "."
+        await client.subscribe(self._prefix + "*", cb=self._on_answer)
+
+    async def ask(self, subject: str, put: Callable[[str], Awaitable[None]], *, within_s: float) -> Msg:
+        """The answer to a question on `subject`, which `put` sends with its reply address. Raises TryAgain when none
+        comes in time, what `put` raises, and what `fail` is told."""
+        address = f"{self._prefix}{next(self._numbers)}"
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Msg] = loop.create_future()
+        self._waiting[address] = (subject, answer)
+        alarm = loop.call_later(within_s, _give_up, answer, TryAgain("no answer in time"))
+        try:
+            await put(address)
+            return await answer
+        finally:
+            alarm.cancel()
+            del self._waiting[address]
+
+    def fail(self, error: Failure, *, subject: str | None = None) -> None:
+        """Every answer fails at once, or those to `subject` in whatever case its letters are."""
+        for asked, answer in self._waiting.values():
+            if subject is None or asked.lower() == subject:
+                _give_up(answer, error)
+
+    async def _on_answer(self, message: Msg) -> None:
+        _, answer = self._waiting.get(message.subject, ("", None))
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+
+def _give_up(answer: asyncio.Future[Msg], error: Failure) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+INBOX = "_INBOX"
+ANSWERS = (INBOX.encode(), b"_R_.")
+"""How subjects begin where answers are heard: in the account, and from another one."""
+OF_JETSTREAM = (b"$JS.ACK.", b"$JS.FC.")
+"""Where what was delivered to our own inbox is acknowledged."""
+
+
+class NotEncrypted(nats.errors.Error):
+    """The server does not speak TLS."""
+
+    def __str__(self) -> str:
+        return (
+            "it does not speak TLS, which `tls://` or the TLS files of the settings ask for, so it was told nothing, no"
+            " login either. Give the server a section tls, or, on this machine alone, take the settings out"
+        )
+
+
+class BusClient(Client):
+    def __init__(self, *, encrypted: bool) -> None:
+        super().__init__()
+        self._encrypted = encrypted
+
+    def _connect_command(self) -> bytes:
+        if self._encrypted and not self._speaks_tls():
+            if self._transport:
+                # nats-py leaves it open when it tries the next one, and its annotation out.
+                self._transport.close()  # type: ignore[no-untyped-call]
+            raise NotEncrypted
+        if self._speaks_tls():  # asyncio is told, which warns at each end of a connection otherwise
+            getattr(self._transport, "_io_writer").transport.get_protocol()._over_ssl = True  # noqa: B009 # nats-py's own
+        command: bytes = super()._connect_command()
+        return command
+
+    def _speaks_tls(self) -> bool:
+        writer = getattr(self._transport, "_io_writer", None)
+        return writer is not None and writer.get_extra_info("ssl_object") is not None
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if self._encrypted and not self._speaks_tls():
+            info = {name: told for name, told in info.items() if name != "connect_urls"}
+        await super()._process_info(info, initial_connection)
+
+    async def request(self, *args: Any, **options: Any) -> Msg:
+        asking = asyncio.ensure_future(super().request(*args, **options))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({asking})
+        finally:
+            asking.cancel()
+        return asking.result()
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        if reply and not reply.startswith(ANSWERS) and not self._is_delivery(sid, reply):
+            reply = b""
+        message: Msg = super()._build_message(sid, subject, reply, data, headers)
+        return message
+
+    def _is_delivery(self, sid: int, reply: bytes) -> bool:
+        return reply.startswith(OF_JETSTREAM) and sid in self._subs and self._subs[sid].subject.startswith(INBOX)
+
+    async def _select_next_server(self) -> None:
+        left = self._current_server
+        if left is not None and left in self._server_pool:
+            self._server_pool.remove(left)
+            self._server_pool.append(left)
+        await super()._select_next_server()
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
+
+MOST_DENIALS = 100
+DENIED_FOR_S = 60.0
+_OF_A_LOST_CONNECTION = (nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError, ConnectionError)
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionWatch:
+    """The callbacks of one client. `answers` are failed as soon as it is known that they cannot come."""
+
+    def __init__(self, answers: PendingAnswers, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._answers = answers
+        self._clock = clock
+        self._outage = Outage("NATS", log)
+        self._last_logged = ""
+        self._logged_in = False
+        self.closing = False  # by ourselves
+        self.up = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.last_error = ""
+        self.violation = ""  # the latest denied permission, in lower case as the client hands it on
+        self._denials: dict[Denial, float] = {}  # and when it was denied at last
+
+    @property
+    def denials(self) -> tuple[Denial, ...]:
+        """What was denied in the last DENIED_FOR_S seconds. A server that has been told better says nothing of it."""
+        fresh = {denial: at for denial, at in self._denials.items() if self._clock() - at < DENIED_FOR_S}
+        self._denials = fresh
+        return tuple(fresh)
+
+    def callbacks(self) -> dict[str, Any]:
+        return {
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnect,
+            "reconnected_cb": self._on_reconnect,
+            "closed_cb": self._on_close,
+        }
+
+    def logged_in(self) -> None:
+        self._logged_in = True
+        self.up.set()
+
+    async def _on_error(self, error: Exception) -> None:
+        self.last_error = str(error) or type(error).__name__
+        if "permissions violation" in self.last_error:
+            self._note_violation(self.last_error.removeprefix("nats: "))
+        # Raised from here it ends the client's first attempt to connect, which would go on for ever.
+        if "authorization violation" in self.last_error.lower() and not self._logged_in:
+            raise Misconfigured("the login is refused. Check user, password, token, nkey or credentials")
+        if isinstance(error, NotEncrypted) and not self._logged_in:
+            raise Misconfigured(self.last_error)
+        if self._logged_in and not self.up.is_set():
+            self._note_outage()
+        elif isinstance(error, _OF_A_LOST_CONNECTION):
+            return  # what follows says more
+        elif self.last_error != self._last_logged:
+            self._last_logged = self.last_error
+            log.warning("NATS: %s", self.last_error)
+
+    def _note_outage(self) -> None:
+        if not self.closing:
+            self._outage.goes_on(self.last_error or "the connection was lost")
+
+    def _note_violation(self, violation: str) -> None:
+        self.violation = violation
+        denial = read_denial(violation)
+        if denial and (denial in self._denials or len(self._denials) < MOST_DENIALS):
+            self._denials[denial] = self._clock()
+        if denial and denial.deed == "publish":
+            error = Misconfigured(f"NATS denies us this subject: {violation}. Give this user the permission")
+            self._answers.fail(error, subject=denial.subject)
+
+    async def _on_disconnect(self) -> None:
+        self._lost(TryAgain("the connection to NATS was lost before the answer came"))
+
+    async def _on_reconnect(self) -> None:
+        self.up.set()
+        self._last_logged = ""
+        self._note_outage()  # which nothing has told yet where it was got back at the first try
+        self._outage.over()
+
+    async def _on_close(self) -> None:
+        self.closed.set()
+        self._lost(Unreachable("the connection to NATS is closed for good: restart the service"))
+
+    def _lost(self, error: Failure) -> None:
+        self.up.clear()
+        self._answers.fail(error)

@@ -1,0 +1,1 @@
+"""Messages of a durable consumer: taken, kept in hand, settled."""

@@ -1,0 +1,127 @@
+"""Keeps what is in hand from being delivered to anybody else: told to the server as in progress, in time.
+
+How often follows from the consumer's ack_wait. Where several share a consumer it is read from the server, at first and
+whenever the connection was away.
+
+Asks back what the server takes to be in hand here and is not, instead of waiting for the consumer's ack_wait.
+
+After a kill -9 that is all that was in hand; after one of the server, what it noted as delivered and never sent. Each
+sequence from the acknowledgement floor to the newest delivered one that is not in hand is answered with -NAK: the
+server delivers again what was not acknowledged, and ignores the rest. 20,000 sequences take 0.05 s. The consumer
+reset of nats-server 2.14 (ADR-60) forgets what was acknowledged above the floor, and counts deliveries from 1 again.
+Only for a consumer with one owner: of a shared one, what another process has in hand would be taken from it.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Container, Iterable
+from typing import Any, NoReturn
+
+from groundwork.nats.consuming.settling import IN_PROGRESS, NAK
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
+
+TIMES = 3
+"""In one ack_wait."""
+UNTIL_KNOWN_S = 1.0
+ASK_WITHIN_S = 1.0
+
+
+class Holding:
+    """Of one consumer. `replies`: where to say so for each message in hand. `every_s`: None to ask the consumer."""
+
+    def __init__(
+        self, link: NatsLink, stream: str, durable: str, replies: Callable[[], Iterable[str]], *, every_s: float | None
+    ) -> None:
+        self._link = link
+        self._question = f"$JS.API.CONSUMER.INFO.{stream}.{durable}"
+        self._replies = replies
+        self._asks = every_s is None
+        self._every_s = every_s or UNTIL_KNOWN_S
+        self._asked_at: int | None = None
+
+    async def keep(self) -> NoReturn:
+        while True:
+            if self._asks and self._asked_at != self._link.reconnects:
+                await self._ask()
+            await asyncio.sleep(self._every_s)
+            await self.hold()
+
+    async def hold(self) -> None:
+        for reply in list(self._replies()):
+            await self._link.send(reply, IN_PROGRESS)
+
+    async def _ask(self) -> None:
+        """Where the server does not say, it is asked again the next time, and what is known holds until then."""
+        asked_at = self._link.reconnects
+        try:
+            info = json.loads(await self._link.request(self._question, b"", timeout_s=ASK_WITHIN_S))
+        except TryAgain:
+            return
+        if ack_wait_ns := info.get("config", {}).get("ack_wait"):
+            self._every_s, self._asked_at = ack_wait_ns / 1e9 / TIMES, asked_at
+
+
+MOST_QUESTIONS = 10
+"""Electing a new leader of the consumer takes 4 to 9 s."""
+AT_ONCE = 1000
+"""So many are sent before the event loop does something else."""
+
+log = logging.getLogger(__name__)
+
+
+class TakingBack:
+    """For one consumer, of one owner if `sole`. `begin` when the server may take for in hand what is not; it is so at
+    first."""
+
+    def __init__(self, link: NatsLink, stream: str, durable: str, *, sole: bool = True) -> None:
+        self._link = link
+        self._name = f"{stream}.{durable}"
+        self._most = MOST_QUESTIONS if sole else 0
+        self._questions = self._most
+
+    def begin(self) -> None:
+        self._questions = self._most
+
+    @property
+    def due(self) -> bool:
+        """Before a pull, for what is on its way to us would come twice."""
+        return self._questions > 0
+
+    async def take_back(self, in_hand: Container[int]) -> None:
+        """Have delivered again what is not `in_hand` here, by its sequence. Due again where the server does not
+        answer."""
+        self._questions -= 1
+        try:
+            info = await self._info()
+        except TryAgain as error:
+            self._put_off(error)
+        else:
+            self._questions = 0
+            if info.get("num_ack_pending"):
+                await self._ask_back(info, in_hand)
+
+    async def _info(self) -> dict[str, Any]:
+        answer = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._name}", b"", timeout_s=ASK_WITHIN_S)
+        info: dict[str, Any] = json.loads(answer)
+        return info
+
+    def _put_off(self, error: TryAgain) -> None:
+        denied = self._link.violation if self._name.lower() in self._link.violation else ""
+        if denied:
+            self._questions = 0
+        if not self._questions:
+            why = f"{denied}. Give this user the permission" if denied else error
+            log.warning("%s: what was in hand before comes again only after ack_wait: %s", self._name, why)
+
+    async def _ask_back(self, info: dict[str, Any], in_hand: Container[int]) -> None:
+        # The server goes by the stream's sequence; the consumer's has to be one that it has given out.
+        subject = f"$JS.ACK.{self._name}.1.{{}}.{info['delivered']['consumer_seq']}.0.0"
+        first, last = info["ack_floor"]["stream_seq"] + 1, info["delivered"]["stream_seq"]
+        for sequence in range(first, last + 1):
+            if sequence not in in_hand:
+                await self._link.send(subject.format(sequence), NAK)
+            if sequence % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        log.info("%s: asked back what was in hand before", self._name, extra={"messages": info["num_ack_pending"]})

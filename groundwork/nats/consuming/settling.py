@@ -1,0 +1,240 @@
+"""One message as a consumer receives it, and the few words in which the server is told what became of it.
+
+What becomes of one message: run the handler, and answer with the words for the server.
+
+    returns          acknowledged
+    TryAgain         delivered again after its delay, at most 5 s (a delayed message keeps its place in the consumer)
+    GiveUp           published to the dead letters, then terminated
+    Fatal            delivered again, and raised: not the message's fault, it must never be among the dead letters
+    any other error  delivered again, each time later; after `max_deliveries` treated as GiveUp
+
+A message that cannot be published to the dead letters is not terminated: it comes back and is buried then. Where a
+notice is to be given of each dead letter, it is published beside it; that this fails keeps no message from its grave.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from nats.aio.msg import Msg
+
+from groundwork.nats.link import TRY_SECONDS, NatsLink
+from groundwork.nats.publishing import Refused
+from groundwork.service.errors import Failure, Fatal, GiveUp, TryAgain
+
+ACK = b"+ACK"
+IN_PROGRESS = b"+WPI"
+NAK = b"-NAK"
+
+_ACK_PREFIX = "$JS.ACK."
+# $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>, and since ADR-15 with
+# <domain>.<account hash> before the stream and possibly a random token at the end.
+_SHORT_FORM = 9
+_DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _NANOSECONDS = 4, 5, 6, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A stored message, delivered for the `delivered`-th time, as number `consumer_seq` of its consumer. `at`: when it
+    was stored."""
+
+    subject: str
+    headers: Mapping[str, str]
+    body: bytes
+    stream_seq: int
+    delivered: int
+    at: datetime
+    consumer_seq: int = 0
+
+
+def is_delivery(message: Msg) -> bool:
+    """True for a message of the stream, False for what the server says about a pull."""
+    return message.reply.startswith(_ACK_PREFIX)
+
+
+def read_delivery(message: Msg) -> Delivery:
+    tokens = message.reply.split(".")
+    shift = 0 if len(tokens) == _SHORT_FORM else 2
+    return Delivery(
+        message.subject,
+        message.headers or {},
+        message.data,
+        int(tokens[_STREAM_SEQ + shift]),
+        int(tokens[_DELIVERED + shift]),
+        datetime.fromtimestamp(int(tokens[_NANOSECONDS + shift]) / 1e9, UTC),
+        int(tokens[_CONSUMER_SEQ + shift]),
+    )
+
+
+def nak(delay_s: float) -> bytes:
+    """Deliver it again after the delay. It keeps its place among the consumer's unacknowledged messages until then."""
+    return b"-NAK " + json.dumps({"delay": int(delay_s * 1e9)}).encode()
+
+
+def term(reason: str) -> bytes:
+    """Never deliver it again; the reason appears in the server's MSG_TERMINATED advisory."""
+    return f"+TERM {reason}".encode()
+
+
+LONGEST_DELAY = 5.0
+FIRST_DELAY = 0.5
+LONGEST_REASON = 500
+NOTICE_WITHIN_S = TRY_SECONDS
+"""One try: where no stream takes the notice, who listens hears it once."""
+MOST_HEADERS = 8 * 1024
+"""Characters of a message's own headers that its dead letter keeps: JetStream takes 64 KiB of headers and no more."""
+
+_OWN_HEADER = re.compile(r"(?!Nats-|Dead-Letter-)[A-Za-z0-9_-]+", re.ASCII)
+
+Handler = Callable[[Delivery], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message that tells others of a dead letter. `about`: headers that the dead letter is given, too; `facts`: what
+    the log says of it."""
+
+    subject: str
+    body: bytes
+    msg_id: str
+    headers: Mapping[str, str]
+    about: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+Notify = Callable[[Delivery, str, str], Notice]
+"""The notice of a delivery that is buried, the stream that it came from, and why. Raises ValueError if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """Where messages go that cannot be handled, and after how many deliveries an error counts as final."""
+
+    subject: str
+    max_deliveries: int = 5
+    notify: Notify | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """`stream` and `durable` name the consumer, for the log and for who looks at the dead letters."""
+
+    link: NatsLink
+    stream: str
+    durable: str
+    handler: Handler
+    dead_letters: DeadLetters
+
+    async def settle(self, delivery: Delivery) -> bytes:
+        """Runs the handler once; its answer is the acknowledgement to send, of whichever kind. Raises Fatal."""
+        try:
+            await self.handler(delivery)
+        except TryAgain as error:
+            log.debug("%s: to be tried again: %s", self._name(delivery), _one_line(error))
+            return nak(min(LONGEST_DELAY, error.delay_s))
+        except GiveUp as error:
+            return await self._bury(delivery, _one_line(error))
+        except Fatal:
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler's error is the message's fate, never the loop's
+            return await self._failed(delivery, error)
+        return ACK
+
+    async def _failed(self, delivery: Delivery, error: Exception) -> bytes:
+        kind = type(error).__name__
+        reason = f"{kind}: {_one_line(error)}"
+        log.error("%s: %s", self._name(delivery), reason)
+        if delivery.delivered >= self.dead_letters.max_deliveries:
+            # What an error says that nobody foresaw may quote the message: that is for the operator alone.
+            told = f"{kind} at each of {delivery.delivered} deliveries: the log and the dead letter say more"
+            return await self._bury(delivery, reason, told)
+        return nak(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (delivery.delivered - 1)))
+
+    async def _bury(self, delivery: Delivery, reason: str, told: str = "") -> bytes:
+        notice = self._notice(delivery, told or reason)
+        try:
+            await self._publish_dead_letter(delivery, reason, notice.about if notice else {})
+        except Failure as error:
+            name = self._name(delivery)
+            log.error("%s: cannot be moved to the dead letters: %s", name, error)  # noqa: TRY400 - one line is enough
+            return nak(LONGEST_DELAY)
+        facts = self._facts(delivery) | {"dead_letters": self.dead_letters.subject, "why": reason}
+        log.warning("a message became a dead letter", extra=facts | dict(notice.facts if notice else {}))
+        if notice:
+            await self._give(notice, delivery)
+        return term(reason)
+
+    def _notice(self, delivery: Delivery, reason: str) -> Notice | None:
+        try:
+            return self.dead_letters.notify(delivery, self.stream, reason) if self.dead_letters.notify else None
+        except ValueError as error:
+            self._untold(delivery, error)
+            return None
+
+    async def _give(self, notice: Notice, delivery: Delivery) -> None:
+        try:
+            await self.link.publish(
+                notice.subject, notice.body, msg_id=notice.msg_id, headers=notice.headers, within_s=NOTICE_WITHIN_S
+            )
+        except Failure as error:
+            self._untold(delivery, error)
+
+    def _untold(self, delivery: Delivery, error: Exception) -> None:
+        log.warning("%s: nobody is told that it is a dead letter: %s", self._name(delivery), _one_line(error))
+
+    async def _publish_dead_letter(self, delivery: Delivery, reason: str, about: Mapping[str, str]) -> None:
+        msg_id = f"dead:{self.stream}:{self.durable}:{delivery.stream_seq}"
+        headers = {**self._dead_letter_headers(delivery, reason), **about}
+        try:
+            await self.link.publish(self.dead_letters.subject, delivery.body, msg_id=msg_id, headers=headers)
+        except Refused as error:
+            # Its headers make it too large. The stream keeps the original under its sequence.
+            headers["Dead-Letter-Body"] = f"left out: {_one_line(error)}"
+            await self.link.publish(self.dead_letters.subject, b"", msg_id=msg_id, headers=headers)
+
+    def _dead_letter_headers(self, delivery: Delivery, reason: str) -> dict[str, str]:
+        said = {
+            "Dead-Letter-Subject": delivery.subject,
+            "Dead-Letter-Stream": self.stream,
+            "Dead-Letter-Consumer": self.durable,
+            "Dead-Letter-Sequence": str(delivery.stream_seq),
+            "Dead-Letter-Time": delivery.at.isoformat(),
+            "Dead-Letter-Deliveries": str(delivery.delivered),
+            "Dead-Letter-Reason": reason,
+        }
+        if msg_id := delivery.headers.get("Nats-Msg-Id"):
+            said["Dead-Letter-Msg-Id"] = msg_id[:LONGEST_REASON]
+        own = own_headers(delivery.headers)
+        if sum(map(len, (*own, *own.values()))) > MOST_HEADERS:
+            return said | {"Dead-Letter-Headers": "left out: they are too large"}
+        return own | said
+
+    def _facts(self, delivery: Delivery) -> dict[str, object]:
+        return {
+            "subject": delivery.subject,
+            "stream": self.stream,
+            "stream_seq": delivery.stream_seq,
+            "consumer": self.durable,
+            "deliveries": delivery.delivered,
+        }
+
+    def _name(self, delivery: Delivery) -> str:
+        return (
+            f"message {delivery.stream_seq} of {self.stream} ({delivery.subject}, delivery {delivery.delivered}"
+            f" to {self.durable})"
+        )
+
+
+def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of a message's headers that it may be published with again: not JetStream's, nor a dead letter's."""
+    return {name: value for name, value in headers.items() if _OWN_HEADER.fullmatch(name)}
+
+
+def _one_line(error: Exception) -> str:
+    printable = "".join(letter if letter.isprintable() else " " for letter in str(error)[: 2 * LONGEST_REASON])
+    return " ".join(printable.split())[:LONGEST_REASON]

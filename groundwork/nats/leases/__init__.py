@@ -1,0 +1,1 @@
+"""Who owns a role on the bus, alone or as one of several."""

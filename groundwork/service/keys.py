@@ -1,0 +1,204 @@
+"""Ed25519 signatures. Texts are base64url without padding: a public key has 43 characters, a signature 86.
+
+The library is loaded by the first of them, not with this module: a start after a crash does not wait for it.
+
+The keys with which a service knows its own words again: a file of them, newest first, outside of any store.
+
+The first makes, all of them check, so that a key is followed by a newer one without a gap. The file is looked at again
+whenever it changed, so that nothing has to be started anew for that. Lines: `<id> <made at> <64 hex digits>`.
+"""
+
+import base64
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from groundwork.service import store_folder
+from groundwork.service.beginning import loaded
+from groundwork.service.errors import Misconfigured
+
+PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
+SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
+
+
+def public_of(seed: bytes) -> str:
+    """The public key to a seed of 32 bytes."""
+    return _text(_signing_key(seed).verify_key.encode())
+
+
+def signature(seed: bytes, message: bytes) -> str:
+    """By the key of that seed of 32 bytes. The same message always has the same one."""
+    return _text(_signing_key(seed).sign(message).signature)
+
+
+def verifies(public: str, signature: str, message: bytes) -> bool:
+    """Whether the holder of that key has signed the message; also of texts that are no key or no signature."""
+    if not PUBLIC.fullmatch(public) or not SIGNATURE.fullmatch(signature):
+        return False
+    try:
+        loaded("nacl.signing:VerifyKey")(_bytes(public)).verify(message, _bytes(signature))
+    except loaded("nacl.exceptions:CryptoError"):
+        return False
+    return True
+
+
+@lru_cache(maxsize=8)
+def _signing_key(seed: bytes) -> Any:
+    return loaded("nacl.signing:SigningKey")(seed)
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+KEY_BYTES = 32
+MAC_BYTES = 20
+LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Key:
+    """`id` and `made_at` may be shown; `secret` never."""
+
+    id: str
+    made_at: str
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> "Key":
+        made_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cls(f"k{secrets.token_hex(4)}", made_at, secrets.token_bytes(KEY_BYTES))
+
+    @cached_property
+    def _derived(self) -> dict[str, bytes]:
+        return {}
+
+    @cached_property
+    def _begun(self) -> dict[str, hmac.HMAC]:
+        return {}
+
+    def derived(self, purpose: str) -> bytes:
+        """32 bytes for one purpose alone: what is known of one says nothing of another."""
+        if (known := self._derived.get(purpose)) is None:
+            known = self._derived[purpose] = hmac.digest(self.secret, purpose.encode(), "sha256")
+        return known
+
+    def digest(self, purpose: str, message: bytes | bytearray) -> bytes:
+        """HMAC-SHA256. A begun one is copied for each message, which costs half of beginning it each time."""
+        if (begun := self._begun.get(purpose)) is None:
+            begun = self._begun[purpose] = hmac.new(self.derived(purpose), digestmod="sha256")
+        made = begun.copy()
+        made.update(message)
+        return made.digest()
+
+    def mac(self, purpose: str, parts: Sequence[str | bytes]) -> str:
+        """`<id>.<base64url>` of an HMAC-SHA256 over the parts, each with its length before it."""
+        whole = bytearray()
+        for part in parts:
+            content = part.encode() if isinstance(part, str) else part
+            whole += len(content).to_bytes(4, "big") + content
+        digest = base64.urlsafe_b64encode(self.digest(purpose, whole)[:MAC_BYTES])
+        return f"{self.id}.{digest.rstrip(b'=').decode()}"
+
+
+class KeyRing:
+    """Makes and checks proofs with the keys that `held` tells, newest first and at least one."""
+
+    def __init__(self, held: Callable[[], tuple[Key, ...]]) -> None:
+        self._held = held
+
+    @classmethod
+    def open(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> "KeyRing":
+        """The ring of that file, which is made with a fresh key where there is none. Raises Misconfigured, also later
+        where the file says something else by then."""
+        if not path.exists():
+            _store(store_folder.create, path, (Key.fresh(),))
+        file = _KeyFile(path, clock)
+        file.keys()
+        return cls(file.keys)
+
+    @classmethod
+    def fresh(cls) -> "KeyRing":
+        key = Key.fresh()
+        return cls(lambda: (key,))
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self._held()
+
+    def mac(self, purpose: str, *parts: str | bytes) -> str:
+        """The proof that whoever holds the newest key said these parts, for that purpose."""
+        return self.keys[0].mac(purpose, parts)
+
+    def checks(self, mac: str, purpose: str, *parts: str | bytes) -> bool:
+        """Whether `mac` was made of these parts with any key of the ring. Takes as long whatever is wrong with it."""
+        made_with = mac.partition(".")[0]
+        keys = self.keys
+        key = next((key for key in keys if key.id == made_with), keys[0])
+        return hmac.compare_digest(key.mac(purpose, parts).encode(), mac.encode(errors="surrogatepass"))
+
+
+class _KeyFile:
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._seen: tuple[int, int] | None = None
+        self._keys: tuple[Key, ...] = ()
+
+    def keys(self) -> tuple[Key, ...]:
+        now = self._clock()
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._look()
+            self._looked_at = now
+        return self._keys
+
+    def _look(self) -> None:
+        try:
+            stat = self._path.stat()
+            seen = stat.st_mtime_ns, stat.st_ino
+            if seen != self._seen:
+                self._keys, self._seen = read(self._path), seen
+        except OSError as error:
+            if not self._keys:  # else it is being replaced, or was lost: what is known holds until the next start
+                raise Misconfigured(f"the keys in {self._path} cannot be read: {error.strerror}") from error
+
+
+def read(path: Path) -> tuple[Key, ...]:
+    """The keys in a file. Raises Misconfigured, quoting nothing of it, and OSError."""
+    keys = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        try:
+            name, made_at, digits = line.split()
+            keys.append(Key(name, made_at, bytes.fromhex(digits)))
+        except ValueError:
+            raise Misconfigured(f"{path}, line {number}: a key is `<id> <made at> <64 hex digits>`") from None
+        if len(keys[-1].secret) != KEY_BYTES:
+            raise Misconfigured(f"{path}, line {number}: a key has {2 * KEY_BYTES} hex digits")
+    if not keys:
+        raise Misconfigured(f"{path} holds no key: restore it from your backup, or delete it to begin with a new one")
+    return tuple(keys)
+
+
+def write(path: Path, keys: Sequence[Key]) -> None:
+    """Put these keys in the file, whole and for its owner alone. Raises Misconfigured."""
+    _store(store_folder.write, path, keys)
+
+
+def _store(how: Callable[[Path, str], object], path: Path, keys: Sequence[Key]) -> None:
+    text = "".join(f"{key.id} {key.made_at} {key.secret.hex()}\n" for key in keys)
+    try:
+        how(path, text)
+    except OSError as error:
+        raise Misconfigured(f"the keys cannot be written to {path}: {error.strerror}") from error

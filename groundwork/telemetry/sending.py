@@ -1,0 +1,88 @@
+"""A receiver that takes nothing: told once when that begins and once when it is over, however many batches it costs.
+
+Work that blocks, in a thread that never holds up the end of the process, as one of the loop's own would.
+
+The HTTP session under the SDK's exporters: no proxy, and no login of ~/.netrc, that nobody asked for.
+
+Who speaks: the OpenTelemetry resource of a service, the same whenever it is made. OTEL_SERVICE_NAME and
+OTEL_RESOURCE_ATTRIBUTES have the last word.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping
+
+import requests
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+
+from groundwork.service.installed import installed_version
+from groundwork.telemetry.settings import Receiver
+
+log = logging.getLogger(__name__)
+
+
+class Outage(logging.Handler):
+    """Of the receiver of one `signal`; `address` is shown. The first thing that the SDK logs of a batch (`loggers`) is
+    the reason."""
+
+    def __init__(self, signal: str, address: str, loggers: Collection[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._facts = {"signal": signal, "receiver": address}
+        self._loggers = [logging.getLogger(name) for name in loggers]
+        self._why = ""
+        self._away = False
+        for talkative in self._loggers:
+            talkative.propagate = False
+            talkative.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._why = self._why or record.getMessage()
+
+    def note(self, *, taken: bool) -> None:
+        if not taken and not self._away:
+            log.warning("telemetry is not taken: runs go on without it", extra=self._facts | {"why": self._why})
+        if taken and self._away:
+            log.warning("telemetry is taken again", extra=self._facts)
+        self._away, self._why = not taken, ""
+
+    def over(self) -> None:
+        for talkative in self._loggers:
+            talkative.removeHandler(self)
+
+
+async def beside(work: Callable[[], bool], *, what: str) -> bool:
+    """What `work` returns; False where it raises, which is logged with `what` was to be sent."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    returned = [False]
+
+    def run() -> None:
+        try:
+            returned[0] = work()
+        except Exception:
+            log.exception("telemetry is not sent", extra={"what": what})
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it who waited
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name=what, daemon=True).start()
+    await done.wait()
+    return returned[0]
+
+
+_CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+def session_for(receiver: Receiver, environ: Mapping[str, str] = os.environ) -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False
+    session.verify = next((environ[name] for name in _CERTIFICATES if environ.get(name)), True)
+    if receiver.proxy:
+        session.proxies = {"http": receiver.proxy, "https": receiver.proxy}
+    return session
+
+
+def resource_of(service: str) -> Resource:
+    ours = Resource({SERVICE_NAME: service, SERVICE_VERSION: installed_version()})
+    return ours.merge(OTELResourceDetector().detect())

@@ -11,16 +11,8 @@ from urllib.parse import quote
 import httpx2
 
 from agentic_client.errors import Broken, NotAllowed, Unreachable, refused
-from agentic_client.transport import (
-    LARGEST_FILE,
-    LARGEST_JSON,
-    SILENT_AT_MOST_S,
-    Bounded,
-    Filters,
-    Json,
-    TooLong,
-    json_of,
-)
+from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
+from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
 CONNECT_WITHIN_S = 5.0
 STREAM_SILENT_AT_MOST_S = 60.0

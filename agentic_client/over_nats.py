@@ -13,8 +13,9 @@ from nats.aio.msg import Msg
 from nats.micro.request import ERROR_CODE_HEADER
 
 from agentic_client.errors import Broken, Invalid, NotAllowed, Unreachable, refused
-from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json, json_of
+from agentic_client.transport import SILENT_AT_MOST_S, Filters, Json
 from schemas import subjects
+from schemas.bounded import json_of
 
 CONNECT_WITHIN_S = 5.0
 NAME = "agentic-client"

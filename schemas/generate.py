@@ -1,4 +1,8 @@
-"""Writes the contract for readers in any language: a JSON Schema per event, one AsyncAPI document of them all, and the
+"""The AsyncAPI 3.0.0 document: channels, messages and operations from the agent's point of view.
+
+JetStream's facts, for which AsyncAPI has no words, stand under `x-jetstream`. Pure: the schemas and examples are given.
+
+Writes the contract for readers in any language: a JSON Schema per event, one AsyncAPI document of them all, and the
 accounts of a NATS server, which say who may publish and hear what.
 
 `python -m schemas.generate` writes schemas/generated/; `--check` writes nothing and exits 1 where that folder is not
@@ -9,19 +13,225 @@ Published objects are open: fields are added within a version, and no reader wit
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from schemas import asyncapi, permissions, subjects
+from schemas import keys, permissions, subjects
 from schemas.catalog import Catalog
 from schemas.continuation import CONTINUATION
 from schemas.events import INBOUND, OUTBOUND
 from schemas.status import GatewayStatus
 
 Json = dict[str, Any]
+
+REFS = "#/components/schemas/{model}"
+
+DEDUPE_KEYS = {
+    subjects.START: "agentic:start:{external_id}",
+    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:request",
+    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:result",
+    subjects.CANCEL: "agentic:run:{run_id}:cancel",
+    subjects.SIGNAL: "agentic:run:{run_id}:signal:{signal_id}",
+    subjects.WAKE_ACCEPTED: "agentic:run:{run_id}:accepted",
+    subjects.PROGRESS: "agentic:run:{run_id}:progress:{seq}",
+    subjects.COMPLETED: "agentic:run:{run_id}:completed",
+    subjects.ESCALATED: "agentic:run:{run_id}:escalated:{seq}",
+    subjects.FAILED: "agentic:run:{run_id}:failed",
+    subjects.CANCELLED: "agentic:run:{run_id}:cancelled",
+    subjects.WAITING: "agentic:run:{run_id}:waiting:{seq}",
+    subjects.REOPENED: "agentic:run:{run_id}:reopened:{seq}",
+    subjects.REJECTED: "agentic:rejected:{stream}:{stream_seq}",
+}
+
+KEYS_OF_TASKS = {
+    subjects.TOOL_REQUEST: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:request",
+    subjects.TOOL_RESULT: "agentic:run:{run_id}:step:{step}:task:{task}:{round}:result",
+}
+
+RETRY_SUFFIX = ":attempt:{attempt}"
+"""What the keys of a tool request and of its result end in from attempt 2 on."""
+
+PHASE_SUFFIX = ":{phase}"
+"""What the key of a progress ends in whose entry tells a later phase too: both have the same `seq`."""
+
+HEADERS = {
+    "Nats-Msg-Id": "The dedupe key: of two messages with the same one, JetStream stores the first.",
+    "traceparent": "W3C trace context: the run's trace, and a span derived from the dedupe key.",
+    "Agentic-Run-Id": "The run that the message belongs to.",
+    "ce-specversion": "1.0: CloudEvents in binary mode.",
+    "ce-id": "The dedupe key.",
+    "ce-type": "The type of the event.",
+    "ce-source": "The service that sent the message.",
+    "ce-time": "When it happened: RFC 3339, UTC.",
+}
+
+_OF_A_RUN = ("traceparent", "Agentic-Run-Id")
+
+
+_TO_RUNS = (subjects.CANCEL, subjects.SIGNAL)
+
+CONSUMERS: dict[str, tuple[str, ...]] = {
+    subjects.DURABLE_STARTS: (subjects.START,),
+    subjects.DURABLE_LOOP: (subjects.TOOL_RESULT,),
+    subjects.DURABLE_CONTROL: _TO_RUNS,
+    subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
+    subjects.DURABLE_LIFECYCLE: subjects.LIFECYCLE,
+    subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
+}
+
+STREAMS: dict[str, tuple[str, ...]] = {
+    subjects.STREAM: (*_TO_RUNS, *subjects.LIFECYCLE),
+    subjects.STREAM_STARTS: (subjects.START,),
+    subjects.STREAM_RESULTS: (subjects.TOOL_RESULT,),
+    subjects.STREAM_REQUESTS: (subjects.ALL_TOOL_REQUESTS,),
+    subjects.STREAM_PROGRESS: (subjects.WAKE_ACCEPTED, subjects.PROGRESS),
+    subjects.STREAM_DEAD_LETTERS: (subjects.ALL_DEAD_LETTERS, subjects.REJECTED),
+}
+
+ANSWERED: dict[str, tuple[str, str]] = {
+    subjects.CATALOG: ("askCatalog", "An empty body asks for all tools."),
+    subjects.STATUS: ("askStatus", "An empty body asks how the gateway is."),
+}
+
+
+def document(bodies: Mapping[str, Json], examples: Mapping[str, Json]) -> Json:
+    """The whole document. `bodies` has a JSON Schema per event and reply, with definitions under `$defs`;
+    `examples` has valid bodies, by event and then by the example's name."""
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Agentic Loop",
+            "version": "1.0.0",
+            "description": "The events of a durable agent loop on NATS JetStream, from the agent's point of view.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "channels": {event: _channel(event) for event in DEDUPE_KEYS} | _reply_channels(),
+        "operations": {_operation_name(event): _operation(event) for event in DEDUPE_KEYS} | _questions(),
+        "components": {
+            "messages": {name: _message(name, examples[name]) for name in bodies},
+            "schemas": _schemas(bodies),
+        },
+        "x-jetstream": {
+            "streams": {name: _stream(name) for name in STREAMS},
+            "consumers": {name: _consumer(name) for name in CONSUMERS},
+            "objectStores": [subjects.ARTIFACT_BUCKET],
+            "keyValueStores": [subjects.LEASE_BUCKET],
+        },
+    }
+
+
+def _channel(event: str) -> Json:
+    channel: Json = {"address": event, "messages": _only(event), "x-jetstream": _channel_facts(event)}
+    if event in INBOUND:
+        channel["description"] = "Taken too: the payload alone, or as the data of a CloudEvent (1.0), in either mode."
+    if event == subjects.TOOL_REQUEST:
+        about = f"The Ductile plugin or pipeline that serves the tool. Matches {subjects.NAME.pattern}"
+        channel |= {"address": f"{event}.{{route}}", "parameters": {"route": {"description": about}}}
+    return channel
+
+
+def _only(message: str) -> Json:
+    return {message: {"$ref": f"#/components/messages/{message}"}}
+
+
+def _channel_facts(event: str) -> Json:
+    pattern = subjects.ALL_TOOL_REQUESTS if event == subjects.TOOL_REQUEST else event
+    facts: Json = {"stream": next(name for name, stored in STREAMS.items() if pattern in stored)}
+    facts["consumers"] = [name for name, filters in CONSUMERS.items() if pattern in filters]
+    facts["dedupeKey"] = DEDUPE_KEYS[event]
+    if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
+        facts["dedupeKeyOfTask"] = KEYS_OF_TASKS[event]
+        facts["dedupeKeyFromAttempt2"] = DEDUPE_KEYS[event] + RETRY_SUFFIX
+    if event == subjects.PROGRESS:
+        facts["dedupeKeyOfEarlierPhase"] = DEDUPE_KEYS[event] + PHASE_SUFFIX
+    if event == subjects.TOOL_RESULT:
+        facts["dedupeKeySuffixWhenLate"] = keys.LATE_SUFFIX
+    return facts
+
+
+def _stream(name: str) -> Json:
+    # Ages and sizes are the operator's to set: no part of the contract.
+    retention = "workqueue" if name == subjects.STREAM_STARTS else "limits"
+    return {"subjects": list(STREAMS[name]), "storage": "file", "retention": retention}
+
+
+def _consumer(name: str) -> Json:
+    filters = list(CONSUMERS[name])
+    stream = next(stream for stream, stored in STREAMS.items() if filters[0] in stored)
+    return {"stream": stream, "filterSubjects": filters, "ackPolicy": "explicit"}
+
+
+def _operation_name(event: str) -> str:
+    words = event.replace("_", ".").split(".")
+    return _action(event) + "".join(word.capitalize() for word in words)
+
+
+def _action(event: str) -> str:
+    return "receive" if event in INBOUND else "send"
+
+
+def _operation(event: str) -> Json:
+    return {"action": _action(event), **_where(event, event)}
+
+
+def _where(channel: str, message: str) -> Json:
+    at = f"#/channels/{channel}"
+    return {"channel": {"$ref": at}, "messages": [{"$ref": f"{at}/messages/{message}"}]}
+
+
+def _reply_channels() -> Json:
+    channels: Json = {}
+    for subject, (_, summary) in ANSWERED.items():
+        request = {"request": {"name": "request", "summary": summary}}
+        channels[subject] = {"address": subject, "messages": request}
+        channels[_reply(subject)] = {"address": None, "messages": _only(subject)}
+    return channels
+
+
+def _questions() -> Json:
+    return {
+        name: {"action": "send", **_where(subject, "request"), "reply": _where(_reply(subject), subject)}
+        for subject, (name, _) in ANSWERED.items()
+    }
+
+
+def _reply(subject: str) -> str:
+    return f"{subject}.reply"
+
+
+def _message(name: str, examples: Json) -> Json:
+    message = {
+        "name": name,
+        "payload": {"$ref": REFS.format(model=name)},
+        "examples": [{"name": title, "payload": body} for title, body in examples.items()],
+    }
+    if name in ANSWERED:
+        return message
+    return message | {"headers": {"$ref": REFS.format(model=_headers_name(name))}}
+
+
+def _headers_name(event: str) -> str:
+    if event == subjects.REJECTED:
+        return "HeadersOfRejection"
+    return "HeadersReceived" if event in INBOUND else "HeadersSent"
+
+
+def _schemas(bodies: Mapping[str, Json]) -> Json:
+    headers = {"type": "object", "properties": {n: {"type": "string", "description": d} for n, d in HEADERS.items()}}
+    schemas: Json = {
+        "HeadersReceived": headers,
+        "HeadersSent": headers | {"required": list(HEADERS)},
+        "HeadersOfRejection": headers | {"required": [name for name in HEADERS if name not in _OF_A_RUN]},
+    }
+    for name, body in bodies.items():
+        schemas |= body.get("$defs", {})
+        schemas[name] = {key: value for key, value in body.items() if key != "$defs"}
+    return schemas
+
 
 VERSION = "v1"
 GENERATED = Path(__file__).with_name("generated")
@@ -67,8 +277,8 @@ def differences(folder: Path) -> list[str]:
 
 def documents() -> dict[str, bytes]:
     files = {f"{name}.{VERSION}.json": _json_schema(name) for name in MODELS}
-    bodies = {name: _body(name, asyncapi.REFS) for name in MODELS}
-    files["asyncapi.json"] = asyncapi.document(bodies, {name: _samples(name) for name in MODELS})
+    bodies = {name: _body(name, REFS) for name in MODELS}
+    files["asyncapi.json"] = document(bodies, {name: _samples(name) for name in MODELS})
     texts = {name: _text(document) for name, document in files.items()}
     return {**texts, ACCOUNTS: permissions.accounts(permissions.SHIPPED, permissions.key_variable).encode()}
 
@@ -91,7 +301,7 @@ def _body(name: str, refs: str) -> Json:
     schema: Json = _published(MODELS[name].model_json_schema(mode=mode, ref_template=refs))
     if name == subjects.TOOL_RESULT:
         _with_continuation(schema["$defs"], refs)
-    if name not in asyncapi.ANSWERED:
+    if name not in ANSWERED:
         schema["properties"]["type"] = _type(name)
     return schema
 

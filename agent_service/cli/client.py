@@ -14,8 +14,8 @@ from agent_service.cli import naming
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.naming import Candidate
 from agent_service.cli.whereabouts import address_of
-from agentic_client.transport import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 from groundwork.service.address import is_loopback, without_login
+from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_of
 
 CONNECT_WITHIN_S = 5.0
 ANSWER_WITHIN_S = 20.0

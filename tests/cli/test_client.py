@@ -12,7 +12,7 @@ import pytest
 
 from agent_service.cli.client import AgentClient
 from agent_service.cli.errors import Exit
-from agentic_client.transport import LARGEST_JSON
+from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
 
 EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}

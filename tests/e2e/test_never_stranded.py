@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas import keys, subjects
-from schemas.asyncapi import STREAMS
+from schemas.generate import STREAMS
 from tests.e2e.by_hand import Bench, bench, one_step
 from tests.kit.waiting import until
 

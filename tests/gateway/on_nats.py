@@ -10,8 +10,8 @@ from ductile_gateway.tools.catalog import Offers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
 from schemas import keys, subjects
-from schemas.asyncapi import CONSUMERS, STREAMS
 from schemas.events import ToolRequest, ToolResult
+from schemas.generate import CONSUMERS, STREAMS
 from tests.gateway.parts import CATALOG, message_of, offering, result_in
 
 DAY = 86400.0

@@ -19,7 +19,7 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
-from schemas.asyncapi import STREAMS
+from schemas.generate import STREAMS
 from tests.http.house import House
 from tests.http.waiting_runs import with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run

@@ -9,8 +9,8 @@ import pytest
 
 from agent_service.bus.topology import topology
 from schemas import envelope, generate, keys, subjects
-from schemas.asyncapi import ANSWERED, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX, STREAMS
 from schemas.events import INBOUND, OUTBOUND
+from schemas.generate import ANSWERED, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX, STREAMS
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from schemas import generate
-from schemas.asyncapi import ANSWERED
+from schemas.generate import ANSWERED
 from tests.schemas import samples
 
 EVERY_SAMPLE = pytest.mark.parametrize("path", samples.PATHS, ids=samples.title)

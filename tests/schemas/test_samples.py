@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from schemas import generate, subjects
-from schemas.asyncapi import DEDUPE_KEYS, KEYS_OF_TASKS, RETRY_SUFFIX
 from schemas.continuation import read
 from schemas.events import Envelope, ToolResult
+from schemas.generate import DEDUPE_KEYS, KEYS_OF_TASKS, RETRY_SUFFIX
 from tests.schemas import samples
 
 EVERY_SAMPLE = pytest.mark.parametrize("path", samples.PATHS, ids=samples.title)

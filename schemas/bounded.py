@@ -1,0 +1,43 @@
+"""Answers of a program that may be anybody: no more is held of one than it may have, and what is no JSON is none."""
+
+import json
+from collections.abc import Iterator
+
+LARGEST_JSON = 16 << 20
+"""Bytes of a JSON answer, and of a line of an event stream."""
+LARGEST_FILE = 64 << 20
+
+
+class TooLong(Exception):
+    """The answer has more bytes than it may have."""
+
+
+class Bounded(bytearray):
+    """Bytes that come in pieces, at most `most` at a time."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._searched = 0
+
+    def add(self, piece: bytes) -> None:
+        """Raises TooLong."""
+        self.extend(piece)
+        if len(self) > self._most:
+            raise TooLong(f"more than {self._most >> 20} MiB")
+
+    def lines(self) -> Iterator[bytes]:
+        begin = 0
+        while (end := self.find(b"\n", max(begin, self._searched))) >= 0:
+            yield bytes(self[begin:end])
+            begin = end + 1
+        del self[:begin]
+        self._searched = len(self)
+
+
+def json_of(content: bytes) -> object:
+    try:
+        found: object = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found

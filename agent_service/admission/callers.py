@@ -1,7 +1,4 @@
-"""Those who ask for runs, as quotas know them: by a name, such as `token ci` or `bus user ann of SHOP`.
-
-Settings of who may ask the agent over HTTP: by token, within quotas.
-"""
+"""Callers as quotas know them (such as `token ci` or `bus user ann of SHOP`), and the settings of the HTTP API."""
 
 import hashlib
 from dataclasses import dataclass

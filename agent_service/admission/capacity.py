@@ -1,7 +1,4 @@
-"""Whether there is room for one more run: asked before each, long before anything is full.
-
-Work that is under way is not asked: it has the room that is left.
-"""
+"""Whether there is room for one more run, long before anything is full. Work under way is not asked."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

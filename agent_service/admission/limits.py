@@ -1,7 +1,4 @@
-"""The limits that all runs share: the pace of model calls, what is spent in a day, what callers may ask for.
-
-Each is recalled from the store at the start, and follows the journal from there: by each entry, whoever commits it.
-"""
+"""The limits that all runs share (rate, budget, quotas), recalled from the store and updated by each journal entry."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

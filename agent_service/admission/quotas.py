@@ -1,9 +1,7 @@
-"""What one caller may ask for: so many wakes in a minute, runs at a time, bytes and money in a day (UTC).
+"""Quotas of one caller: wakes in a minute, runs at a time, bytes and money in a day (UTC).
 
-Rules: a caller is a token of the API, or a sender as far as NATS names it. Who is over its quota is told which and
-until when, and nothing is stored; others notice nothing. What was asked for today, and how many runs are open, is known
-through restarts; the minute begins anew. A run that a run started is nobody's wake, and spends its caller's money.
-Processes that share a store count each other's wakes, by the entries that accept them.
+A caller is a token of the API, or a sender as NATS names it. The day's use and the open runs survive restarts; the
+minute does not. A child run is nobody's wake, and spends its caller's money. Processes count each other's wakes.
 """
 
 from collections import Counter, defaultdict

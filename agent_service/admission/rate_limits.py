@@ -1,8 +1,7 @@
-"""Pace: no more requests and tokens per minute than granted, over all runs, first come first served in each process.
+"""Requests and tokens per minute over all runs, first come first served in each process.
 
-Rules: a call that would have to wait long is told when to come back, so that its wait is a durable timer and no task.
-When the provider says "too many", everybody holds back until it may be asked again, not only the run that heard it.
-Processes that share a store count each other's calls: what one sets aside for a call is an entry that all hear of.
+A long wait becomes a durable timer instead of a task. When the provider says "too many", all runs hold back. Processes
+that share a store count each other's calls by their journal entries.
 """
 
 import asyncio

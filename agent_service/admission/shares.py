@@ -1,9 +1,8 @@
-"""What one of several processes may take of a limit that they share, before all of them can know of it.
+"""What one of several processes may take of a shared limit before all of them know of it.
 
-What is taken is told by an entry of the journal, of which every process hears in the same order, a little late. Rule:
-within the time that this takes, a process takes no more than its part of what is left; where that is too little for
-one, they take turns of some tenths of a second by the clock. So together they take what was left and no more, but for
-what is heard of later than that: it is one taking each, which a rate makes good by waiting. Who is alone takes all.
+Journal entries tell every process what was taken, a little late. Until then a process takes no more than its part of
+what is left; where that is too little for one, they take turns of some tenths of a second by the clock. So they exceed
+the limit by at most one taking each, which a rate makes good by waiting. A process that is alone takes all.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""What may be spent on models in a day (UTC), by all runs and by those of one caller: known through restarts.
+"""The budget for models in a day (UTC), of all runs and of one caller. It survives restarts.
 
-Rules: a call that costs something is let through only if the day's money suffices for the most that it may cost, beside
-all calls that are under way. One that is not let through is held until the day is over, or more may be spent; its run
-waits, and its time stands still. A model that spends nothing is never held. Processes that share a store count what
-each of them pays and sets aside, by the entries that say so.
+A call is let through only if the money suffices for its upper bound, beside all calls under way. Otherwise it is held
+until the day is over or more may be spent, while its run's time stands still. A free model is never held.
 """
 
 from collections import defaultdict

@@ -1,8 +1,6 @@
-"""Who may call the HTTP API: bearer tokens with scopes.
+"""Who may call the HTTP API: bearer tokens with scopes, compared by their SHA-256 in constant time.
 
-Tokens are compared by their SHA-256, in constant time. Without any token configured the API belongs to everybody on
-this machine, which is why it then listens on loopback addresses only. For the record a caller is named by its token
-and, on this machine, by the OS user that the kernel tells.
+Without a configured token the API is open to everybody on this machine, so it then listens on loopback only.
 """
 
 import hashlib

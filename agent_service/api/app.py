@@ -1,9 +1,6 @@
-"""What operators ask beyond waking, watching and cancelling runs: who answers it.
+"""The HTTP API: its table of calls, each with the scope that it needs, what it takes and how it can refuse.
 
-The HTTP API: its table of calls, each with the scope that it needs, what it takes and how it can refuse.
-
-Order of a request: the door (Host, Origin), the token and its scope, then parameters and body. Nothing is parsed for
-somebody who may not call.
+Order of a request: the door (Host, Origin), the token and its scope, then parameters and body.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,17 +1,10 @@
-"""What a caller may ask in the query of a call that has no list of its own: a misspelt word would be passed over.
+"""Reads query parameters, bodies and the header Idempotency-Key, within limits and after the caller is known.
 
-Bodies of requests: read within limits, and only once the caller is known.
+FastAPI would parse a declared body before it asks who calls, so bodies are dependencies here. Only JSON in plain UTF-8
+is read, which also keeps out the forms that a browser would post for another site. Nothing is decompressed.
 
-FastAPI would read and parse a declared body before it asks who is calling, so bodies are dependencies here. What is no
-JSON in plain UTF-8 is refused by its media type before a byte of it is read, which also keeps out the forms that a
-browser would post for another site. Nothing is decompressed.
-
-The header Idempotency-Key: a request that is sent again under it is done once.
-
-After draft-ietf-httpapi-idempotency-key-header: a key is a quoted string, which is taken without its quotes too. It
-becomes the name that the body may have given itself (`wake_id`, `signal_id`), so it holds as long as the run is known,
-and no window of time closes on it. Another request under the same key is refused with 422. Where the API has tokens, a
-key is its caller's own: what others sent under it, or named so, is another request.
+Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): a quoted string, also taken without its quotes. It becomes
+the `wake_id` or `signal_id`, as long as the run is known. Where the API has tokens, a key is its caller's own.
 """
 
 import re

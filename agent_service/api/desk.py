@@ -1,12 +1,6 @@
-"""What is shown is as new as what any agent of the same store had committed when somebody asked.
+"""What callers may ask of the agent, over HTTP or the bus: wake, look, follow, cancel, signal, stop and go on.
 
-Whoever was told by one agent that a run is accepted may ask another one for it. The copy that this one reads from comes
-a little later than the log that all share, so it is waited for; not for long: where nobody can say how far the log has
-come, what is known here is shown.
-
-Stopping everything, and letting it go on, whatever it is asked over. All methods raise TryAgain.
-
-What callers may ask of the agent, whatever they ask over: wake, look, follow, cancel, signal.
+Answers are as new as the shared log when the question came: this agent waits a short while for its copy to catch up.
 """
 
 import asyncio

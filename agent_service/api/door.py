@@ -1,9 +1,7 @@
-"""The door of the HTTP API: what is checked of every request before any route, and said with every response.
+"""Checks every request before any route, and hardens every response.
 
-A browser that was tricked into another name for this address (DNS rebinding) is turned away by the Host header as it
-was sent; a page of another site can ask nothing here, nor hold an event stream open, by Origin or Sec-Fetch-Site, which
-browsers send and pages cannot forge. There is no CORS. Probes may come by any name: those
-who send them (a kubelet, a balancer) often know only an address.
+DNS rebinding is refused by the Host header; pages of other sites by Origin or Sec-Fetch-Site. There is no CORS.
+Probes may use any name: those who send them (a kubelet, a balancer) often know only an address.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""The agent on the bus as a NATS micro service (NATS ADR-32): it is listed, and answers at `agentic-loop.<endpoint>`.
+"""The agent on the bus as a NATS micro service (NATS ADR-32), which answers at `agentic-loop.<endpoint>`.
 
-Requests and answers are the JSON of the HTTP API, those of errors too; the number of an error stands in the header
-Nats-Service-Error-Code. Who may ask is decided by the permissions of the bus. Every endpoint takes one request at a
-time, so a request has to be answered soon.
+Requests, answers and errors are the JSON of the HTTP API; the header Nats-Service-Error-Code has an error's number.
+The permissions of the bus decide who may ask. An endpoint takes one request at a time.
 """
 
 import json

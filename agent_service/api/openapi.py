@@ -1,10 +1,6 @@
-"""The OpenAPI document of the HTTP API: what FastAPI makes of the calls, and what it does not know of them.
+"""The OpenAPI document: what FastAPI makes of the calls, `examples.json`, and the script-free page at /docs.
 
-What a call does is told by the docstring of its endpoint, whose first sentence is the summary. `examples.json` has, by
-the name of a call, what may be sent to it and what it may answer. Answers may have further fields in later versions, so
-their schemas do not rule any out; bodies are strict.
-
-The page at /docs: the OpenAPI document for people, without scripts and without anything from another host.
+Answers may get further fields in later versions, so their schemas do not rule any out; bodies are strict.
 """
 
 import html

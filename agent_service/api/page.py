@@ -1,8 +1,6 @@
-"""The page at `/`: static files of the package, served as they are.
+"""The page at `/`: static files of the package, open to everybody because they hold no data.
 
-They are open to everybody, for they hold nothing: every datum is asked for with a token, by the calls that anybody has.
-What they may do in a browser is said with each of them: run scripts and styles of this place, speak to this place,
-show images of it or made from bytes it sent; nothing else, and no string ever becomes a script or markup.
+The Content-Security-Policy lets them run scripts and styles of this origin only; no string becomes script or markup.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,6 @@
-"""The kinds of problems that callers are told of, by their codes (RFC 9457, Problem Details for HTTP APIs).
+"""Why a request is not served: problems by code (RFC 9457), the same over HTTP and over the bus.
 
-A kind is named by its place in the page /docs of the agent that answers, and has one title, whatever happened.
-
-Why a caller's request is not served: one way to say it, whatever the request came over.
-
-`status` is an HTTP status; the bus uses the same numbers. A message never repeats what was sent.
-
-Why there is no run to show: it is kept no longer (410), or never was here (404).
+`status` is an HTTP status on the bus too. A message never repeats what was sent.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What callers may send and what they get back, the same over HTTP and over the bus.
-
-Strict where the bus is tolerant: a field that is not known is refused, for a misspelt limit must not become no limit.
-"""
+"""What callers send and get back, over HTTP and the bus. Unknown fields are refused: a misspelt limit is no limit."""
 
 import re
 from collections.abc import Sequence

@@ -1,9 +1,7 @@
-"""Is a file of exported runs what its agent wrote? Asked of the file alone, and of a public key where that is to prove
-whose it is.
+"""Is a file of exported runs what its agent wrote? Asked of the file alone, and of a public key to prove whose it is.
 
-In this order: the signature, each file by the manifest, each run by its journal (as `folder.verify` judges a
-workspace), what the manifest says of the run, and whether each child that a run names is there. Of the runs nothing is
-said where a file was changed, for by what was changed nothing can be judged.
+In this order: the signature, each file by the manifest, each journal, what the manifest says of each run, and its
+children. Runs are not judged where a file was changed.
 """
 
 from collections.abc import Iterator, Sequence

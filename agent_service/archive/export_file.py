@@ -1,14 +1,8 @@
-"""What a file of exported runs says of itself: which runs there are, and the SHA-256 of all else that is in it. Pure.
-
-The agent's signature is over the manifest, byte for byte, so that it covers the whole file. Whoever has the file and no
-public key of its agent can still follow each journal, and not tell whether somebody wrote all of it anew.
-
-The file itself: a zip archive that any tool opens, one folder per run with its journal, its pages and its artifacts.
+"""The file of exported runs: a zip archive with a manifest of SHA-256 sums, which the agent signs byte for byte.
 
     manifest.json  signature.json  RUN/journal.jsonl  RUN/plan.md …  RUN/artifacts/…
 
-What is read here may come from anybody: names are matched, nothing is unpacked to the disk, and no more is read of a
-file, and of all of them, than an export may have.
+A file that is read may come from anybody: names are matched, nothing is unpacked, and sizes are bounded.
 """
 
 import errno

@@ -1,10 +1,8 @@
-"""Has runs go whose time is over: once in a while, in small steps.
+"""Deletes expired runs in small steps.
 
-    what an earlier pass left ─▶ runs whose days are over ─▶ the oldest ones, while there is too much of a kind ─▶
-    artifacts whose days are over ─▶ room is given back
+    left by an earlier pass ─▶ expired runs ─▶ oldest runs over a size limit ─▶ expired artifacts ─▶ room given back
 
-Nothing of an open run goes, nor of one that an open run needs. A step takes some milliseconds, and a pause that is
-several times as long follows: a million runs that are over at once go in the background.
+Open runs stay, and those that an open run needs. A step takes milliseconds; a pause several times as long follows.
 """
 
 import asyncio

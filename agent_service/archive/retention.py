@@ -1,8 +1,4 @@
-"""How long what is kept of runs that have ended: the rules, and what letting runs go needs of the store and beside it.
-Pure.
-
-The section of the settings that says how long runs are kept that have ended.
-"""
+"""How long ended runs are kept: settings, rules, and the ports that deleting them needs. Pure."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,4 @@
-"""What is left of a deleted run, and of deleted artifacts. Pure.
-
-A wake that repeats a deleted run's wake id names that run, and begins no other.
-"""
+"""What is left of a deleted run, and of deleted artifacts. A repeated wake id names the run, begins no other. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,4 @@
-"""Artifacts in the object store bucket of the gateway: `artifacts/<name>` of a run is `<run_id>/<name>`.
-
-Whether everything is stopped, as the services of a bus show it to each other: a record in a key-value bucket.
-"""
+"""Buckets on the bus: artifacts (`artifacts/<name>` of a run is `<run_id>/<name>`), and the kill switch's record."""
 
 import mimetypes
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
-"""What came for our runs while another agent had the bus: read once more from the stream, in which it stays.
+"""Reads again what came for our runs while another agent had the bus and could only make dead letters of it.
 
-That agent had no use for it but as a dead letter. To take a message twice is harmless. A file in the store says that
-there may be such messages, so that a crash before all were heard forgets nothing.
+Taking a message twice is harmless. A file in the store says that there may be such messages, so a crash loses none.
 """
 
 import asyncio

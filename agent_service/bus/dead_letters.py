@@ -1,8 +1,7 @@
 """The dead letters of both services on the bus: read, sent again, dropped.
 
-They are read on from where they were read before, as long as nothing was taken from their stream meanwhile. A letter
-that is dropped is deleted only after the record of that was stored. So the newest message of the stream is never
-deleted: nats-server 2.15 would forget all message ids of the stream at its next crash.
+A letter is deleted after the record of that was stored, so the newest message of the stream is never deleted:
+nats-server 2.15 would forget all message ids of the stream at its next crash.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""How the bus is: checks that change nothing, for `agentic doctor` and for the agent's own health.
-
-How full the bus is, and how far its consumers are: asked of JetStream when somebody reads.
-"""
+"""Checks of the bus that change nothing, for `agentic doctor` and the agent's own health; how full streams are."""
 
 import asyncio
 import json

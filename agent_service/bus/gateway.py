@@ -1,8 +1,4 @@
-"""What is asked of gateways over the bus, beside their tools: whether they would send to a callback, what ails them.
-
-A gateway that does not answer has nothing to tell: nothing waits for it. Of several that share a ledger each says how
-it is.
-"""
+"""What gateways are asked over the bus beside their tools: whether they would send to a callback, what ails them."""
 
 import asyncio
 import json

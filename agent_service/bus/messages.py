@@ -1,9 +1,6 @@
-"""Messages that the agent was delivered and dealt with, as spans: one per delivery, below the root of the run. Pure.
+"""The agent on the bus: what it publishes, the messages it consumes, and a span for each delivery.
 
-The agent on the bus: what it publishes, and the messages it consumes.
-
-Starts, results, and what people say have a consumer each, so that neither goals that come by the thousand nor turns
-that hold all slots of the loop delay a cancel.
+Starts, results, and what people say have a consumer each, so that a cancel waits for neither goals nor turns.
 """
 
 import asyncio

@@ -1,8 +1,6 @@
-"""Reads the headers of a stream's messages, in order, up to the newest that is there when the reading begins.
+"""Reads a stream's messages: headers in order, and one message of a run with the consumers that it concerns.
 
-Finds a message of a run on the bus, and the consumers that it concerns. Reads only.
-
-JetStream finds no message by its id: those of the subject are looked through, from the instant at which it was sent.
+JetStream finds no message by its id: those of the subject are read from the instant at which it was sent.
 """
 
 import json

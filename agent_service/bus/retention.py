@@ -1,7 +1,6 @@
-"""What is kept on the bus beside runs and goes by rules too: dead letters, and what the gateway keeps of calls.
+"""Retention of dead letters and of the gateway's calls.
 
-A letter is deleted as `agentic dlq drop` deletes it, but without a record of that. The newest message of the stream
-stays: nats-server 2.15 would forget all message ids of the stream at its next crash. The gateway goes by its own rules.
+The newest message of a stream stays: nats-server 2.15 would forget all its message ids at its next crash.
 """
 
 import asyncio

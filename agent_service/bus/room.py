@@ -1,7 +1,6 @@
 """Whether the bus and the disk of the store take something new: looked at every few seconds, and whenever they did not.
 
-A stream that no server leads takes nothing. Of room, only what refuses new work when it is full counts: of most streams
-the oldest gives way. Starts that wait fill a stream of their own, which is no matter of callers of the API.
+Only streams that refuse when they are full count, except AGENTIC_STARTS, which callers of the API do not fill.
 """
 
 import asyncio

@@ -1,15 +1,10 @@
-"""Checks the arguments of planned actions against the JSON Schemas of their commands.
+"""The tools on offer: asked for over the bus from every executor, merged into one list, cut to what this agent allows.
 
-What several executors offer, merged into one list. Pure.
+A tool belongs to the executor that offered it first. Another that offers the same is its stand-in while the first is
+silent; another that offers something else under the name is left out, and reported. A silent executor keeps its offers.
 
-A tool belongs to the executor that offered it first, for as long as that one offers it. Another that offers the same is
-its stand-in: it gets the tool while the first is silent. Another that offers something else under the name is left out,
-and told. An executor that is silent keeps its offers; one offer that cannot be used is left out alone.
-
-The tools on offer, asked for over the bus from every executor that answers, and cut to what this agent allows.
-
-Rules: asked at most every few seconds. After the first answer the others have a moment; who is later still is heard as
-soon as its answer comes, because the inbox stays open. Fills Skills.
+Executors are asked at most every few seconds. After the first answer the others have a moment; later answers are still
+taken, because the inbox stays open.
 """
 
 import asyncio

@@ -1,17 +1,12 @@
-"""The streams that the program keeps on a NATS server, one for each kind of publisher, so that none fills another's.
+"""The streams on a NATS server, one for each kind of publisher, so that none fills another's.
 
-Whoever may start runs has AGENTIC_STARTS, executors have AGENTIC_RESULTS, the agent has AGENTIC, with what people say
-to runs. The first is a queue: what the agent has taken leaves it, so that only what waits takes room, and a publisher
-beyond that is refused (discard new) instead of losing what the bus has promised to keep. Of the others the oldest gives
-way (discard old): that was taken long ago, and what was not is said again, from the journal or the gateway's ledger.
-No deletes: deleting the newest message would lose the dedupe ids at a crash. No purges: nobody empties at one go what
-others rely on.
+AGENTIC_STARTS is a queue: taken messages leave it, and a full one refuses (discard new). The others drop the oldest
+(discard old), which was taken long ago or is said again from the journal or the ledger. No deletes: deleting the newest
+message would lose the dedupe ids at a crash. No purges.
 
-Tool requests, progress and acceptance have streams without a sync of their own, because the journal can say them again:
-a server that is killed loses the newest of them, and the agent says again what is outstanding as soon as it is back.
+Requests, progress and acceptance do not sync: after a server crash the agent says again what is outstanding.
 
-Where several agents or gateways share a store, its streams are the truth: nothing gives way there (discard new),
-nothing grows old, and only what a rule lets go is purged.
+Streams that hold a shared store are the truth: discard new, no age limit, purged only by retention rules.
 """
 
 from typing import Any

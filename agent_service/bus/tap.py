@@ -1,12 +1,8 @@
-"""Results that the stream drops, because another message has their id: heard as they pass, over core NATS.
+"""Hears results over core NATS that the stream drops because another message has their id.
 
-A result under another's id, or a malformed one, makes JetStream answer `duplicate` to the right one, and not every
-executor looks at that answer. Whoever subscribes to the subject hears both. So a result whose id the stream has on
-another body is taken all the same; the run judges it as any other. So is one that is said once more word for word, if
-it does not name its attempt: it may answer a later one. It is not stored: a crash right then loses it, and the run is
-asked again at the next start, which recalls what the stream has under such ids. Of several agents each hears all that
-passes, and the one to which the stream has delivered what it has under the id compares; what the others heard is
-forgotten by and by.
+Such a result is taken all the same, and the run judges it as any other. It is not stored: after a crash the run asks
+again at the next start, which recalls what the stream has under such ids. Of several agents, the one that the stream
+has delivered the stored message to compares; the others forget.
 """
 
 from collections import OrderedDict

@@ -1,11 +1,8 @@
-"""What the program needs on a NATS server: its streams, the consumers of both services, and the buckets.
+"""What the program needs on a NATS server (streams, consumers, buckets), and how large streams are made.
 
-How large the streams are made where nobody said it: as large as usual, and smaller where the server has less room.
-
-The server sets the room of a stream aside when it is made, and tells a login only what its account may have of it. What
-it has itself shows when it refuses; so what was made until then is made smaller, and the rest is tried again. Servers
-of a cluster tell each other at once how much room they have, and seconds later how much of it is taken: streams made
-meanwhile get more than there is. So one as large as all of them is tried there first.
+The server reserves a stream's room when it is made, and shows its own limit only by refusing; then what was made so far
+is made smaller and the rest is tried again. Servers of a cluster learn seconds late how much of each other's room is
+taken, so one stream as large as all of them is tried there first.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Exit codes, for scripts: how a run ended, or why a command did not do what it was asked.
-
-Errors as the commands tell them: one message, and an exit code. What no rule here knows stays an exception.
-"""
+"""Exit codes for scripts, and errors as commands tell them: one message each. Unknown errors stay exceptions."""
 
 from enum import IntEnum
 

@@ -1,6 +1,4 @@
-"""Which configuration file a command uses when none is named.
-
-Where the agent is that a command is for: --url, AGENTIC_URL, or the configuration nearby.
+"""Which configuration file a command uses, and which agent: --url, AGENTIC_URL, or the configuration nearby.
 
 A token goes to the address that is found here: a file can name an address of this machine, and no other.
 """

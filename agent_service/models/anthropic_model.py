@@ -1,8 +1,7 @@
-"""Claude, by Anthropic's SDK: the requests, and what of an answer is looked at. Fills Api.
+"""Claude, by Anthropic's SDK. Fills Api.
 
 Replies are typed by `output_config.format` and validated by us: `messages.parse` would lose a reply that does not fit,
-and forced tools are refused by current models. `temperature` and `thinking` are never sent: the effort steers. Kinds of
-blocks and stop reasons that are not known are no error: new ones appear without a new version of the API.
+and current models refuse forced tools. Unknown blocks and stop reasons are no error: new ones appear any time.
 """
 
 import logging

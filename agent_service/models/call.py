@@ -1,9 +1,7 @@
-"""A call to a model, by the same ladder for every provider: compose → estimate → ask → read → settle, or a ModelError.
+"""A call to a model, the same for every provider: compose → estimate → ask → read → settle, or a ModelError.
 
-Rules: the prompt of a call is composed once, by `prepare`. One request per call and no retries inside the SDK: every
-try is journaled and put off durably above it. A provider's module knows its SDK and its answers, nothing of the ladder.
-Nothing is counted by a tokenizer: the first prompt of a run is taken at its bytes, later ones by what the provider
-counted, and a bound that is too high is given back when the call ends.
+One request per call and no retries inside the SDK: retries are durable, above it. No tokenizer: the first prompt of a
+run counts by its bytes, later ones by what the provider counted; what was estimated too high is given back at the end.
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""The HTTP client under a model's SDK: no proxy that nobody asked for, no redirects, and the key as it is now.
-
-The SDKs' own clients take proxies from the environment, through which the key would go, and follow redirects, which
-would take it along. Importing this takes as long as importing the SDKs does.
-"""
+"""The HTTP client under a model's SDK: no proxies of the environment, no redirects, and the key as it is now."""
 
 import socket
 import ssl

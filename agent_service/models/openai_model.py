@@ -1,12 +1,8 @@
-"""OpenAI's models, and those of every server that speaks its API (Ollama, vLLM), by OpenAI's SDK. Fills Api.
+"""OpenAI's models, and servers that speak its API (Ollama, vLLM), by OpenAI's SDK. Fills Api.
 
-The schema of the reply is asked for strictly; where a server does not keep to it, repairs do. Reasons to stop that are
-not known are no error: servers have their own. Only OpenAI itself is sent what other servers may not know; they bound a
-reply by `max_tokens`, which OpenAI's reasoning models refuse.
-
-Every server finds the beginnings of prompts that it knows by itself, if at all, with one exception: from GPT-5.6 on
-nothing is found at OpenAI but at a mark, and what is written there costs more than plain input. Older models refuse
-marks.
+Unknown stop reasons are no error: servers have their own. Only OpenAI is sent what others may not know; they bound a
+reply by `max_tokens`, which OpenAI's reasoning models refuse. From GPT-5.6 on, OpenAI caches only at marks, which cost
+more than plain input and which older models refuse.
 """
 
 import logging

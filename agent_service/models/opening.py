@@ -1,7 +1,4 @@
-"""Which model thinks: made from the settings, with its SDK imported only when it is the one.
-
-Importing an SDK takes a second of CPU and 50 to 75 MB, which commands that ask no model must not pay.
-"""
+"""Makes the model of the settings. Only its own SDK is imported: that takes a second of CPU and 50 to 75 MB."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -1,7 +1,4 @@
-"""What model calls cost, by the price list of genai-prices or by the configuration. A price that is not known is None.
-
-The list is imported when first asked: it takes a quarter of a second of CPU.
-"""
+"""What model calls cost, by genai-prices (imported late: a quarter of a second of CPU) or by the configuration."""
 
 from dataclasses import dataclass
 

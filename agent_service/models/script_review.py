@@ -1,9 +1,4 @@
-"""Answers of a script that no run could use, as far as that can be told before there is one.
-
-A run tells them, too, but only once it asks: as decisions to be repaired, of which a script makes the same ones again.
-
-What is wrong with a script, and what somebody who writes one would want to know of one that can be used.
-"""
+"""What is wrong with a script, and advice on one that can be used."""
 
 import json
 from collections.abc import Iterator

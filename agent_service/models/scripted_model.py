@@ -1,10 +1,8 @@
-"""A model that follows a script: for demos, tests and benchmarks. It names itself a script wherever its output shows.
+"""A model that follows a script: for demos, tests and benchmarks.
 
 A script is YAML: a name and rules. The first rule whose `phase` and conditions fit the question answers it, after its
-`wait_s`. It has no memory: the same question gets the same answer, also after a restart. Texts may hold `$name` for the
-named groups of the goal's pattern and for `$goal`, `$step`, `$tool`, `$artifact` and `$result` (of the newest result).
-
-A script is checked as a whole when it is read: what no run could use is told with its rule, and met by no run.
+`wait_s`; it has no memory. Texts may hold `$name` for the named groups of the goal's pattern and for `$goal`, `$step`,
+`$tool`, `$artifact` and `$result` (of the newest result). A script is checked as a whole when it is read.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""How a reply is heard while it is made: the events that a provider streams, and what they say so far of its cost.
+"""Reads a streamed reply: its events, and what they say so far of its cost.
 
-Rules: every line that comes is a sign of life, also one that says nothing (a provider that thinks sends pings), so that
-the time limit is for silence and no limit for long replies; how long a call may take in all says the run's deadline.
-What came before the end is kept, so that a call that is cut off is charged what it said. A server that does not stream
-is heard as well: its whole answer is one JSON.
+Every line is a sign of life, so that the time limit is for silence only. What came before the end is kept, so that a
+call that is cut off is charged what it said. A server that does not stream is heard as well.
 """
 
 import asyncio

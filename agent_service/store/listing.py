@@ -1,8 +1,4 @@
-"""Lists of runs, read from their rows: no more of each than a list shows.
-
-What only a state knows is taken out of it when it is read. Columns kept for that would be written with every entry of
-every run, while a list is read now and then: to look into 10,000 runs takes a tenth of a second.
-"""
+"""Lists of runs, read from their rows. What only the state knows is read from it, not kept in columns."""
 
 import json
 from collections.abc import Sequence

@@ -1,9 +1,4 @@
-"""A copy of a shared store for whoever is no agent: to look at runs, verify them, or make another store of them.
-
-A shared store, opened by one of those who share it: its copy of the log is brought up to date, and kept so.
-
-Opens the store for the agent that works with it.
-"""
+"""Opens the store of the settings: SQLite, or one member's copy of a shared log; and copies for those who only read."""
 
 import asyncio
 import contextlib

@@ -1,12 +1,8 @@
-"""Tombstones on SQLite: what is known of deleted runs.
+"""Deletes runs on SQLite: which may go, their tombstones, and what of them lies elsewhere still.
 
-Runs that are kept no longer, on SQLite: which may go, their going, and what of them lies elsewhere still.
+    expired runs ─▶ one transaction: a tombstone in the place of each ─▶ folder and artifacts removed ─▶ noted
 
-    those whose time is over ─▶ one transaction: a tombstone in the place of each ─▶ its folder and its artifacts are
-    removed ─▶ that is noted
-
-A crash leaves a run that is there whole, or one that is gone and of which files are there still: those are removed by
-the next pass. A run that cannot be read stays.
+After a crash the next pass removes the files of runs that are gone. A run that cannot be read stays.
 """
 
 import json

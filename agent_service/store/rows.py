@@ -1,11 +1,7 @@
 """Commits as rows of the database, and runs as they are read from there.
 
-What the texts of many runs have in common, the tools on offer above all, is cut out of them and stored once.
-
-What is left is valid JSON by itself, and the views of the database put it together again, to the letter: hashes
-are over whole texts, so that a cut in the wrong place, or a changed common text, is found as any other change.
-
-Commits written as rows, whoever decides that they are: the store by itself, or the log of a store that is shared.
+What the texts of many runs have in common, the tools on offer above all, is cut out and stored once. The rest is valid
+JSON, and the database's views put it together again byte for byte: hashes are over whole texts.
 """
 
 import contextlib

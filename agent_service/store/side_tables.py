@@ -1,11 +1,4 @@
-"""When everything was stopped, and by whom, on SQLite.
-
-What waits for a person, on SQLite: the runs that do, and which of them somebody has dismissed.
-
-Which member has committed what, where several agents share a store.
-
-What of the limits that all runs share is taken, on SQLite, right now.
-"""
+"""The side tables of the run store on SQLite: the kill switch, the inbox, members, and shared limits."""
 
 import sqlite3
 from collections.abc import Container, Mapping, Sequence

@@ -1,11 +1,7 @@
-"""What a store answers that one process has for itself: every run is its own, and nobody else commits.
+"""The run store and archive on SQLite: entry, state, brief and items of one commit are rows of one transaction.
 
-Runs that are left alone, while the others go on.
-
-The run store and archive on SQLite: entry, state, brief and items of one commit are rows of one transaction.
-
-Rules: everything is encoded before it is handed to the writer, so that the shared transaction stays short. A work
-looks before it writes: one that refuses after it wrote would have its whole group rolled back and run again.
+Everything is encoded before the writer gets it, so that the shared transaction stays short. A work looks before it
+writes: one that refuses after it wrote would have its whole group rolled back and run again.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Artifacts as their tools made them: a content is held against the SHA-256 that the run's journal recorded of it.
-
-Whoever may write to the bucket of artifacts could otherwise have a claim proved by words that no tool has brought.
-"""
+"""Artifacts whose content has the SHA-256 that the journal recorded: a changed bucket must not prove a claim."""
 
 import hashlib
 import logging

@@ -1,9 +1,6 @@
-"""Who and when: the computer's clock, ids of new runs, and the W3C trace that follows from the id of each.
+"""Who and when: the clock, ids of new runs and their W3C traces, and who did something, as a text for the journal.
 
-Who did it, as one readable text for the journal: what is known of a caller, and what it says of itself. Pure.
-
-Such as `token ops, os user ann`, or `bus, says "ann"`: a caller's own word is in quotation marks, which no such word
-can bring along.
+Such as `token ops, os user ann`, or `bus, says "ann"`: only a caller's own word is in quotation marks.
 """
 
 import hashlib

@@ -1,6 +1,4 @@
-"""What the operator of the agent says of tools, over what their executors declare: which commands a person must allow
-first, and whose results hold what strangers wrote. Pure.
-"""
+"""What the operator says of tools over their executors: which need approval, and whose results are untrusted. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

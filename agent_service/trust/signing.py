@@ -1,8 +1,6 @@
-"""The agent's signature under what it tells of runs, and under requests to write, which others can check who could not
-make it (`schemas.signing`).
+"""The agent's signature under what it tells of runs, and under requests to write (`schemas.signing`).
 
-Progress is signed once somebody has said that it is to be sent on: a signature takes 0.03 ms, and a step tells of
-itself four times.
+Progress is signed only where it is sent on: a signature takes 0.03 ms, and a step reports four times.
 """
 
 from datetime import datetime

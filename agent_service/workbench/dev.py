@@ -1,5 +1,4 @@
-"""Everything on one machine, in one folder: a NATS server, the gateway with the demo tools, and the agent. Each is a
-process of its own, and is started again when it dies."""
+"""A NATS server, the gateway with the demo tools, and the agent, each a process that is restarted when it dies."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""What goes by in `agentic dev`, one line each, read from the logs of both services as they grow.
-
-`agentic dev`: the whole stack in one terminal, until Ctrl-C.
-"""
+"""`agentic dev`: the whole stack in one terminal, with one line per event from the logs of both services."""
 
 import asyncio
 import json

@@ -1,9 +1,4 @@
-"""Looking into one run: its timeline, its steps in full, and what the model was told and said.
-
-Everything is told from the journal. What cannot be served is a Refusal.
-
-The HTTP call that says why a run stands where it stands.
-"""
+"""The HTTP calls that look into one run, from its journal: timeline, steps, model calls, and why it stands still."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,9 +1,4 @@
-"""The HTTP call that drains this process.
-
-The HTTP call that has runs go whose time is over, now.
-
-The HTTP calls that stop everything, and let it go on.
-"""
+"""The HTTP calls of operators: drain this process, prune runs, stop everything and let it go on."""
 
 from collections.abc import Mapping
 from typing import Annotated

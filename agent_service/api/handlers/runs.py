@@ -1,9 +1,4 @@
-"""The HTTP calls on runs: parameters in, the desk's answer out; event streams, and files of workspaces as downloads.
-
-A reader of events (SSE) that comes back with `Last-Event-ID` gets what follows, each entry once; one that has seen the
-end of its run gets 204, which is how a browser is told not to come back (HTML standard, server-sent events). Streams
-are few: each costs a look at the journal every second. No browser shows a file as a page of this service.
-"""
+"""The HTTP calls on runs, and files of workspaces as downloads. No browser shows a file as a page of this service."""
 
 import logging
 from collections.abc import Awaitable

@@ -1,9 +1,4 @@
-"""How the agent is, and all that it needs: one strip of checks. Every part is looked at within a bound.
-
-Who a caller is to this service, and which service it is.
-
-The HTTP calls on the service itself: whether it lives, whether it can work, what it has counted and can be asked.
-"""
+"""The HTTP calls on the service itself: liveness, readiness, health of all that it needs, metrics, who is calling."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -1,9 +1,7 @@
 """A channel: the newest events of one stream, encoded once for all who follow it.
 
-An event is a moment under a number that grows: the entries of a run by their `seq`, those of all runs by their position
-in the journal. A follower is no more than the number it has seen. It is given what the channel keeps of what follows on
-that; where the channel does not reach back so far, pages of the journal, which those who are behind share. So a slow
-reader costs what its connection holds, and no other waits for it.
+Event numbers grow: an entry's `seq` for one run, its position in the journal for all runs. A follower is the number it
+has seen; where the channel does not reach back to it, pages of the journal serve, so a slow reader delays no other.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The event streams of the HTTP API (server-sent events): of one run, and of all runs.
 
-A reader that comes back with `Last-Event-ID` gets what follows, each event once; one that has seen the end of its run
-gets 204, which is how a browser is told not to come back (HTML standard, server-sent events). What a reader does not
-take in time is not kept for it: it is let go (see `door`), and comes back to the journal.
+`Last-Event-ID` resumes after that event; a reader that has seen the end of its run gets 204, which tells a browser not
+to come back (HTML standard, server-sent events). A reader that is too slow is disconnected (see `door`).
 """
 
 import logging

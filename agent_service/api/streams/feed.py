@@ -1,15 +1,8 @@
-"""How runs stood when they were last told of here: so that what another process commits becomes a moment at once.
+"""Pushes commits to those who follow a run, or all runs.
 
-What was committed elsewhere is told with its entry alone. Where the run's state before it is known, the moment follows
-from both, as it does when a journal is read; else whoever follows the run reads its journal.
-
-Pushes what is committed to those who follow a run, or all runs. Nothing is asked for in their name.
-
-A moment reaches its run's channel when it is committed. The channel of all runs takes them in the order of the journal:
-only that knows their positions, so its newest places are looked up right before followers are woken. What other agents
-of the same store commit is told as soon as it is known here, in the same order. Places that nobody tells of (a process
-wrote there that nobody hears, or a turn was given up in the middle of its commit) are passed over after a second: their
-followers find them in the journal.
+A moment reaches its run's channel when it is committed. Only the journal knows positions in all runs, so the newest are
+looked up right before followers are woken. Positions that no process reports within a second are passed over: their
+followers find them in the journal. Commits of other processes become moments where the run's state before is known.
 """
 
 import asyncio

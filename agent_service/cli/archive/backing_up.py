@@ -1,9 +1,7 @@
 """`agentic backup`: what the agent, the gateway and the bucket hold, into one file, while all of them go on.
 
-    runs ─▶ ledger ─▶ artifacts ─▶ said to be whole
-
-In this order, so that the ledger knows each call that a run in the backup has asked for, and the bucket each artifact
-that either names. Killed, it leaves the backups that are whole as they are, and the next goes on with its blocks.
+In the order runs, ledger, artifacts, so that the ledger knows each call of a run in the backup, and the bucket each
+artifact. Killed, it leaves whole backups as they are, and the next goes on with its blocks.
 """
 
 import asyncio

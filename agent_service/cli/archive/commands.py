@@ -1,11 +1,4 @@
-"""The commands by which the agent's records prove themselves, are moved, and are written anew.
-
-The commands by which what the agent and the gateway keep is backed up, and brought back.
-
-The command by which single runs leave a store as a file.
-
-The command that has runs go whose time is over: by the agent that runs, else on its store.
-"""
+"""The commands on the agent's records: verify, rebuild, migrate, backup, restore, export, prune."""
 
 from collections import Counter
 from enum import StrEnum

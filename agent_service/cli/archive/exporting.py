@@ -1,7 +1,6 @@
-"""`agentic export`: a run, and those that it started, into one file that proves itself anywhere (`telling.export`).
+"""`agentic export`: a run and its children into one file that proves itself anywhere. Read-only.
 
-It reads only, beside the agent or without it. Pages are written as of the journal that goes along, so that all in the
-file is of one instant. What was changed by other hands is not exported, for the agent signs the file.
+Pages are of the same instant as the journal. What other hands changed is not exported, for the agent signs the file.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What the commands on keys do with the file of keys.
-
-The commands on the agent's keys: `agentic keys`. A running agent takes a change up within a second.
-"""
+"""The commands on the agent's keys: `agentic keys`. A running agent takes a change up within a second."""
 
 from dataclasses import dataclass
 from pathlib import Path

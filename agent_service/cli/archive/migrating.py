@@ -1,8 +1,8 @@
 """`agentic migrate`: runs move from the SQLite store of one agent into the stream that several share, or back.
 
-    nobody is at work ─▶ said that they move ─▶ written, and held against what they were ─▶ said that they are there
+    nobody is at work ─▶ marked as moving ─▶ written, and compared ─▶ marked as arrived
 
-It may be interrupted at any point, and is finished by the same command. Until then no agent begins on either store.
+The same command finishes an interrupted move. Until then no agent begins on either store.
 """
 
 import shutil

@@ -1,10 +1,7 @@
-"""What came of a command on records: for people `str(outcome)`, for programs JSON, for shells the exit code.
+"""What commands on records share: their outcomes, and the agent's journals and workspaces, opened to be read.
 
-What an agent keeps on this machine, opened to be looked at, also while the agent runs: its journals and workspaces.
-Of a store that several share a copy is made, and kept for the next time.
-
-Artifacts come from the run's own folder where their content is the one that the journal names, else from the bus, which
-is asked only then. Nothing is written here.
+The agent may run meanwhile. Of a shared store a copy is made and kept. Artifacts come from the run's own folder where
+their content is the one that the journal names, else from the bus.
 """
 
 import hashlib

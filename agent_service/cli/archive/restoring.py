@@ -1,17 +1,8 @@
-"""`agentic restore --artifacts`: what the bucket of artifacts has lost comes back from the copies in the runs' folders.
+"""`agentic restore`: a backup's ledger, artifacts and runs, onto a machine that has no runs; or lost artifacts alone.
 
-Beside the agent or without it. A content goes back only where it is the one that the journal recorded, by its SHA-256;
-what is in the bucket as it was recorded stays.
-
-`agentic restore`: the runs of a backup become those of this machine, which has none, with ledger and artifacts.
-
-    nobody is at work ─▶ the ledger ─▶ the artifacts ─▶ the runs, beside their place ─▶ in their place
-
-The runs come last: killed before that, it has restored nothing that an agent begins with, and the same command goes on.
-Into a store that several share they come as with `agentic migrate`: killed then, no agent begins until the same command
-has brought the rest.
-What was done after the backup nobody here knows: writes that may have been done since are left to a person, by the
-ledger (`ductile_gateway.store.restored`).
+Runs come last, so that a killed restore leaves nothing that an agent begins with, and the same command goes on.
+Writes that may have been made since the backup are left to a person, by the ledger (`ductile_gateway.store.restored`).
+With --artifacts, contents come back from the runs' folders where their SHA-256 is the journal's; the agent may run.
 """
 
 import asyncio

@@ -1,10 +1,7 @@
-"""Flaws in the row of a run and in what is beside it, by its journal and by itself.
+"""`agentic verify` and `agentic rebuild` of a run's row and folder, by its journal, byte for byte.
 
-`agentic verify` and `agentic rebuild`: is a run's folder what its journal says, and writing it anew, byte for byte.
-
-Neither needs the agent, and both may run beside it; while it runs a page may be a moment behind its journal: then it is
-looked at again. The bus is needed only for artifacts that the folder does not have intact, or whose hash the journal
-does not know.
+The agent may run: a page that is a moment behind its journal is looked at again. The bus is needed only for artifacts
+that the folder does not have intact, or whose hash the journal does not know.
 """
 
 import asyncio

@@ -1,9 +1,4 @@
-"""`agentic verify --all`: every run, and on request what the bus was told of their ends.
-
-It reads only, while the agent runs or not.
-
-`agentic verify FILE`: is a file of exported runs as its agent wrote it? Asked anywhere, without a store or a bus.
-"""
+"""`agentic verify --all` (every run, on request also their endings on the bus) and `agentic verify FILE`. Read-only."""
 
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,7 +1,4 @@
-"""Checks of what several share: servers of a cluster, copies of streams, the room of a store, who is at work.
-
-How full the streams are, and the bucket of artifacts: those that refuse what is beyond their bound.
-"""
+"""Checks of what several share: servers, copies and sizes of streams, room of a store, members."""
 
 import asyncio
 import json

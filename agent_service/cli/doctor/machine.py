@@ -1,9 +1,4 @@
-"""Checks of this machine: SQLite, the agent's folders, its database. They read only.
-
-Checks of the HTTP API: who may call it, and whether an agent answers there.
-
-Check of the model: is there a key, does the provider answer, does it know the model? Nothing is asked that costs.
-"""
+"""Checks of this machine, read-only: SQLite, folders, database, the HTTP API, and the model (nothing that costs)."""
 
 import asyncio
 import contextlib

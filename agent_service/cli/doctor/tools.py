@@ -1,7 +1,4 @@
-"""Check of what `retrieve` asks when a tool needs more before it can answer: is it on offer? Pure.
-
-Checks of the executors: the tools they tell, and what the gateway finds of itself and of the Ductile behind it.
-"""
+"""Checks of the executors: the tools they offer, what the gateway finds of itself, and what `retrieve` asks."""
 
 import asyncio
 import sys

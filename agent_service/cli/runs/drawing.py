@@ -1,7 +1,4 @@
-"""The mark and the colour of each state of a run, a step, or an item of its timeline.
-
-What all drawings share: safe texts, instants, marks, rows of names and texts, and what a run asks of a person.
-"""
+"""What all drawings share: safe texts, instants, marks and colours, rows, and what a run asks of a person."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,4 @@
-"""The commands that ask for runs and steer them: clients of a running agent's HTTP API, wherever it is.
-
-The commands of a person whom a run asks: clients of a running agent's HTTP API, wherever it is.
-
-The commands that stop everything, let it go on, or drain one agent: clients of its HTTP API, wherever it is.
-"""
+"""The commands that start, steer, answer and stop runs: clients of a running agent's HTTP API."""
 
 import json
 import os

@@ -1,9 +1,4 @@
-"""How lists look in a terminal: runs, entries of journals, files. Each line stays one.
-
-A step and a model call in full, as text: nothing is cut, and what others wrote steers no terminal.
-
-What a person is told who is needed: the inbox, and why one run waits or stopped, each with the commands to type.
-"""
+"""Views in a terminal: lists of runs, entries and files; a step or model call in full; the inbox; why a run waits."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
-"""Watching a run until it ends: silently, line by line, or on a live board in a terminal that is large enough.
+"""Watches a run until it ends: silently, line by line, or on a live board in a terminal that is large enough.
 
-The board is fed from one thread and drawn by another: what it holds is replaced, not changed.
+One thread feeds the board and another draws it: what it holds is replaced, not changed.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,4 @@
-"""Commands that work by themselves, on this machine or on the bus.
-
-Whether any agent works on a bus, for commands that need it to be nobody's meanwhile.
-"""
+"""Whether any agent works on a bus, for commands that must be alone there."""
 
 import asyncio
 from collections.abc import Coroutine

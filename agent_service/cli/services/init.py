@@ -1,7 +1,6 @@
-"""The questions of `agentic init`, on standard error. One that an option answers is not asked.
+"""`agentic init`: three questions on standard error, and a settings file. An option answers a question in advance.
 
-`agentic init`: three questions, and a settings file. It writes nothing else, but for a folder for tools that is not
-there yet, and it contacts nobody.
+It writes the file, and a folder for tools where there is none; it contacts nobody.
 """
 
 import importlib.util

@@ -1,8 +1,4 @@
-"""What may be answered to the questions of `agentic init`, each read by a function of its name. All raise ValueError,
-which says what can be answered instead.
-
-The `agentic.yaml` that `agentic init` writes: what was answered, and what is changed next, in comments. Pure.
-"""
+"""Reads the answers of `agentic init` (ValueError says what can be answered), and writes its `agentic.yaml`. Pure."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""`agentic setup`: creates what is missing on the NATS server, and tells what differs, which --change changes.
-
-The commands of the service: `agentic serve`, and `agentic setup` before it.
-"""
+"""`agentic setup` creates what is missing on the NATS server and tells what differs; `agentic serve` runs the agent."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

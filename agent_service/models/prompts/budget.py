@@ -1,7 +1,6 @@
-"""What a run has left, in words for its model: of each budget, and what that still allows. Pure.
+"""What a run has left of each budget, in words for its model. Pure.
 
-Rules: the words are true. A note is added when a fifth of any budget is left, when the last step comes, and when hardly
-another model call fits, however large a share of the budget that call would be.
+A note is added when a fifth of any budget is left, when the last step comes, and when hardly another call fits.
 """
 
 from collections.abc import Iterator

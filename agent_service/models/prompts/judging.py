@@ -1,8 +1,7 @@
-"""What a reply decides, or everything that is wrong with it: all layers at once, so that one repair can mend them all.
+"""What a reply decides, or everything that is wrong with it, so that one repair can mend it all.
 
-The layers: the JSON, the fields, what the question wants, counts of the framing, calls and their arguments. A part
-that the question does not ask for is left alone. A plan that cannot be used does not spoil the framing or the
-reflection that it came with. What a reflection claims is no flaw here: what is not proved is refused without a repair.
+A part that the question does not ask for is left alone. A plan that cannot be used spoils neither the framing nor the
+reflection beside it. Unproven claims of a reflection are no flaw here: they are refused without a repair.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,4 @@
-"""The parts of a reply: what each decides, or everything that is wrong with it. Pure.
-
-A part is looked at as far as it can be: a field that is missing hides nothing that is wrong with the others. The rules
-of framings and calls are the core's own.
-"""
+"""The parts of a reply: what each decides, or everything that is wrong with it. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,13 +6,11 @@
     notes     one per finished step, appended and never rendered again
     tail      where the run stands, what is left, what is asked now: different in every call
 
-Rules: no clock, counter or id before the tail. Rendered from durable state alone, so that a crash or another model
-changes nothing. Framing is shown what people said and the facts, not the results they came from: a result must not word
-a new objective. Who verifies is somebody else, with rules of their own, who sees the claim and nothing of the work.
+Rules: no clock, counter or id before the tail; rendered from durable state alone. Framing sees what people said and
+facts, not results: a result must not word a new objective. A verifier sees the claim and nothing of the work.
 
-The templates are files beside this one, versioned by a hash over all of them. Values are put in, never evaluated; a
-name that is missing is an error. What others wrote goes through `harmless`, so that it cannot close the tags around it,
-and all of it through `visible`: what a person would not see, a model is shown by the same signs.
+Templates are versioned by one hash. Values are put in, never evaluated. What others wrote goes through `harmless`, so
+that it cannot close the tags around it, and all of it through `visible`.
 """
 
 import hashlib

@@ -1,7 +1,6 @@
-"""The JSON object in a reply: taken as it stands, or from a fence; of any other, what is wrong with it. Pure.
+"""The JSON object in a reply: as it stands, or from a fence; of any other, all that is wrong with it. Pure.
 
-What cannot be used as it stands is still read as far as it can be, so that all else that is wrong with it is told at
-once. What was guessed is never acted upon: words round an object may say that it is not meant.
+What was guessed to find further flaws is never acted upon: words round an object may say that it is not meant.
 """
 
 import json

@@ -1,14 +1,9 @@
-"""What a model may reply: one JSON object for every question of a run, its JSON Schema, and another for verifications.
+"""What a model may reply: one JSON object for every question of a run, and another for verifications.
 
-Every part may be null: which parts are wanted is said in the question. So all calls of a run share one schema, and with
-it one cached prompt. How a reply is read is in `reading`, what is wrong with it in `judging`.
+Every part may be null; the question says which are wanted. So all calls of a run share one schema and cached prompt.
 
-Rules of the schemas, which Anthropic's and OpenAI's structured outputs both keep to: no object is open, no recursion,
-few unions. What is null or empty in most replies may be left out, for words that say nothing are paid for too; OpenAI
-wants every property to be required, which its adapter adds. Lengths and numbers are told in the prompt and cut here,
-not refused: a reply that is only too long is not worth paying for another. What a server without such a grammar leaves
-out is null or empty, where that has a meaning. `arguments_json` is text because the arguments of a tool are an open
-object; a long text in them has a place of its own, where it is escaped once.
+Anthropic's and OpenAI's structured outputs want: no open object, no recursion, few unions. Lengths are cut here, not
+refused. `arguments_json` is text because a tool's arguments are an open object; a long text in them has its own field.
 """
 
 import hashlib

@@ -1,9 +1,4 @@
-"""The entries of runs that this member sees to: those to be done, and those that are done, until all know it.
-
-Entries put into the log of a shared store: which of them won their place, also where no answer came.
-
-What this member has done, told to the others a little later, for many runs at once.
-"""
+"""Appends this member's entries to a shared log, settles which won their place, and tells what was done, in batches."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
-"""Facts of a shared store written into this process's copy of it, in the order of the log: the same everywhere.
+"""Applies facts of a shared store to this process's copy, in the order of the log.
 
-A fact that cannot be taken in is skipped and noted: the run that it is of is left alone here, and the others go on.
+A fact that cannot be taken in is skipped and noted: its run is left alone here, and the others go on.
 """
 
 import sqlite3

@@ -1,9 +1,8 @@
-"""What is said in the log of a shared store, as JSON: one fact is one commit, whole.
+"""Facts in the log of a shared store, as JSON: one fact is one commit, whole.
 
-Rules: a fact is never changed. A field may be added that an older agent may do without; where it may not, VERSION
-is raised, or that of such facts alone, and they leave such a fact, and the run that it is of, to those who know it.
-Texts are those that rows hold, byte for byte, for hashes are over them. Instants are µs since 1970 UTC;
-hashes are hex digits.
+A fact is never changed. An older agent must do without an added field; else VERSION is raised, and older agents leave
+the run to those who know it. Texts are those of rows, byte for byte, because hashes are over them. Instants are µs
+since 1970 UTC; hashes are hex digits.
 """
 
 from typing import Annotated, Any, Self

@@ -1,10 +1,9 @@
-"""Where the runs are: said in the log of a shared store and beside that of one agent, so that never two go on with it.
+"""Where the runs are, in a shared log or in one agent's store, so that never two go on with them.
 
     coming ─▶ here          from the store of one agent into the log
     here ─▶ leaving ─▶ left  from the log into the store of one agent
 
-A log that says nothing of it has its runs here. Each step is said before the next one begins, so that a move that was
-interrupted is finished by the same command, and nobody goes on with runs meanwhile.
+A log without a mark has its runs here. Each step is said before the next, so the same command finishes a move.
 """
 
 from pathlib import Path

@@ -1,13 +1,7 @@
-"""Whether two databases hold the same runs: row by row, entry by entry, whatever order they were stored in.
+"""Moves one agent's runs into a shared log as the facts that its agent would have written, and compares both.
 
-The store of one agent, told as the facts that an agent of a shared store would have written.
-
-What an earlier entry left of its run nobody needs any more, and it is not known: such a fact has its entry, and a row
-that the next one replaces. The newest entry of a run brings the row as it is, and all that is beside it.
-
-Runs of the store of one agent are written into the log of a shared one, and held against what they were.
-
-Whatever of it is there already is left out, so that a move which was interrupted is finished by the next.
+The newest entry of a run brings its row and all that is beside it; earlier facts have their entry alone. What is in the
+log already is left out, so that an interrupted move is finished by the next.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What a shared store stands on, as it sees it: the log that all share, its own copy of it, and who the others are.
-
-Which of the work is this member's, where several share a store: its own, and its share of what is left by others.
-"""
+"""The ports of a shared store (log, copy, members), and which of the work is this member's."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,8 @@
-"""Runs that a shared store keeps no longer: which may go is read in the copy, and that they went is a fact for all.
+"""Deletes runs of a shared store: chosen in the copy, and told to all as a fact.
 
-    those that are to go ─▶ a fact with their tombstones, and every copy buries them ─▶ what the log holds of them is
-    removed ─▶ each member removes what it has of them beside its copy
+    a fact with tombstones, which every copy applies ─▶ the log is purged of the runs ─▶ each member removes its files
 
-Who dies on the way leaves a fact of which not all is removed: whoever forgets next begins with that. A run that has
-moved on in the meantime stays, and nothing of a run goes of which not all is done.
+After a crash the next pass finishes such a fact first. Runs that moved on, or have pending entries, stay.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,11 +1,9 @@
-"""The run store that several agents share: the truth is a log of facts, of which each process has a copy in SQLite.
+"""The run store that several agents share: a log of facts, of which each process has a copy in SQLite.
 
     decide ─▶ append, if the run's newest fact is the one it was decided on ─▶ acknowledged ─▶ the copy has it ─▶ done
 
-Rules: what is decided stands on the newest fact by the word of the log's leader; the copy is where that is read, once
-it has come so far. Whoever is shown something reads the copy as it is. A commit of which nobody knows whether it was
-stored raises TryAgain: its caller loads and decides again. If it turns out to be stored after all, `on_elsewhere` hears
-of it as of the commits of others, for nobody has begun what it asks for.
+A commit with an unknown outcome raises TryAgain: its caller loads and decides again. If it was stored after all,
+`on_elsewhere` hears of it as of commits of other members, because no process has begun its effects.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Loads the statements of a file beside this one. Each begins at `-- name: x` and ends where the next one begins.
-
-The agent's database: `runs.db` in its store, with the schema in migrations/.
-"""
+"""The agent's database `runs.db`, its schema in migrations/, and SQL statements by name (`-- name: x`) from files."""
 
 import asyncio
 import contextlib

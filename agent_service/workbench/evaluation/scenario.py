@@ -1,7 +1,4 @@
-"""Variants: one file that tells a scenario in several wordings, each played as a scenario of its own. Pure.
-
-A scenario as its file says it: a goal, the tools and how they answer, what persons do, and what is expected.
-"""
+"""A scenario as its file says it (goal, tools, persons, expectations), and its variants in other wordings. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

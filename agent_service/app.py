@@ -39,12 +39,13 @@ from agent_service.store.sql.database import FILE, ahead
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew
+from groundwork.service.beginning import loaded
 from groundwork.service.errors import Failure, causes
 from groundwork.service.foundations import Claim, laid, shared
 from groundwork.service.keys import KeyRing
 from groundwork.service.signals import ended_by_signals, tell_ready
 from groundwork.service.store_folder import HAND_OVER_S
-from groundwork.telemetry.metrics import Instruments, exposition, push
+from groundwork.telemetry.metrics import Instruments, push
 from schemas import subjects
 
 INFORMED = (subjects.STREAM, subjects.STREAM_REQUESTS)
@@ -109,7 +110,7 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket) ->
             background = Background(group)
             agent = built(background)
             join_in(agent, background)
-            await _start(agent, group, listener)
+            await _start(agent, background, group, listener)
     except asyncio.CancelledError:
         if agent:
             await agent.paper.projector.flush()
@@ -129,7 +130,7 @@ def _observe(agent: Agent) -> Instruments:
     return instruments
 
 
-async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
+async def _start(agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket) -> None:
     """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
@@ -137,7 +138,7 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     left = await agent.recovery.resume_all()
     for work in (
         agent.skills.refuse_misspelt(),  # and asked for at once: runs that are to begin wait for them
-        agent.intake.run(),
+        agent.receiving.run(),
         agent.starter.run(),
         _keep_time(agent),
         agent.recovery.keep_trying(),
@@ -151,7 +152,8 @@ async def _start(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
-    await _let_callers_in(agent, group, listener)
+    let_callers_in = loaded("agent_service.serving:let_callers_in")  # loading it would hold up what a crash interrupted
+    await let_callers_in(agent, background, group, listener, _observe(agent))
     tell_ready()
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:
@@ -186,51 +188,14 @@ async def _keep_time(agent: Agent) -> None:
             since = await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE
             await asyncio.wait({group.create_task(agent.missed.hear(since))}, timeout=HEARD_WITHIN_S)
         if await agent.recovery.expires(agent.clock.now()):
-            await agent.intake.hear_people()
+            await agent.receiving.hear_people()
         await agent.recovery.keep_time(agent.clock)
 
 
 async def _inform_bus(agent: Agent, forgotten_at: datetime) -> None:
     said = await agent.recovery.say_again(forgotten_at, agent.clock.now())
     log.info("the bus is informed", extra={"runs": said})
-    await agent.intake.recall(agent.recovery.nameless)
+    await agent.receiving.recall(agent.recovery.nameless)
     if agent.recovery.may_be_unheard:
-        await agent.intake.hear_results()
+        await agent.receiving.hear_results()
         await agent.recovery.ask_again(agent.clock.now())
-
-
-async def _let_callers_in(agent: Agent, group: asyncio.TaskGroup, listener: socket.socket) -> None:
-    """First by the bus, where a gateway asks whether runs go on; then by HTTP, which takes a third of a second to load:
-    at the top of this file it would hold up what a crash interrupted."""
-    from agent_service.api.desk import Freshness, Switch, at_once
-    from agent_service.api.micro_service import serve_on_bus
-
-    desk, switch = agent.desk(), Switch(agent.halting)
-    fresh = Freshness(agent.store.caught_up).wait if agent.settings.shared else at_once
-    await serve_on_bus(agent.ground.link, desk, agent.signing, switch, fresh=fresh)
-    from agent_service.api.app import create_app
-    from agent_service.api.streams.events import EventStreams
-    from agent_service.operations import operations
-    from groundwork.http.metrics import Measured, request_durations
-    from groundwork.http.server import serve_http
-
-    ready, metrics = agent.ready, partial(exposition, _observe(agent), subjects.SERVICE_AGENT)
-    asked = operations(
-        agent.settings,
-        agent.store,
-        agent.ground.link,
-        agent.skills,
-        ready,
-        switch,
-        agent.limits.spending,
-        agent.draining,
-        agent.pruning,
-        agent.beside_runs,
-        members := agent.ground.members,
-    )
-    streams = EventStreams(agent.feed, agent.store, agent.store)
-    told: dict[str, Any] = {"operations": asked, "streams": streams, "metrics": metrics, "fresh": fresh}
-    member = members.me if members else None
-    http = create_app(desk, agent.paper.files, ready, agent.settings, member=member, **told)
-    measured = Measured(http, request_durations(agent.metrics.instruments))
-    group.create_task(serve_http(measured, listener, stopping=agent.feed.end), name="http")

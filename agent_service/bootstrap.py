@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent_service.admission.capacity import Admission, Room
 from agent_service.admission.limits import SharedLimits
@@ -24,7 +23,6 @@ from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard
 from agent_service.bus.catch_up import Missed
 from agent_service.bus.endings import head_told
-from agent_service.bus.gateway import NatsCallbacks, NatsTroubles
 from agent_service.bus.messages import NatsBus, NatsIntake
 from agent_service.bus.retention import NatsBesideRuns
 from agent_service.bus.skills import ArgumentSchemas, NatsSkills
@@ -55,9 +53,6 @@ from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
 from schemas.argument_schemas import schema_flaw
 
-if TYPE_CHECKING:
-    from agent_service.api.desk import Desk
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
@@ -72,7 +67,8 @@ class Agent:
     halting: Halting
     draining: Draining
     limits: SharedLimits
-    intake: NatsIntake
+    intake: Intake
+    receiving: NatsIntake
     missed: Missed
     paper: PaperTrail
     pruning: Pruning
@@ -80,8 +76,6 @@ class Agent:
     starter: Starter
     turns: Turns
     metrics: AgentMetrics
-    desk: "Callable[[], Desk]"
-    """Made when callers are let in: what it shows takes time to load."""
     feed: Feed
     skills: NatsSkills
     signing: Signing
@@ -91,7 +85,7 @@ class Agent:
     @property
     def ready(self) -> Callable[[], Awaitable[dict[str, str]]]:
         lease, brake = self.ground.lease, self.brake
-        asked = self.intake, lease, self.ground.link, self.store, self.skills, self.thinker, brake, self.room
+        asked = self.receiving, lease, self.ground.link, self.store, self.skills, self.thinker, brake, self.room
         return partial(readiness, *asked)
 
 
@@ -156,12 +150,6 @@ def build(
 
     belongings = RunBelongings(_workspaces(settings, folder), artifacts, paper.projector.at_rest)
 
-    def desk() -> "Desk":
-        from agent_service.api.desk import Desk, Executors
-
-        executors = Executors(skills=skills, troubles=NatsTroubles(link), callbacks=NatsCallbacks(link))
-        return Desk(store, store, store.inbox, intake, executors, background)
-
     return Agent(
         settings=settings,
         ground=ground,
@@ -171,7 +159,8 @@ def build(
         limits=limits,
         room=room,
         halting=Halting(brake, store.halts, NatsBoard(link), turns, store, clock, recovery.try_again),
-        intake=receiving,
+        intake=intake,
+        receiving=receiving,
         draining=Draining(
             brake=brake, background=background, leave=receiving.leave, thinking=lambda: thinker.under_way
         ),
@@ -182,7 +171,6 @@ def build(
         starter=starter,
         turns=turns,
         metrics=metrics,
-        desk=desk,
         feed=feed,
         skills=skills,
         signing=signing,

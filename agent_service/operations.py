@@ -1,36 +1,35 @@
-"""What operators ask beyond waking, watching and cancelling runs, put together: a part of the composition root.
+"""The HTTP API of an agent with all that operators ask: what takes longest to load of the composition root."""
 
-Loaded when callers are let in, for it takes time to load.
-"""
-
+import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from agent_service.admission.spending import SETTING, Spending
-from agent_service.api.app import Operations
-from agent_service.api.desk import Switch
+from agent_service.api.app import Operations, create_app
+from agent_service.api.desk import Desk, Fresh, Switch
 from agent_service.api.handlers.dead_letters import DeadLetterCalls
 from agent_service.api.handlers.inbox import InboxCalls
 from agent_service.api.handlers.inspection import Inspection, WhyCalls
 from agent_service.api.handlers.operating import DrainCalls, PruneCalls, StoppingCalls
-from agent_service.api.handlers.service import HealthCalls, Look, Part, Readiness
+from agent_service.api.handlers.service import HealthCalls, Look, Part
 from agent_service.api.handlers.tools import ToolCalls
-from agent_service.archive.pruning import Pruning
-from agent_service.archive.retention import BesideRuns
+from agent_service.api.streams.events import EventStreams
+from agent_service.bootstrap import Agent
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.reading import NatsWhereabouts
-from agent_service.bus.skills import NatsSkills
 from agent_service.core.waiting import Status
-from agent_service.kill_switch import Draining
 from agent_service.run.ports import PromptText, Question
 from agent_service.settings import AgentSettings
-from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.plain import ok, warning
+from groundwork.http.metrics import Measured, request_durations
+from groundwork.http.server import serve_http as http
 from groundwork.nats.leases.members import Members
-from groundwork.nats.link import NatsLink
+from groundwork.service.beginning import loaded
 from groundwork.service.installed import installed_version
+from groundwork.telemetry.metrics import Instruments, exposition
+from schemas import subjects
 from schemas.status import Finding
 
 FRESH_S = 2.0
@@ -38,38 +37,48 @@ FRESH_S = 2.0
 UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 
 
-def operations(
-    settings: AgentSettings,
-    store: SqliteStore,
-    link: NatsLink,
-    skills: NatsSkills,
-    readiness: Readiness,
-    switch: Switch,
-    spending: Spending,
-    draining: Draining,
-    pruning: Pruning,
-    beside: BesideRuns,
-    members: Members | None = None,
-) -> Operations:
+async def serve_http(
+    agent: Agent, desk: Desk, switch: Switch, fresh: Fresh, observed: Instruments, listener: socket.socket
+) -> None:
+    """Until the feed of the agent is told to end."""
+    members = agent.ground.members
+    app = create_app(
+        desk,
+        agent.paper.files,
+        agent.ready,
+        agent.settings,
+        operations=_operations(agent, switch),
+        streams=EventStreams(agent.feed, agent.store, agent.store),
+        metrics=partial(exposition, observed, subjects.SERVICE_AGENT),
+        fresh=fresh,
+        member=members.me if members else None,
+    )
+    measured = Measured(app, request_durations(agent.metrics.instruments))
+    await http(measured, listener, stopping=agent.feed.end)
+
+
+def _operations(agent: Agent, switch: Switch) -> Operations:
+    link, store, skills = agent.ground.link, agent.store, agent.skills
     letters, troubles = NatsDeadLetters(link, most=MOST_LETTERS), NatsTroubles(link, fresh_s=FRESH_S)
     now = NatsTroubles(link, fresh_s=0)
 
-    async def agent() -> Sequence[Finding]:
-        return [_of_the_agent(settings, await store.counts()), *_of_company(members), *_of_money(spending)]
+    async def this_agent() -> Sequence[Finding]:
+        of_agent = _of_the_agent(agent.settings, await store.counts())
+        return [of_agent, *_of_company(agent.ground.members), *_of_money(agent.limits.spending)]
 
     async def nats() -> Sequence[Finding]:
         return [findings.server(link), await findings.jetstream(link), await findings.dead_letters(letters)]
 
-    looks: dict[Part, Look] = {"agent": agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
+    looks: dict[Part, Look] = {"agent": this_agent, "gateway": partial(findings.gateway, troubles), "nats": nats}
     return Operations(
         inspection=Inspection(store, store, prompt_of),
         inbox=InboxCalls(store, store.inbox, letters),
         letters=DeadLetterCalls(letters),
-        health=HealthCalls(readiness, looks),
-        why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, readiness),
+        health=HealthCalls(agent.ready, looks),
+        why=WhyCalls(store, store.inbox, NatsWhereabouts(link), letters, skills, now.status, agent.ready),
         stopping=StoppingCalls(switch),
-        draining=DrainCalls(draining),
-        pruning=PruneCalls(pruning, beside),
+        draining=DrainCalls(agent.draining),
+        pruning=PruneCalls(agent.pruning, agent.beside_runs),
         tools=ToolCalls(skills, lambda: skills.complaints),
     )
 
@@ -100,6 +109,5 @@ def _of_money(spending: Spending) -> Sequence[Finding]:
 
 def prompt_of(question: Question) -> PromptText:
     """What a model is told with a question. Templates are loaded when first asked for: a script needs none."""
-    from agent_service.models.prompts.prompt import as_text
-
-    return as_text(question)
+    text: PromptText = loaded("agent_service.models.prompts.prompt:as_text")(question)
+    return text

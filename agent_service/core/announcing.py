@@ -1,5 +1,4 @@
-"""What a run that stands somewhere is owed, from its state alone: said to the bus word for word as the first time, and
-asked of the model under the same number. It is what a crash may have left undone, and what a bus may have forgotten."""
+"""What a run owes the bus and the model where it stands, from its state alone and word for word as the first time."""
 
 from agent_service.core import endings
 from agent_service.core.brief import Limits
@@ -14,15 +13,11 @@ from schemas import events as wire
 from schemas import keys, subjects
 
 LONGEST_GOAL = 200
-"""Characters of a goal that its announcement has: who wants all of it asks for the run."""
+"""Characters of a goal in its announcement; the run has all of it."""
 
 
 def announcement(state: RunState) -> Publish:
-    """The `agentic.start` of a run that was accepted by the wake API, for others to see: the agent needs it not.
-
-    The same whenever it is made, and small whatever was asked: without the context, and without the address of a
-    callback, which may hold a secret.
-    """
+    """The `agentic.start` of a run from the wake API, without context and callback, which may be large or secret."""
     start = wire.AgenticStart(
         goal=_beginning(state.brief.goal),
         constraints=_constraints(state.brief.limits),

@@ -1,15 +1,9 @@
 """The one decision function: what a run does when something happens.
 
-Rule 1: everything that can change a run is an event, and every event goes through `decide`.
-Rule 2: an event that changes the run counts one entry of its journal (`version`); one that does not returns the same
-        state, no effects, and the reason why it was ignored.
-Rule 3: after a final status nothing changes any more, but a late result is recorded once.
-Rule 4: a reply counts only for the call the run asks for; a result only for the attempt that is pending.
-Rule 5: a cancel ends a run in every state that is not final.
-
-TABLE says for each state (`waiting`) and each event (`events`) who decides, and where that may lead. Model calls are
-decided upon in `asking`, their replies in `thinking`, tools in `acting`, their results in `results`, endings in
-`endings`. docs/STATES.md is the table as a diagram.
+Every event that can change a run goes through `decide`. One that changes it counts one entry of its journal
+(`version`); one that does not is ignored, with the reason. A final status stays; a late result is recorded once.
+A reply counts only for the open call, a result only for a pending attempt, and a cancel ends every run that goes on.
+TABLE says for each state and event who decides, and where that may lead; docs/STATES.md draws it.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +53,7 @@ from agent_service.core.waiting import (
 from schemas import keys, subjects
 
 Decider = Callable[[Any, Any], Transition | str]
-"""Decides about a run, already counted one entry further, and an event. Text: it is ignored, and why."""
+"""Gets the run, already counted one entry further. A text says why the event is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +216,6 @@ _NOT_ASKING: _Row = dict.fromkeys(
 _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
 _PAUSED: _Row = {**_BEGUN, StoodStill: _never("its time stands still anyway while a person is waited for")}
 _UNASKED = Rule(results.on_result, (Ended,))
-"""A result of the past is ignored; one that was never asked for breaks the protocol."""
 
 _RESUMED = (ForModel, ForTool, ToolRetry, ForReads, ForEvidence, ForApproval, ForPerson, Ended)
 _WHILE_GATHERING = (ForEvidence, ForReads, ForModel, ForApproval, ForPerson, Ended)

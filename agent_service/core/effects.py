@@ -1,7 +1,6 @@
-"""What is to be done after a commit, in the imperative, under ids that stay the same when it is done again.
+"""What is to be done after a commit, under ids that stay the same when it is done again.
 
-Effects are not stored: after a crash they follow from the state (`announcing`) and from the journal, decided again.
-Timers are no effect: the state's `due_at` is stored with the state, so that a step costs no message for it.
+Effects and timers are not stored: they follow from the state (`announcing`, `due_at`) and the journal.
 """
 
 from dataclasses import dataclass, field
@@ -25,11 +24,10 @@ class Publish:
     body: bytes
     rebuildable: bool = False
     about: str = field(default="", repr=False)
-    """The run that it is about, where that is another."""
     proves: tuple[str, ...] = field(default=(), repr=False)
-    """Of which request it is to carry the capability (`keys.proven`)."""
+    """The request whose capability it carries (`keys.proven`)."""
     changes: bool = field(default=False, repr=False)
-    """It asks for something to be changed: whoever does so goes by who says it."""
+    """It asks for a change, so it says who asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +40,6 @@ class AskModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonCall:
-    """Stop waiting for model call `call`: the run has ended."""
-
     call: int
 
 
@@ -67,10 +63,7 @@ Effect = Publish | AskModel | AbandonCall | StartChild | CancelChild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """What one event led to. With `ignored` set nothing changed: it says why, for the log and the counters.
-
-    `refused`: and whoever sent it had no right to.
-    """
+    """With `ignored` set nothing changed. `refused`: the sender had no right to it."""
 
     state: RunState | None
     effects: tuple[Effect, ...] = ()
@@ -79,8 +72,6 @@ class Transition:
 
 
 class Refusal(str):
-    """Why an event is ignored that its sender had no right to send."""
-
     __slots__ = ()
 
 
@@ -90,9 +81,6 @@ def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
 
 
 def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:
-    """The effect that tells people of a run, under the fields of the subject's model in their order.
-
-    They are ours, so no model checks them: there are four such messages in each step.
-    """
+    """Tells people of a run. The fields are in the order of the subject's model, which does not check them here."""
     body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
     return Publish(subject=subject, key=key, body=body, rebuildable=True)

@@ -51,13 +51,11 @@ def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool 
 
 
 def after_progress(state: RunState, phase: ProgressPhase, summary: str, then: Transition) -> Transition:
-    """`then`, with the progress of the phase that `state` has just committed before it."""
     more = any(isinstance(effect, Publish) and effect.subject == subjects.PROGRESS for effect in then.effects)
     return replace(then, effects=(progress(state, phase, summary, more=more), *then.effects))
 
 
 def complete(state: RunState, outcome: str, at: datetime) -> Transition:
-    """Every item of the definition of done is ticked: the one `agent.completed`."""
     return _final(state, Status.DONE, "completed", outcome, at=at)
 
 
@@ -80,7 +78,7 @@ def cancel(state: RunState, reason: str, *, at: datetime) -> Transition:
 
 
 def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, question: Asking) -> Transition:
-    """A limit is reached: end, or pause before `question`, by the run's `on_budget` rule."""
+    """End, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
         return complete_as_claimed(state, state.claim, at)

@@ -1,7 +1,4 @@
-"""What a run may spend: how limits are granted, how they are raised, and which one is reached.
-
-What an event paid for the model, once: so that sums over runs and days are those of the journal.
-"""
+"""Run limits: how they are granted and raised, which one is reached, and what an event paid for the model."""
 
 import json
 from collections.abc import Iterable
@@ -39,21 +36,19 @@ class LimitPolicy:
     cap_tokens: int | None = None
     cap_cost_usd: float | None = None
     cap_context_bytes: int = 64 * 1024
-    """How large a caller's context may be, as compact JSON."""
+    """In bytes, as compact JSON."""
 
 
 class LimitRefused(ValueError):
-    """A constraint that cannot be granted; `field` names it, the text says what may be asked for."""
-
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
 
 
 def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
-    """The limits of a run accepted at `at`. Raises LimitRefused for a past deadline or a number over its cap.
-
-    RFC-103 lets `max_steps` come with the context too; the constraints win.
+    """Raises LimitRefused for a past deadline or a number over its cap. RFC-103 lets `max_steps` come with the context
+    too;
+    the constraints win.
     """
     defaults = policy.defaults
     check_caps(policy, constraints, at=at)
@@ -70,7 +65,7 @@ def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, J
 
 
 def check_caps(policy: LimitPolicy, constraints: Constraints, *, at: datetime) -> None:
-    """Raises LimitRefused when a constraint asks for more than is ever granted, or for a deadline that has passed."""
+    """Raises LimitRefused for a constraint over its cap, or a past deadline."""
     _steps(policy, constraints, {})
     _within(policy.cap_reframes, constraints.max_reframes, "constraints.max_reframes")
     _within(policy.cap_tokens, constraints.max_tokens, "constraints.max_tokens")
@@ -79,7 +74,7 @@ def check_caps(policy: LimitPolicy, constraints: Constraints, *, at: datetime) -
 
 
 def raised(limits: Limits, constraints: Constraints) -> Limits:
-    """`limits` with every number of `constraints` that is larger; nothing is ever lowered."""
+    """Larger numbers of `constraints` win; nothing is ever lowered."""
     return replace(
         limits,
         max_steps=max(limits.max_steps, constraints.max_loops or constraints.max_steps or 0),
@@ -171,7 +166,6 @@ def _cost_taken(state: RunState) -> float | None:
 
 
 def with_lost(spent: Spent, reserve: Reserve) -> Spent:
-    """`spent` with a call that was perhaps made and whose reply will not be heard."""
     return with_cost_of_lost(spent, *(reserve.if_lost or (reserve.tokens, reserve.cost_usd)))
 
 
@@ -185,7 +179,7 @@ def with_cost_of_lost(spent: Spent, tokens: int, cost: float | None) -> Spent:
 
 
 def cost_so_far(spent: Spent) -> float | None:
-    """What was paid, with what was perhaps paid for calls whose reply was lost; null when a price is not known."""
+    """What was or perhaps was paid; null when a price is unknown."""
     if spent.cost_usd is None or spent.lost_cost_usd is None:
         return None
     return spent.cost_usd + spent.lost_cost_usd
@@ -282,10 +276,7 @@ def _check_deadline(policy: LimitPolicy, asked: datetime | None, at: datetime) -
 
 
 def paid_with(before: RunState | None, event: Event, after: RunState) -> float:
-    """What the event paid, in USD: the price of a reply, or what counts as spent for one that is lost.
-
-    0 where a price is not known. What children spent is paid with events of theirs.
-    """
+    """In USD: the price of a reply, or the assumed cost of a lost one; 0 if unknown. Children pay by themselves."""
     if before is None or before.asking is None:
         return 0.0
     if isinstance(event, ModelReplied):

@@ -1,8 +1,6 @@
-"""What the model may decide, typed: a framing, what comes next (a plan, a question, a wait), a reflection, a digest, a
-verification, or something that cannot be used.
+"""What the model may decide, typed. Shapes are checked here (`flaws`), meaning where the decision is taken up.
 
-Shapes are checked here (`flaws`), meaning is checked where the decision is taken up. An unusable decision is a value,
-not an exception: the journal keeps it and the model is asked again.
+An unusable decision is a value, not an exception: the journal keeps it and the model is asked again.
 """
 
 import operator
@@ -20,21 +18,17 @@ MIN_DONE_ITEMS, MAX_DONE_ITEMS = 3, 7
 
 
 class Phase(StrEnum):
-    """What a model call is for; `act` is the dispatch of a tool, without a model."""
+    """`act` is the dispatch of a tool, without a model."""
 
     FRAME = "frame"
     PLAN = "plan"
     ACT = "act"
     REFLECT = "reflect"
     COMPACT = "compact"
-    """Old notes are taken together in facts, so that the prompt stays bounded."""
     VERIFY = "verify"
-    """Somebody else than who claimed it looks whether `done`, or a reframe, is what the goal asks for."""
 
 
 class Verdict(StrEnum):
-    """How a reflection ends."""
-
     CONTINUE = "continue"
     DONE = "done"
     REFRAME = "reframe"
@@ -43,10 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What kind of evidence shows a done-item: a step that ended ok, an artifact, a value in a result, a person's word.
-
-    `tool`: whose step it has to be, or whose result; empty for any.
-    """
+    """`tool`: whose step or result it has to be; empty for any."""
 
     kind: Literal["step", "artifact", "value", "person"]
     tool: str = ""
@@ -54,9 +45,9 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked.
-
-    `proofs`: one for each item, in their order; without them any step or artifact shows any item.
+    """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked. `proofs`: one for
+    each,
+    in their order; without them any step or artifact shows any item.
     """
 
     goal_statement: str
@@ -81,7 +72,7 @@ class Framing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One tool call: the only binding part of a plan. `given`: what the agent hands on beside the arguments."""
+    """The only binding part of a plan. `given`: what the agent hands on beside the arguments."""
 
     tool: str
     command: str
@@ -90,18 +81,14 @@ class Action:
 
     @property
     def payload(self) -> dict[str, JsonValue]:
-        """What is sent, and shown to whoever allows it. No argument is a correlation key, nor what only the agent
-        says, in any case."""
+        """No argument may be a correlation key, or a word that only the agent says, in any case."""
         said = {name: value for name, value in self.arguments.items() if name.casefold() not in _NO_ARGUMENTS}
         return said | self.given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A short outline (advisory) and exactly one next action (RFC-95).
-
-    `also`: reads that are independent of `action` and of each other, where the run may have several at once.
-    """
+    """A short outline (advisory) and one next action (RFC-95). `also`: independent parallel reads."""
 
     action: Action
     also: tuple[Action, ...] = ()
@@ -117,7 +104,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One question to a person, in the place of a next action. `would_change`: what depends on the answer."""
+    """`would_change`: what depends on the answer."""
 
     question: str
     choices: tuple[str, ...] = ()
@@ -127,7 +114,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing is to be done until an instant, or for some seconds: one of them. Neither a step nor a model call."""
+    """Until an instant, or for some seconds. Neither a step nor a model call."""
 
     why: str
     seconds: float | None = None
@@ -136,11 +123,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """A done-item that is now met.
-
-    `evidence`: `step:<n>` of a finished step, the path of an artifact of the run, or `person` for what a person said.
-    `quote`: some words of it that show the item.
-    """
+    """`evidence`: `step:<n>` of a finished step, an artifact's path, or `person`. `quote`: words that show the item."""
 
     item: str
     evidence: str
@@ -149,15 +132,13 @@ class Met:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmet:
-    """A done-item that was met and is not any more, by what was learned since."""
-
     item: str
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reflection:
-    """What the last result means. `outcome` is the final summary when the verdict is done."""
+    """`outcome` is the final summary when the verdict is done."""
 
     verdict: Verdict
     summary: str
@@ -170,17 +151,14 @@ class Reflection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """All that is worth keeping of what was learned so far; it takes the place of the facts and of the older notes."""
+    """Takes the place of the facts and of the older notes."""
 
     memory: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """Whether a claim holds, by somebody who sees only the goal, the items and their evidence.
-
-    `doubted`: ids of the items that their evidence does not show.
-    """
+    """`doubted`: ids of the items that their evidence does not show."""
 
     holds: bool
     reason: str
@@ -189,7 +167,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The model, or its provider, will not answer. `category` is the provider's word for why."""
+    """`category` is the provider's word for why."""
 
     category: str
     explanation: str = ""
@@ -197,10 +175,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A reply that is no valid decision, with what is wrong and the beginning of what came, literally.
-
-    `cut`: it ended because it reached the most tokens that a reply may have. `flaws`: everything that is wrong with it,
-    each by itself; `reason` has them in one text.
+    """A reply that is no valid decision. `raw` is how it began, literally. `cut`: it reached the most tokens of a
+    reply.
+    `reason` has all `flaws` in one text.
     """
 
     reason: str
@@ -210,5 +187,4 @@ class Unusable:
 
 
 Next = Plan | Ask | Wait
-"""What a run does next."""
 Decision = Framing | Next | Reflection | Digest | Verification | Refusal | Unusable

@@ -1,5 +1,4 @@
-"""Going on after everything stood still: what a run may take, and how long what is asked for is waited for, counts only
-the time in which anything was done."""
+"""Going on after a stop of everything: the stopped time counts against no deadline and no timeout."""
 
 from dataclasses import replace as changed
 from datetime import timedelta

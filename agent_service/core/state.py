@@ -1,10 +1,7 @@
-"""`dataclasses.replace`, at a tenth of its cost for a value that has a `__dict__`.
+"""What is known of one run: the fold of its journal. Frozen; every change makes a new value.
 
-A turn replaces the state of a run about ten times, and `dataclasses.replace` walks through all of its forty fields in
-Python each time: it was a quarter of the CPU of a turn. To the type checker this is `dataclasses.replace` itself, so
-that names and types of the changes stay checked.
-
-What is known of one run: the fold of its journal. Frozen; every change makes a new value.
+`replace` is `dataclasses.replace` at a tenth of its cost for a value with a `__dict__`: a turn replaces the state
+about ten times, which took a quarter of its CPU. Type checkers see `dataclasses.replace` itself.
 """
 
 import dataclasses
@@ -61,11 +58,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneItem:
-    """One checkable item of the definition of done.
-
-    `proof`: the kind of evidence that shows it; None where any does. `quotes`: the words that show it, one for each
-    `evidence`, empty where none were asked for.
-    """
+    """`proof`: the kind of evidence that shows it; None for any. `quotes`: one for each `evidence`, or empty."""
 
     id: str
     text: str
@@ -80,9 +73,9 @@ class DoneItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One block of the prompt, rendered once and kept as it is, so that a provider's cache knows it again.
-
-    `step`: what one step did and brought. `person`: what somebody told the run. `memory`: older notes, compacted.
+    """A block of the prompt, kept as it is for the provider's cache. `step`: what one step did and brought. `person`: a
+    message
+    to the run. `memory`: older notes, compacted.
     """
 
     kind: Literal["step", "person", "memory"]
@@ -91,7 +84,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """A finished step. `call` is the same for the same action, `outcome` for the same result of it."""
+    """`call` is the same for the same action, `outcome` for the same result of it."""
 
     step: int
     tool: str
@@ -105,16 +98,15 @@ class StepRecord:
     seconds: float = 0.0
     """From the request to the result of its last attempt."""
     sent: dict[str, JsonValue] | None = None
-    """The arguments of a write that ended ok, which may be quoted as well as its result: the program has sent them."""
+    """The arguments of a write that ended ok, which may be quoted too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What was decided about something that needed approval. `subject_hash`: of tool, command and arguments, or of the
-    framing.
-
-    `by`: who decided, as in SignalReceived; empty where nobody did in time. `step`: the one that it allowed, or 0.
-    `heard`: of how many words of people it was the last; what was refused stays so until they say more.
+    """A decision about what needed approval. `subject_hash`: of tool, command and arguments, or of the framing. `by`:
+    empty
+    where it expired. `step`: the one that it allowed, or 0. `heard`: the count of people's words; a refusal stays until
+    there are more.
     """
 
     subject_hash: str
@@ -127,10 +119,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A write of which it is not known whether it was carried out. `call` names it, as in StepRecord.
-
-    It may not be repeated, nor may another write of the tool be made, before a read of the same tool was looked at.
-    """
+    """A write with an unknown outcome. Before a read of its tool is looked at, no write of that tool is made."""
 
     step: int
     tool: str
@@ -139,7 +128,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A run that was started as a step, or as a task of it, in a round (empty and 0 otherwise)."""
+    """A run started as a step, or as a task of it, in a round (empty and 0 otherwise)."""
 
     run_id: str
     step: int
@@ -149,7 +138,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastResult:
-    """The newest tool result, for the next reflection. `output` is the result object, or the error."""
+    """For the next reflection. `output` is the result object, or the error."""
 
     step: int
     status: Literal["ok", "error", "budget"]
@@ -158,10 +147,9 @@ class LastResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Counted from the model's own reports. `cost_usd` is null as soon as one call's price is unknown.
-
-    `lost_…` is what calls have cost, or perhaps have, that were begun and never answered to the end, because of a
-    crash, a cancel, the deadline, a lost connection or silence: it counts against the limits.
+    """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
+    whose reply
+    was lost; it counts against the limits.
     """
 
     calls: int = 0
@@ -173,7 +161,7 @@ class Spent:
     lost_tokens: int = 0
     lost_cost_usd: float | None = 0.0
     child_steps: int = 0
-    """Steps of children, which count as the run's own. All else is counted with what children spent."""
+    """Steps of children, which count as the run's own."""
 
     @property
     def tokens(self) -> int:
@@ -182,10 +170,7 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """One run. `version` is the sequence number of the last journal entry.
-
-    Without slots, so that a changed copy is one copy of a dict (see `replacing`).
-    """
+    """`version` is the number of the last journal entry. Without slots: a changed copy is one copy of a dict."""
 
     run_id: str
     wake_id: str
@@ -201,74 +186,54 @@ class RunState:
     outline: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
-    """What people told the run while it ran."""
     heard: int = 0
-    """How many times people told it something: messages, answers, reasons of rulings."""
+    """Words of people: messages, answers, reasons of rulings."""
     shown: int = 0
     """How many of these the prompt of the newest reply told of."""
     strangers: str = ""
     """Where content of strangers came in first, such as `step 2 (fetch)`; empty while there is none."""
     refusals: tuple[str, ...] = ()
-    """What was refused of the newest decision, to be told with the next question."""
     claim: Reflection | None = None
-    """The reflection that said `done`, or reframes, while somebody else looks whether that holds."""
+    """The reflection that is verified: it says `done`, or reframes."""
     proposed: Framing | None = None
-    """A reframe that is looked at, or waits for approval."""
     original: Framing | None = None
-    """The first framing, once the goal was framed anew: its constraints stay in force."""
     unverified: int = 0
-    """How often a verification refused what the model claimed."""
     rulings: tuple[Ruling, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     questions: int = 0
-    """Questions asked of people."""
     waits: int = 0
-    """How many times it waited since the newest step."""
+    """Since the newest step."""
     waited_at_step: int = 0
-    """The newest step when the run last waited: what came before it is no repetition of what comes after."""
+    """The newest step at the last wait: later steps repeat nothing before it."""
     reopened: int = 0
-    """How often an answer set it going again."""
     measured: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Bytes of the longest prompt so far and the tokens it was counted as, by model."""
     longest_reply: int = 0
-    """Tokens of the longest reply so far."""
     dearest_token: float = 0.0
-    """What a token cost in the dearest call so far, in USD; 0 where no price is known."""
+    """In USD; 0 where no price is known."""
     calls: int = 0
-    """The number of the newest model call."""
     step: int = 0
-    """The number of the newest step."""
     attempts: int = 0
-    """Tool requests sent, of all steps."""
     completed: tuple[StepRecord, ...] = ()
     notes: tuple[Note, ...] = ()
-    """What a prompt shows of past steps and of what people said (see `notes`)."""
     reflection: Reflection | None = None
-    """The newest one, until the note of the next step holds it."""
     replies: dict[str, str] = field(default_factory=dict)
     """The provider's name of the newest reply, by the hash of its schema: to ask why a cache was missed."""
     evidence: tuple[Evidence, ...] = ()
-    """What came of the tasks of steps that gather; empty while none does."""
     last_result: LastResult | None = None
     artifacts: tuple[str, ...] = ()
     late: tuple[tuple[int, int], ...] = ()
-    """Step and attempt of results that came after the end."""
     late_tasks: tuple[str, ...] = ()
-    """The same of sub-requests, by the names of their calls."""
     children: tuple[Child, ...] = ()
-    """The runs that it started as its steps, in their order."""
     given_up: tuple[Pending, ...] = ()
     """Those of them that are waited for no more, and have not told yet what they spent."""
     signals: tuple[str, ...] = ()
-    """Ids of the newest signals, so that one that is delivered again is not heard again."""
     stood_until: datetime | None = None
-    """When it went on last after everything was stopped; null where that never was."""
+    """When it went on after the last stop of everything."""
     reframes: int = 0
     refused_done: int = 0
-    """How often the model claimed to be done without proof."""
     spent: Spent = Spent()
     summary: str = ""
-    """What happened last, in a line for people."""
 
     @property
     def status(self) -> Status:
@@ -305,9 +270,10 @@ class RunState:
 
     @property
     def over_at(self) -> datetime:
-        """When its time is over. Unless the caller named the deadline, not while a call is held for want of money, nor
-        while a child is under way: for the child it stands still while people are waited for, and its end, which always
-        comes, tells until when."""
+        """The deadline. Unless the caller named it, none while a call is held for money or a child is in flight, whose
+        end tells
+        how long people were waited for.
+        """
         brief, waiting = self.brief, self.waiting
         if brief.limits.deadline_named:
             return brief.limits.deadline_at

@@ -1,13 +1,8 @@
-"""What a run waits for: its named states, one of which it is in at any time.
+"""What a run waits for: its named states, one at a time, each with exactly the data to leave it.
 
-Each state holds exactly the data that is needed to leave it, so that a run cannot wait for a model and a tool at once.
-Which event moves which state where is the table in `decide`. Whoever has to know what a run waits for (timers, views,
-what the bus is told again) reads the state by `match` and derives nothing.
-
-Of each state is said what put the run there, what is owed to the bus while it rests there, and which events move it.
-What is owed is said again whenever the bus may have forgotten it, under the same message ids. What moves every state
-but the last: `CancelRequested` and `TurnBroke` end the run. The deadline of a run (`TimerFired`) ends or pauses it.
-After everything was stopped (`StoodStill`) a run that waits for no person is where it was, with later deadlines.
+The table in `decide` moves them; timers, views and repeated messages read them by `match`. What a state owes to the
+bus is said again under the same message ids. In every state but the last `CancelRequested` and `TurnBroke` end the
+run, and its deadline (`TimerFired`) ends or pauses it; `StoodStill` moves its deadlines, unless it waits for a person.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +18,7 @@ from schemas.events import ToolResult
 
 
 class Status(StrEnum):
-    """Where a run stands, in the words that callers are told. The last four are final: nothing follows them."""
+    """In the words that callers are told. The last four are final."""
 
     QUEUED = "queued"
     """Accepted and durable; not yet begun."""
@@ -43,39 +38,31 @@ FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    """The most that a model call may spend. `cost_usd` is null when the price is unknown.
-
-    `if_lost`: what counts as spent when the call was perhaps made and its reply is lost, in tokens and in USD: its
-    prompt, and a reply longer than any so far. Null: it counts in full.
+    """The most that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: tokens and USD
+    that count
+    when its reply is lost (its prompt, and a reply longer than any so far). Null: it counts in full.
     """
 
     tokens: int
     cost_usd: float | None
     reply_tokens: int = 0
-    """The part of `tokens` that the reply may take."""
     if_lost: tuple[int, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """A model call, and what the model is told with it. `call` counts from 1 and is the call's identity."""
+    """`call` counts from 1 and is the call's identity."""
 
     call: int
     phase: Phase
     feedback: tuple[str, ...] = ()
-    """What the model must be told: why its last decision was refused, what a person ruled."""
+    """Why its last decision was refused, and what a person ruled."""
     flaws: tuple[str, ...] = ()
-    """Everything that was wrong with the newest reply to this question, which could not be used."""
     rejected: str = ""
-    """The beginning of the reply that could not be used."""
     longer: bool = False
-    """The last reply was cut at its limit: this one may be longer."""
     repairs: int = 0
-    """How often this question was asked again because its reply could not be used."""
     tries: int = 0
-    """How often the model was not to be had for this call."""
     silences: int = 0
-    """How often in a row it was begun, cost something, and fell silent."""
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -84,7 +71,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a run ended or pauses. `ending_class` is the word for it, `entry` the number of the entry that did it."""
+    """`ending_class` is the word for it, `entry` the number of the entry that did it."""
 
     ending_class: str
     reason: str
@@ -383,7 +370,7 @@ def steps_of(waiting: Waiting) -> tuple[int, ...]:
 
 
 def then(waiting: Waiting, held: Held) -> Waiting:
-    """`held` takes the place of what was waited for. A pause stands until a person ends it."""
+    """A pause stands until a person ends it."""
     return replace(waiting, held=held) if isinstance(waiting, ForPerson) else held
 
 

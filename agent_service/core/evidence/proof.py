@@ -1,9 +1,7 @@
 """Proof: what shows that a done-item is met, and what takes that back.
 
-Rules: framing fixes for each item what kind of evidence shows it. A claim names an item, its evidence and a quote: the
-evidence is of that kind and was brought by this run, and the quote stands in it, which somebody has looked up who can
-read all of it (`Seen`). Items of a framing that fixes no kinds are shown by any step that ended ok and any artifact,
-named as they are.
+A framing fixes the kind of evidence for each item. A claim names an item, evidence of that kind from this run, and a
+quote found in the whole of it (`Seen`). Without kinds, any step that ended ok and any artifact shows an item.
 """
 
 import re
@@ -19,7 +17,6 @@ from agent_service.core.state import DoneItem, RunState, StepRecord, replace
 from schemas.events import DoneItem as Told
 
 PERSON = "person"
-"""Evidence: what people told the run."""
 FOLDER = "artifacts/"
 STEP = "step:"
 LONGEST = 1000
@@ -41,17 +38,15 @@ _MARKS = "`'\"<>[]. "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The items after a reflection; which of its claims were accepted, by what showed them; why the others were not."""
-
     items: tuple[DoneItem, ...]
     accepted: tuple[Met, ...]
     refusals: tuple[str, ...]
 
 
 def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
-    """What a reflection proves. What it takes back is taken back first: it may be proved by something else.
-
-    A claim that fails is refused only where its item is left without proof: models like to say again what was accepted.
+    """What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
+    left
+    without proof, because models repeat what was accepted.
     """
     looked_up = {(look.evidence, look.quote): look for look in seen}
     items = {item.id: item for item in state.done_items}
@@ -81,7 +76,6 @@ def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
 
 
 def places_of(state: RunState, item: DoneItem, claim: Met) -> tuple[str, ...]:
-    """Where the evidence of a claim is, in the words of `Met`; what is not understood stands as it is."""
     return (claim.evidence,) if item.proof is None else places_in(claim.evidence, state.artifacts)
 
 

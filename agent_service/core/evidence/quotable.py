@@ -1,7 +1,7 @@
-"""What of a tool's result may be quoted: what the tool brought, and nothing that is in every result. Pure.
+"""The part of a tool's result that may be quoted.
 
-Texts and numbers, wherever they stand. The names of fields only with something of their values, as JSON has them. Not
-what an executor tells of the call, and not the address that was asked for, in which whoever asks can write anything.
+Texts and numbers; names of fields only with their values. Not what the executor tells of the call, and not the
+requested address, in which the caller can write anything.
 """
 
 import json
@@ -13,7 +13,6 @@ from agent_service.core.evidence.quoting import names_a_field, stands_in
 from agent_service.core.tools.finishing import OF_THE_CALL
 
 ADDRESSES = ("url", "final_url")
-"""Fields: the address that was asked for, and the one that answered."""
 LONGEST_ADDRESS = 4000
 NOT_BROUGHT = OF_THE_CALL | {"said_by"}
 _APART = "\n\0\n"

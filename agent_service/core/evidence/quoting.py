@@ -1,11 +1,8 @@
-"""Quotes: whether some words stand in a text, as a person would say who compares the two. Pure.
+"""Citation check: whether a quote stands in a text.
 
-White space, typographic quotes and dashes, and the written form of `<` count as equal; nothing else does. A character
-that nobody sees stands in a quote by its sign, as it is shown, or not at all. A quote
-begins and ends with whole words and whole numbers: `12` does not stand in `112`, nor in `12.5`.
-
-Both are folded to one form, in which borders of words are written: then one is a part of the other, which takes time
-in proportion to the text, whatever the two are.
+White space, typographic quotes and dashes, and the written form of `<` count as equal; an invisible character counts
+by its sign. A quote begins and ends with whole words and numbers: `12` is not in `112` or `12.5`. Both texts are
+folded to one form with marked word borders, so the search is linear in the text.
 """
 
 import html
@@ -14,16 +11,14 @@ import re
 from agent_service.core.evidence.unseen import with_signs, without_hidden
 
 LONGEST = 1000
-"""Characters of a quote: more does not point at anything."""
 LEAST = 4
-"""Letters and digits of a quote: fewer stand in almost every text by chance. They count where they are a whole line of
-it, or a whole value, such as `42` or `yes`."""
+"""Letters and digits of a quote. Fewer match by chance, and count only as a whole line or value, such as `42` or `yes`.
+"""
 LONGEST_LINE = 80
-"""Characters of a line that may be no more than such a quote, with white space and signs about it."""
+"""Characters of a line that may be one such quote."""
 _UNSPACED = "\u0e00"
 """From this character on there are scripts that put no space between words."""
 _BORDER = "\1"
-"""Between a word or number and what stands beside it."""
 _WORD = re.compile(r"(\w+(?:(?<=\d)[.,](?=\d)\w+)*)")
 _ALIKE = {"'": "‘’‚‛`´", '"': "“”„‟«»", "-": "‐‑‒–—−", "<": "\ufe64\uff1c", " ": _BORDER}  # noqa: RUF001 # that is what they are here for
 _FOLDED = str.maketrans({char: one for one, alike in _ALIKE.items() for char in alike})
@@ -34,7 +29,7 @@ _WITHIN_A_WORD = re.compile(r"</?(?:a|abbr|b|code|em|i|mark|s|small|span|strong|
 _TAG = re.compile(r"<[^<>]*>")
 _OF_A_FIELD = re.compile(r'": ?[\[{"]*[^\s\[\]{}",:]')
 _NO_CHARACTER = re.compile(r"&#[0-9]{8,};?")
-"""A reference to a number beyond all characters; one of thousands of digits could not even be read as a number."""
+"""A number beyond all characters: Python cannot read one of thousands of digits."""
 
 
 def stands_in(quote: str, text: str) -> bool:
@@ -57,7 +52,7 @@ def is_among(quote: str, texts: tuple[str, ...]) -> bool:
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """`text` as quotes are looked up in it: as it is, and as a reader sees it where it is HTML."""
+    """The text as it is, and as a reader sees it where it is HTML."""
     forms = dict.fromkeys(form for each in _as_seen(text) for form in (with_signs(each), without_hidden(each)))
     return tuple(_with_borders(_alike(form)) for form in forms)
 

@@ -1,9 +1,6 @@
-"""Characters that nobody sees: they hide words, join or turn letters, or steer a terminal. Shown, to people and models
-alike, by a sign. Pure.
+"""Shows invisible characters by a sign: they hide words, join or turn letters, or steer a terminal.
 
-The set is fixed here and not asked of Python's Unicode tables: a trail must come out the same under every version of
-Python. It holds controls, zero-width and bidirectional marks, fillers, tags, and variation selectors but the one that
-makes a sign an emoji.
+The set is fixed here, because a trail must be the same under every version of Python's Unicode tables.
 """
 
 import re
@@ -18,14 +15,13 @@ _HIDDEN_ALONE = re.compile(rf"[{_HIDDEN}]")
 
 
 def visible(text: str) -> str:
-    """`text` with a sign for each control, bidirectional, zero-width or other unseen character; lines and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(_sign, text.replace("\r\n", "\n"))
 
 
 def json_visible(json_text: str) -> str:
-    """JSON with the same characters as its own `\\u` escapes: another spelling of the same value."""
+    r"""Uses JSON's own `\u` escapes, so the value stays the same."""
     if json_text.isascii() and json_text.isprintable():
         return json_text
     return _UNSEEN.sub(_escape, json_text)
@@ -37,7 +33,6 @@ def with_signs(text: str) -> str:
 
 
 def without_hidden(text: str) -> str:
-    """`text` as it looks where nobody shows what hides in it."""
     return text if text.isascii() else _HIDDEN_ALONE.sub("", text)
 
 

@@ -1,9 +1,7 @@
-"""Children: runs that a run starts as its steps. Who may have any, what one is asked, and what it is given.
+"""Children: runs that a run starts as its steps.
 
-Rules: a child is one level deeper than its parent, by what the parent is and not by what anybody says. It has no tool
-that its parent has not, no more to spend than its grant, no later deadline. Content of strangers marks it as it marks
-its parent; writes of which the parent does not know whether they were made, and what people refused it, bar the child
-too. Its id follows from its parent and step, so that starting it twice starts it once.
+A child is one level deeper than its parent, with no other tools, no more than its grant, and no later deadline. It
+takes over the parent's taint, in-doubt writes and refusals. Its id follows from parent and step, so it starts once.
 """
 
 import hashlib
@@ -29,11 +27,10 @@ from schemas.catalog import AgentCall, ToolOffer
 from schemas.fields import flaws_of as flaws_of_fields
 
 DEPTH = "agentic_depth"
-"""In the context of a start that an agent asked for: how many agents called each other so far."""
+"""The field of a start's context with its recursion depth."""
 MAX_CONTEXT, LEAST_EVIDENCE = 8000, 50
-"""Characters of a context that a prompt shows, and of what one task brought: what is less is not worth its place."""
+"""Characters of a context in a prompt, and the fewest worth keeping of one task's result."""
 WAKE_PREFIX = "child:"
-"""How the wake ids of children begin: nobody else may use such."""
 
 
 def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
@@ -96,7 +93,7 @@ def under_way(state: RunState) -> tuple[Pending, ...]:
 
 
 def stopping(state: RunState) -> tuple[Pending, ...]:
-    """Those of them that are cancelled, because their step may gather no more: what they leave behind is waited for."""
+    """Cancelled because their step may gather no more; their ends are waited for."""
     stopped = {gathering.step for gathering in gatherings(state.waiting) if gathering.stopped}
     return tuple(pending for pending in under_way(state) if pending.step in stopped) if stopped else ()
 

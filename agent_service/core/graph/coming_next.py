@@ -1,7 +1,7 @@
-"""Which request comes next of what steps gather, and why one may not be asked.
+"""Scheduler of sub-requests: which one is sent next, and why one may not be sent.
 
-A task is asked once nothing has to come before it and there is room; whoever asked for tasks is asked again once all of
-them came. What a person refused, or would have to be asked about first, and what people said since, hold as for a plan.
+A task is sent once its dependencies came and there is room; its asker is asked again once all came. Refusals,
+approvals and later words of people hold as for a plan.
 """
 
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ class Ready:
 
 
 def next_of(state: RunState, passed: set[Name], *, begins: bool) -> Ready | None:
-    """What may be asked next, or cannot be any more, in the order of steps and tasks, and was not looked at yet.
-
-    `begins`: whether anything may be asked now. What has no room is not looked at: with a hundred tasks it is most.
+    """Not yet passed requests, in the order of steps and tasks, that can be sent or never can be. `begins`: whether
+    anything
+    may be sent now. Requests without room are skipped: with a hundred tasks they are most.
     """
     sent = {flight.pending.name[:2] for flight in flights(state.waiting)}
     came = {one.name: one.status for one in state.evidence}

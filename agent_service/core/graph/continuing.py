@@ -1,11 +1,8 @@
 """Continuations: a tool asks for more before it can answer its step, gets it, and is asked again.
 
-    continuation ─▶ its tasks, all looked at ─▶ what depends on nothing is asked ─▶ … ─▶ the tool is asked again ─▶ …
-
-Rules: each task is asked once, after all that it depends on; one that failed fails what depends on it, and the others
-finish. Whoever asked is asked again when all is there, until it answers or a budget of the step is spent. What is on
-offer, approvals, doubts and words of people hold as they do for a plan. Nothing is begun while the run is paused. A
-step whose budget is spent waits only for what may have changed something, and ends `budget` with what it gathered.
+Each task is sent once, after its dependencies; a failed one fails its dependents only. The asker is asked again when
+all came, until it answers or a budget of the step is spent. Approvals, doubts and words of people hold as for a plan;
+a paused run begins nothing. A step over budget waits only for possible writes, and ends `budget`.
 """
 
 from collections.abc import Iterator
@@ -63,7 +60,7 @@ def take_continuation(
 
 
 def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
-    """A request of a step that gathers has its final result; `pending` may also be the step's own, answered at once."""
+    """`pending` may also be the step's own request, answered at once."""
     gathering = gathering_of(state.waiting, pending.step)
     task = gathered.task_of(gathering, pending.task) if gathering else None
     if gathering is None or task is None:
@@ -92,9 +89,9 @@ def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Tran
 
 
 def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> Transition:
-    """Send all that may be sent now, beside what was `sent`. Where only approvals are left, ask for the first.
-
-    At the deadline of the run nothing is begun any more: the timer, which is due, says what becomes of it.
+    """Send all that may be sent beside `sent`, or ask for the first approval. After the run's deadline nothing begins:
+    its
+    timer decides.
     """
     passed, barred = set[Name](), list[tuple[Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
@@ -114,7 +111,6 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
 
 
 def allowed(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
-    """A person has allowed what the task of `waiting` asks: it is sent as it was shown, and the others go on."""
     state, pending = _sent(state, _in_question(state, waiting), at)
     return launch(state, at=at, sent=(pending,))
 
@@ -128,8 +124,7 @@ def overruled(state: RunState, waiting: ForApproval, *, at: datetime) -> Transit
 
 
 def heeding(state: RunState, before: RunState) -> RunState:
-    """The state whose steps gather on with what a person said as they ruled or answered. A step for which they had said
-    something else `before`, of which the model has not been told, does not."""
+    """Steps gather on with a ruling's words, unless people had said something `before` that the model was not told."""
     held = state.waiting
     if not isinstance(held, ForEvidence):
         return state

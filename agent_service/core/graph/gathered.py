@@ -1,7 +1,6 @@
-"""What a step has gathered: as it is kept, as it is handed to whoever asked for it, and as the model is told of it.
+"""The results that a step has gathered: as kept, as handed to the asker, and as told to the model.
 
-Who asks a tool again gives it, beside its first arguments, all that came of what it asked for, in the order of rounds
-and tasks, however it came: so a crash or a late result changes nothing. What is handed on is bounded.
+An asker gets them in the order of rounds and tasks, so a crash or a late result changes nothing.
 """
 
 import json
@@ -18,14 +17,15 @@ from agent_service.core.tools.flights import gathering_of
 from schemas.events import MAX_MESSAGE_BYTES
 
 MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200
-"""Bytes of JSON: of one result that is kept, of all that are handed on together, and of one of these at least. Whatever
-tools bring, a request has to fit into a message, where a control character takes six bytes."""
+"""Bytes of JSON: of one kept result, of all handed on together, and of each of these at least. A request must fit into
+a
+message, where a control character takes six bytes.
+"""
 NAMED, MAX_NAMED = ("artifact_path", "content_type", "class"), 200
-"""What is kept of a result that is too long, and its characters at most."""
 MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024
-"""Bytes of all arguments of a request: the rest of its message has room beside them."""
+"""Bytes of a request's arguments; the rest of its message has room beside them."""
 MAX_TOLD = 600
-"""Bytes that the model is told of one result of a step that may gather no more."""
+"""Bytes of one result of a step that may gather no more."""
 
 
 def as_sent(state: RunState, pending: Pending) -> Action:
@@ -44,8 +44,7 @@ def task_of(gathering: Gathering, name: str) -> Task | None:
 def given(
     evidence: Sequence[Evidence], step: int, task: Task, request: tuple[str, int], granted: Continuations
 ) -> dict[str, JsonValue]:
-    """What a request hands on beside the arguments: to a tool that asked, all that it asked for; to a task, what it
-    depends on. `request`: its name and round."""
+    """What a request gets beside its arguments: results of its tasks, or dependencies. `request`: name and round."""
     name, asked_in = request
     if name != task.again:
         needed = [one for one in evidence if one.name in {(step, need, task.round) for need in task.needs}]
@@ -101,7 +100,6 @@ def _shortened(text: str, most: int) -> str:
 
 
 def size_of(value: JsonValue) -> int:
-    """In bytes, as a message has it."""
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 

@@ -1,8 +1,7 @@
-"""Grants: what children may spend, of what their parent has left.
+"""Grants: what children may spend of what their parent has left.
 
-Rules: children that are started together share what they are granted, and get no more than three quarters of what is
-left, so that their parent can act on what they bring. While one runs its grant is set aside; at its end what it spent
-is its parent's spending, and the rest is free again. One of which nobody knows what it spent has spent its grant.
+Children that start together share at most three quarters of it. A grant is set aside while its child runs; the end
+charges what was spent. A child whose spending is unknown has spent its grant.
 """
 
 from collections.abc import Sequence
@@ -23,14 +22,11 @@ from schemas.events import ToolResult
 
 SHARE = Fraction(3, 4)
 NEVER_SILENT = timedelta(days=3650)
-"""How long a child is waited for: it is in the same store as its parent, whose deadline is the child's too."""
+"""A child ends by its parent's deadline, in the same store."""
 
 
 def granted(state: RunState, pendings: Sequence[Pending], *, among: int = 0) -> tuple[Pending, ...]:
-    """First attempts that are about to be sent, each child among them with its grant. Their steps are counted.
-
-    `among`: how many children there are to share with, these included, where that is more.
-    """
+    """First attempts, with each child's grant; counts their steps. `among`: the children that share, if more."""
     children = [p for p in pendings if (p.action.tool, p.route) == (catalog.NAME, subjects.SERVICE_AGENT)]
     if not children:
         return tuple(pendings)
@@ -40,10 +36,7 @@ def granted(state: RunState, pendings: Sequence[Pending], *, among: int = 0) -> 
 
 
 def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> str:
-    """Why not each of the children that are asked for could do anything with what it would get; empty where it could.
-
-    `among`: as for `granted`.
-    """
+    """Why the grant would be too small for each child; empty where it is not. `among`: as for `granted`."""
     shares = _shares(state, asked, among)
     if any(grant.steps == 0 for grant in shares):
         return "too few steps are left for another agent to take any"

@@ -1,7 +1,6 @@
-"""Reporting: the end of a child, as the result of its parent's step. From the child's state alone, the same each time.
+"""Reporting: the end of a child as the result of its parent's step, from the child's state alone.
 
-Done is a result; every other end is an error that no other attempt mends, with the reason and what was learned so far.
-Content of strangers in the child marks its result.
+Every end but done is an error without retry. Untrusted content in the child taints its result.
 """
 
 from pydantic import JsonValue

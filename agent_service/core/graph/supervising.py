@@ -1,9 +1,7 @@
-"""Supervising: what becomes of a run's children, and what a child tells its parent, whatever happens to either.
+"""Supervising: starts the children that a run waits for, cancels the others, and tells a child's end to its parent.
 
-Rules, by what the run waits for before and after an event: a child that it waits for now is started; one that it waits
-for no more, and that has not answered, is cancelled, and what it spent stays set aside until it has told. So nothing
-that ends a run leaves a child behind. Where only a step may gather no more, its children are cancelled and waited for:
-they may have changed something, and say so with their end. The end of a child is told to its parent.
+A cancelled child's grant stays set aside until it has told its end. If only its step may gather no more, that end is
+waited for: it may name writes.
 """
 
 from datetime import datetime
@@ -23,7 +21,6 @@ def concerns(state: RunState) -> bool:
 
 
 def followed(before: RunState, event: Event, then: Transition) -> Transition:
-    """`then`, with what it means to the children of the run, and to its parent."""
     if then.ignored or then.state is None:
         return _accounted(before, event, then)
     after = _paid(before, event, then.state)
@@ -52,8 +49,7 @@ def awaited(state: RunState, result: ToolResult) -> Pending | None:
 
 
 def unreadable(state: RunState, run_id: str, why: str, at: datetime) -> ToolResult | None:
-    """What a run is told of its child `run_id` that nobody can read any more: an error, for which its grant is spent.
-    None where it has told its end."""
+    """The result of a child that cannot be read: an error that spends its grant. None where it has told its end."""
     pending = next((one for one in _not_told(state) if children.run_id_of(state.run_id, one) == run_id), None)
     if pending is None:
         return None

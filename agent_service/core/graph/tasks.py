@@ -1,7 +1,6 @@
-"""From what a tool says that it needs to the tasks of its step: which tool each of them asks, and why one may not be.
+"""Turns what a tool asks for into the tasks of its step, all checked before any is sent.
 
-All of it is looked at before anything is asked. What the parser has not seen (`schemas.continuation`: fields, ids,
-dependencies, cycles) is seen here: tools and commands that are not on offer, and more tasks than are granted.
+The parser (`schemas.continuation`) checks fields, ids, dependencies and cycles; here: offered commands, and counts.
 """
 
 from collections.abc import Iterator
@@ -17,11 +16,10 @@ from schemas.catalog import ToolCommand, ToolOffer
 from schemas.continuation import Continuation, MultiStep, PluginTask, Retrieve, RetrieveTask
 
 ONLY = "task-1"
-"""What the one task of a plain retrieval is called."""
 MAX_INPUT = 256 * 1024
-"""Bytes of the arguments of a task: its request has to fit into a message, also with what it is handed besides."""
+"""Bytes of a task's arguments: its request must fit into a message, with what is handed on."""
 HANDLE = "handle"
-"""The command that Ductile asks where none is named."""
+"""Ductile's default command."""
 
 
 def drawn(

@@ -26,7 +26,7 @@ def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
 
 
 def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
-    """Rest until somebody answers `question`. Then the model is asked what follows, or to frame if it has not."""
+    """Then the model is asked what follows, or to frame if it has not."""
     waiting = ForAnswer(
         ask=question,
         phase=Phase.REFLECT if state.framing else Phase.FRAME,
@@ -45,7 +45,7 @@ def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
 
 
 def answered(state: RunState, *, at: datetime, by_message: bool) -> Transition:
-    """Go on with the answer, which is among the notes already; `by_message`: with what a person said in its place."""
+    """The answer is among the notes already; `by_message`: with what a person said in its place."""
     assert isinstance(state.waiting, ForAnswer)
     why = "a person spoke while your question waited, which may answer it or not"
     why = why if by_message else "your question was answered"

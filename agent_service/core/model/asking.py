@@ -1,9 +1,7 @@
-"""Asking the model: one call at a time, within the run's budgets, and durably again when it was not to be had.
+"""Asks the model: one call at a time, within the run's budgets, again later when it is not available.
 
-Rules: the most that a call may spend is set aside before it is made, so that a crash in the middle of a call can not
-hide what it cost. Waiting for a model charges nothing. No prompt grows beyond its bound: the notes are compacted first.
-
-A decision that cannot be used: it is told to the model and asked for again, so often and no more.
+A call's most possible cost is set aside first, so a crash cannot hide it. Waiting charges nothing. Notes are compacted
+before a prompt grows beyond its bound. An unusable decision is asked for again, with the reason.
 """
 
 from datetime import datetime, timedelta
@@ -24,12 +22,11 @@ MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
 def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
-    """Ask the model for `phase`, unless a budget forbids it. A paused run keeps the question for later."""
+    """A paused run keeps the question for later."""
     return put(state, replace(next_question(state, phase), feedback=feedback), at=at)
 
 
 def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
-    """Make the call `asking`, also one that was put off, unless a budget forbids it."""
     if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
         asking = replace(asking, phase=Phase.REFLECT)
     state, asking = _with_refusals(state, asking)
@@ -77,10 +74,7 @@ def ask_to_reflect(state: RunState, at: datetime) -> Transition:
 
 
 def on_reserved(state: RunState, event: CallReserved) -> Transition:
-    """Set the most that the call may spend aside, and make it; not when that could break a budget.
-
-    A reserve that stands already is of the same call, made by a process that died before the reply was committed.
-    """
+    """Makes the call, unless a budget forbids it. A reserve that stands was left by a dead process."""
     state = endings.with_lost_call(state)
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
@@ -92,10 +86,7 @@ def on_reserved(state: RunState, event: CallReserved) -> Transition:
 
 
 def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
-    """The model gave no answer: wait durably, pause, fail or escalate, as the remedy says.
-
-    Charged is what the call has cost all the same, and nothing where it was refused.
-    """
+    """Wait durably, pause, fail or escalate, as the remedy says. Charges only what the call may have cost."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     asking = replace(asking, silences=asking.silences + 1 if _fell_silent(event) else 0)
@@ -150,7 +141,7 @@ def on_held(state: RunState, event: ModelUnavailable) -> Transition:
 
 
 def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:
-    """Nobody can be asked to look: `done` stands by its proofs, and a new framing is not taken up."""
+    """`done` stands by its proofs, and a new framing is not taken up."""
     if state.claim:
         return endings.complete_as_claimed(state, state.claim, at)
     refused = f"the new framing is not in force, for nobody could look at it ({why}): go on with the one before"

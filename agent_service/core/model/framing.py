@@ -1,4 +1,4 @@
-"""Frame: the goal as an objective, with the items that say when it is reached and the proof that each of them needs."""
+"""Frame: the goal as an objective, its done-items, and the proof that each needs."""
 
 from collections.abc import Iterator
 from datetime import datetime

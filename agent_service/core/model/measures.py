@@ -1,21 +1,20 @@
-"""How much a model call may take and probably takes, by what the calls before it in the same run took.
+"""Token estimates of a model call, from earlier calls of the run.
 
-No tokenizer is asked: none fits all models. A provider counted the longest prompt that a model of this run was sent; of
-the next one only what it has more is unknown, and that is taken to be as dense as any text that is not made for it.
+No tokenizer fits all models. The provider counted the longest prompt so far; the rest is taken as dense as any text.
 """
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.state import RunState, replace
 
 BYTES_PER_TOKEN = 2
-"""Fewer than any text has that is not made for it, so that a reserve is not too small."""
+"""Fewer than in any ordinary text, so that a reserve is not too small."""
 USUAL_BYTES_PER_TOKEN = 4
 MARGIN = 1.1
-"""How much denser than the longest prompt a shorter one may be, which repeats parts of it."""
+"""How much denser than the longest prompt a shorter one may be."""
 PRUDENCE = 1.25
-"""How much more than it is likely to have cost a lost call counts as."""
+"""The factor for a lost call over its likely cost."""
 FIRST_REPLY, SHORTEST_REPLY = 3000, 1000
-"""Tokens with which a decision can still be thought about and written down: while no reply is known, and at least."""
+"""Tokens enough for a decision: while no reply is known, and at least."""
 
 
 def measured(state: RunState, reply: ModelReplied) -> RunState:
@@ -34,7 +33,6 @@ def measured(state: RunState, reply: ModelReplied) -> RunState:
 
 
 def most_prompt(state: RunState, model: str, size: int) -> int:
-    """The most tokens that a prompt of `size` bytes can be for `model`."""
     dense = size // BYTES_PER_TOKEN
     longest, tokens = _of(state, model)
     if not longest:
@@ -45,13 +43,11 @@ def most_prompt(state: RunState, model: str, size: int) -> int:
 
 
 def likely_prompt(state: RunState, size: int) -> int:
-    """About how many tokens a prompt of `size` bytes is."""
     longest, tokens = max(state.measured.values(), default=(USUAL_BYTES_PER_TOKEN, 1))
     return round(size * tokens / longest)
 
 
 def lost_prompt(state: RunState, model: str, size: int) -> int:
-    """What a prompt of `size` bytes counts as when its call is lost: rather more than it is likely to be."""
     return min(most_prompt(state, model, size), round(likely_prompt(state, size) * PRUDENCE))
 
 

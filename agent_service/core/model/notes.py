@@ -1,13 +1,8 @@
-"""Notes: what the model is shown of the steps before, one block each, rendered once and never again.
+"""Notes: what the model is shown of past steps, one bounded block each, rendered once.
 
-Rules: a note is appended and kept byte for byte, so that a provider's prompt cache knows it again. What tools, models
-and files wrote stands between tags that it cannot close. A note is bounded, and says how to get what was cut. When the
-notes have grown too long, the older steps give way to facts; what people said is never compacted. What a person said
-after a step was planned stands after that step, for it was planned without.
-
-Facts: what a run learned, each said once, with every step that showed it.
-
-A fact that only names another source is no other fact: the source is added to the one that is known.
+A note is kept byte for byte, for the provider's prompt cache. Texts of tools, models and files stand between tags
+that they cannot close. When notes are too long, older steps give way to facts; words of people are never compacted.
+A fact keeps every step that showed it as a source.
 """
 
 import json
@@ -23,31 +18,25 @@ from agent_service.core.tools.attempts import Pending
 from schemas.events import ARTIFACT_PATH
 
 KEPT_STEPS = 4
-"""The newest steps, which stay as they are when the others are compacted."""
+"""The newest steps, which are not compacted."""
 SLACK_STEPS = 4
-"""How many more there must be, so that a compaction is worth its call."""
+"""Older steps that make a compaction worth its call."""
 MAX_RESULT, MAX_ARGUMENTS, MAX_REFLECTION, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 6000, 800, 2000, 400
-"""Characters. That of a result has room for an excerpt of 12 kB, and for what the tool says beside it."""
+"""Characters. A result has room for an excerpt of 12 kB and the tool's other fields."""
 MOST_MESSAGES = 50
-"""Of people, the newest."""
 MAX_MEMORY = 40
-"""Facts that a memory may hold."""
 REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
-"""Steps of which a memory has a line, the newest, and characters of what such a step brought."""
+"""Newest steps in a memory, and characters of each result."""
 _OF_THE_CALL = frozenset({"job_id", "content_type"})
-"""What an executor tells beside a result and no decision needs."""
 _OF_STRANGERS = "untrusted_result"
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
 _LESS_THAN = re.compile("[<\ufe64\uff1c]")
-"""The sign that begins a tag, with those that become it when Unicode's compatibility forms are folded."""
+"""`<`, and what Unicode's compatibility forms fold to it."""
 
 
 def harmless(text: str) -> str:
-    """`text` without any sign that could begin a tag: what stands between our tags can neither close nor open one.
-
-    Every such sign, not only those that look like a tag: a model reads tags more kindly than any pattern of ours.
-    """
+    """Hides every sign that could begin a tag: a model reads tags more kindly than any pattern of ours."""
     return _LESS_THAN.sub("&lt;", text)
 
 
@@ -70,10 +59,7 @@ def _unshown(state: RunState) -> int:
 
 
 def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
-    """The state with what a person told the run; `answers` is what they were asked, which is no word of theirs.
-
-    `untrusted`: a stranger wrote it, so that it is shown as a result is.
-    """
+    """`answers`: the question, which is not the person's word. `untrusted`: shown as a result is."""
     asked = f"<asked_of_a_person>\n{clipped(harmless(answers), MAX_THOUGHT)}\n</asked_of_a_person>\n" if answers else ""
     said = clipped(harmless(message), MAX_MESSAGE)
     tag = _OF_STRANGERS if untrusted else "message_from_a_person"
@@ -108,8 +94,7 @@ def _kept_steps(state: RunState) -> int:
 
 
 def facts_suffice(state: RunState) -> bool:
-    """Whether no model has to be asked what is worth keeping of the older steps: each of them failed, or a fact names
-    it as its source; and the facts are not too many."""
+    """Whether compaction needs no model: each older step failed or is a fact's source, and facts are few."""
     named = {step for fact in state.facts for step in _steps_in(fact)}
     older = _older(state, _kept_steps(state))
     return len(state.facts) <= MAX_MEMORY and all(r.status == "error" or r.step in named for r in older)
@@ -138,9 +123,9 @@ def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
 
 
 def shrunk(state: RunState) -> RunState | None:
-    """The state with as little as possible, by no model's help; None when there is nothing to give up.
-
-    That is the newest plan's steps, which nobody has seen yet, and only then all but the newest of them.
+    """Shrunk as far as possible without a model: all but the newest plan's steps, else all but the newest step. None
+    when
+    there is nothing to give up.
     """
     steps = [note for note in state.notes if note.kind == "step"]
     newest = len(state.plan.actions) if state.plan else 1
@@ -255,12 +240,10 @@ def _text(value: JsonValue) -> str:
 
 
 MOST = 100
-"""Of a run; the newest are kept."""
 _SOURCE = re.compile(r"\(\s*steps?\b[^()]*\)", re.IGNORECASE)
 
 
 def with_new(known: tuple[str, ...], learned: tuple[str, ...]) -> tuple[str, ...]:
-    """`known` and what is new."""
     if not learned:
         return known
     facts = {_said(fact): fact for fact in known}

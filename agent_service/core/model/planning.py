@@ -31,7 +31,7 @@ def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> T
 
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
-    """Everything that keeps `plan` from being carried out, whatever a person would allow; empty when it may be."""
+    """Whatever a person would allow; empty when it may be carried out."""
     flaws = (
         flaw
         for action in plan.actions

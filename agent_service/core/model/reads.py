@@ -1,8 +1,4 @@
-"""Several reads of one plan: what may be done side by side, and why something may not.
-
-Rules: only where the run grants it, and no more than it grants; each is a read, none the same as another, and none that
-a person has to allow first. Each takes a step and an attempt of what the run may spend.
-"""
+"""Parallel reads of one plan: different reads without approval, no more than the run grants. Each takes a step."""
 
 from collections.abc import Iterator
 

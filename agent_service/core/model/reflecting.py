@@ -1,7 +1,6 @@
-"""Reflect: what the newest result means, and which items of the definition of done it proves.
+"""Reflect: what the newest result means, and which done-items it proves.
 
-Rules: ending is decided by criteria, never by what the model left out. `done` is refused while an item is open or a
-claim is not proved. What was refused is told with the next question, whatever else came along.
+`done` is refused while an item is open or a claim unproved; a refusal is told with the next question.
 """
 
 from datetime import datetime
@@ -27,8 +26,6 @@ def take_reflection(
     at: datetime,
     repairs: int = 0,
 ) -> Transition:
-    """`seen`: what was found where the reflection says that its claims are proved; `repairs`: how often `plan` was
-    asked for again."""
     proved = judged(state, reflection, seen)
     reflected = replace(
         state,

@@ -1,8 +1,7 @@
-"""Reframe: another objective for the same goal, which stays the person's.
+"""Reframe: another objective for the person's goal.
 
-Rules: the constraints of the first framing stay in force. Once content of strangers is in the run, a new framing that
-names an addressee, or a tool that changes something, which neither the goal nor its context nor a person named needs a
-person's approval; any other is looked at by somebody who compares it with the goal.
+The first framing's constraints stay. In a tainted run a person approves a framing that names a new addressee or
+writing tool; a verifier looks at any other.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""Taking up a reply of the model: what it cost, whether it fits what was asked, and who decides about it.
-
-What a framing leads to is in `framing`, what comes next in `planning`, what a reflection means in `reflecting`, a reply
-that cannot be used in `repairing`.
-"""
+"""Takes up a reply of the model: its cost, whether it fits the question, and who decides about it."""
 
 from datetime import datetime
 
@@ -37,7 +33,7 @@ from agent_service.core.waiting import Asking, Deciding
 
 
 def on_reply(state: RunState, reply: ModelReplied) -> Transition:
-    """Take up a decision. `state` is already counted one entry further; the call is the one asked for."""
+    """`state` is counted one entry further already; the call is the one asked for."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     spent, replies = _add(state.spent, reply), _replies(state, reply)
@@ -66,10 +62,7 @@ def is_older(state: RunState, reply: ModelReplied) -> bool:
 
 
 def outrun(state: RunState, reply: ModelReplied) -> bool:
-    """Whether a reply is older than what a person said, and would go past it.
-
-    What only reads, or frames for the first time, may go on: the next prompt tells of it.
-    """
+    """Whether people have said something since. Reads and the first framing may go on: the next prompt tells of it."""
     return is_older(state, reply) and any(
         _goes_past(state, chosen) for chosen in (reply.decision, reply.plan) if chosen
     )

@@ -1,8 +1,7 @@
-"""Verification: somebody other than who claims it looks whether `done`, or a new framing, is what the goal asks for.
+"""Verification: another look whether `done`, or a new framing, is what the goal asks for.
 
-Rules: shown are the goal, the items and what proves them, and nothing of how the run came there. `done` can be refused
-once; a new framing whenever one is made, for strangers could have worded it. Where nobody can be asked, because there
-is no budget or no model for it, `done` stands by its proofs alone; a new framing whose look fails is not taken up.
+It sees the goal, the items and their proofs only. `done` can be refused once, a new framing each time. Where nobody
+can look, `done` stands by its proofs; a new framing is not taken up.
 """
 
 from datetime import datetime
@@ -23,7 +22,6 @@ def is_affordable(state: RunState, at: datetime) -> bool:
 
 
 def look_at_done(state: RunState, claim: Reflection, *, at: datetime) -> Transition:
-    """`done` is claimed and every item is proved: have that looked at, or end."""
     if state.unverified or not is_affordable(state, at):
         return endings.complete(state, claim.outcome or claim.summary, at)
     return ask(replace(state, claim=claim), Phase.VERIFY, at=at)

@@ -1,7 +1,6 @@
-"""Addressees: the hosts, mail addresses and paths that texts name, and which of them are new. Pure.
+"""Addressees: the hosts, mail addresses and paths that texts name, and which of them are new.
 
-It errs towards finding one: a name that only looks like a host costs a person a glance, one that is missed may cost a
-mail to a stranger. What lies below a path that was named, and on a host that was named, is not new.
+It errs towards finding one: a miss may send a mail to a stranger. What lies below a named path or host is not new.
 """
 
 import posixpath
@@ -23,12 +22,11 @@ _ADDRESSES = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""Of one look at each place: a word is begun where it begins, and what was taken is not taken apart again."""
+"""Each place is looked at once: a match is not taken apart again."""
 _FILES = re.compile(r"txt|json|ya?ml|toml|ini|csv|xml|html?|css|js|pdf|docx|xlsx|png|jpe?g|svg|log", re.IGNORECASE)
-"""What files end with and hosts do not: `data.csv` alone is no address."""
+"""File endings that are no top-level domains here: `data.csv` alone is no address."""
 _SUFFIX = re.compile(r"\.\w{1,8}$")
 _OURS = "artifacts/"
-"""Where a run keeps what is its own."""
 
 
 def added(texts: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:

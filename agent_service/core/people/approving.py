@@ -1,9 +1,7 @@
 """Approval: what a person must allow before it is done.
 
-Rules: a write that leaves the house or cannot be undone (which is so unless it is declared otherwise) is asked for once
-content of strangers is in the run, so that nothing they wrote can talk a run into it; so is a read that may carry data
-out (see `egress`). The operator's word comes first. An approval is of one command with its arguments: others are asked
-for anew.
+The operator's rule comes first. In a tainted run a write that leaves the house or cannot be undone is asked for, and
+a read that may carry data out (see `egress`). An approval is of one command with its arguments.
 """
 
 from datetime import datetime
@@ -21,13 +19,11 @@ from schemas.catalog import Approve, ToolCommand
 
 Verdict = Literal["approved", "rejected", "expired"]
 MOST_RULINGS = 50
-"""The newest that a run remembers."""
 MOST_REFUSED = 5
-"""In a row: then the run hands itself to a person, instead of asking for ever."""
+"""In a row: then the run hands itself to a person."""
 
 
 def rule_of(command: ToolCommand) -> Approve:
-    """When a person must allow `command`."""
     if command.approve is not None:
         return command.approve
     return "never" if command.tier == "read" or command.effect == "local" else "untrusted"
@@ -71,7 +67,6 @@ def refusals_of(state: RunState, subject_hash: str, what: str) -> tuple[str, ...
 
 
 def refusal(what: str, ruling: Ruling) -> str:
-    """That `what` was not allowed, and why."""
     return f"{what} was not approved ({ruling.verdict}){': ' if ruling.reason else ''}{ruling.reason}"
 
 
@@ -96,7 +91,7 @@ def ask_approval(
     held: ForEvidence | None = None,
     of: tuple[int, str, int] = (0, "", 0),
 ) -> Transition:
-    """Rest until a person allows `proposal`. `held`, `of`: what goes on then, and the sub-request that it is about."""
+    """`held`, `of`: what goes on then, and the sub-request that it is about."""
     step, task, asked_in = of
     waiting = ForApproval(
         proposal=proposal,

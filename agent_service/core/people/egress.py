@@ -26,9 +26,8 @@ from agent_service.core.state import Note, RunState
 from schemas.catalog import ToolCommand
 
 LEAST = 6
-"""Letters and digits of a value that is looked for. A code that nobody knows has at least eight."""
+"""Letters and digits of a value that is looked for. An unknown code has at least eight."""
 MOST_NAMED = 200
-"""Hosts and addresses that a child is handed."""
 _FIELD = re.compile(r"(ur[il]|href|link|host|hostname|domain|endpoint|site|webhook|server|address)s?$", re.IGNORECASE)
 _FORMATS = frozenset(
     {"uri", "url", "iri", "uri-reference", "iri-reference", "hostname", "idn-hostname", "ipv4", "ipv6"}
@@ -37,7 +36,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 _LINK = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>()\[\]`]+", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _ODD = re.compile(r"[\\\s\x00-\x1f]")
-"""What readers of addresses take for the end of the host, or not."""
+"""Characters that some readers of addresses take for the end of the host."""
 _GOES_ON = re.compile(r"[/.,:;?!]?[\w%&=#+@~$-]")
 _RESULT = re.compile(r"<untrusted_result>\n(.*?)\n</untrusted_result>", re.DOTALL)
 _CALL = re.compile(r'<step number="\d+" tool="([^"]*)" command="([^"]*)"')

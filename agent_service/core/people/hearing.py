@@ -1,8 +1,7 @@
 """What people say to a run: messages, answers, rulings, larger budgets.
 
-Rules: what is said counts at once, and the model is asked what follows from it. A ruling is of what waits for it, by
-its hash; one that nothing waits for is refused. While a person is waited for, the deadline of the run stands still,
-unless the caller named it.
+It counts at once, and the model is asked what follows. A ruling names what waits for it by its hash; any other is
+refused. The deadline stands still while a person is waited for, unless the caller named it.
 """
 
 import json
@@ -34,8 +33,7 @@ from agent_service.core.waiting import (
 from schemas.events import Signal
 
 MAX_SIGNALS = 200
-"""Signals that a run hears, and whose ids it remembers, so that one that is delivered again is not heard again. What it
-has asked for itself (a ruling, an answer) is heard beyond that: of those there are no more than were asked for."""
+"""Signals that a run hears and knows again by id. Rulings and answers that it asked for are heard beyond that."""
 ASKED_FOR = frozenset({"approve", "reject", "answer"})
 NOTHING_ASKED = {
     "approve": "nothing waits for an approval",
@@ -131,10 +129,7 @@ def on_expiry(state: RunState, event: TimerFired) -> Transition:
 
 
 def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
-    """Let a run go on with what it waits for, after a pause.
-
-    `said`: a person said something, then or before, that the model has not been told yet: no write goes past it.
-    """
+    """Go on after a pause. `said`: the model was not told yet what a person said, so no write goes past it."""
     match state.waiting:
         case Planned(plan=plan):
             running = replace(state, waiting=Deciding())

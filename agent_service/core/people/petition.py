@@ -1,4 +1,4 @@
-"""What a run asks of people while it rests for them: one event, and the same words wherever that is shown."""
+"""What a run asks of people while it waits for them, in the same words wherever that is shown."""
 
 import json
 
@@ -12,9 +12,7 @@ from schemas import keys, subjects
 from schemas.events import Waiting as Petition
 
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
-"""Told beside each question."""
 OF_BUDGETS = "budget_"
-"""How the classes of stops begin that a spent budget leads to."""
 
 
 def petition(state: RunState) -> Petition | None:

@@ -1,4 +1,4 @@
-"""What a person does about a run that stopped: said with the reason wherever that is told. Pure."""
+"""What a person does about a run that stopped."""
 
 import shlex
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agent_service.core.state import RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, Status
 
 LONGEST_GOAL = 300
-"""Characters of a goal that a command repeats; a longer one is to be put in by hand."""
+"""Characters of a goal in a command; a longer one is put in by hand."""
 RAISED_BY = {
     "budget_steps": "--max-steps",
     "budget_reframes": "--max-reframes",
@@ -19,13 +19,10 @@ RAISED_BY = {
 }
 """The option with which a caller grants more, by the class of the ending."""
 FINAL = "this one is final"
-"""Of what no answer sets going again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What to do, in a sentence, and the command with which it goes on."""
-
     text: str
     command: str
 

@@ -1,9 +1,7 @@
-"""Reopening: a person's answer sets a run going again that was handed to them.
+"""Reopening: a person's answer sets an escalated run going again.
 
-Rules: only what escalated, and not too long ago. The run goes on with its journal, its notes and what was pending. A
-budget that ended it has to be raised with the answer. Of a write in doubt the person says whether it was carried out,
-or lets the model look first. Their word is of the one that they were asked about: others that were under way are waited
-for until their time is over, and are in doubt then. Nothing is sent again that is not known to have failed.
+Not too late, and with a spent budget raised. The person says whether a write in doubt was carried out, or the model
+looks first; others in flight are waited for, and are in doubt after their time. Only a known failure is sent again.
 """
 
 from datetime import datetime, timedelta
@@ -30,7 +28,6 @@ RAISED = {
     "budget_cost": "max_cost_usd",
     "budget_time": "deadline_at",
 }
-"""The limit that must be larger now, by the class of the ending."""
 UNKNOWN = "whether it was carried out is not known"
 
 

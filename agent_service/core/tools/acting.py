@@ -1,8 +1,7 @@
-"""Act: one tool call at a time, or several that only read; retries, and how a call that brings nothing new is known.
+"""Act: one tool call at a time, or several reads; retries, and how repeated calls are known.
 
-Rules: what is pending is in the state before its request leaves. A retry is a new attempt of the same step, and only
-for an error that says so, on a command that is read-tier or declared idempotent. A write whose outcome is unknown is in
-doubt: it is handed to a person, never sent again.
+A pending request is in the state before it leaves. A retry is a new attempt of the same step, for a retryable error
+of a read or idempotent command. A write with an unknown outcome is in doubt: a person decides, it is never resent.
 """
 
 import hashlib
@@ -24,11 +23,10 @@ from schemas.catalog import UNNAMED, ToolCommand
 from schemas.events import ToolError, ToolRequest
 
 ANSWER_GRACE_S = 10.0
-"""How much longer than the gateway we wait, so that its own timeout can still be heard."""
+"""Longer than the gateway waits, so that its own timeout can still be heard."""
 MAX_BACKOFF_S = 120.0
 SAME_RESULT_LIMIT = 3
 LONGEST_PATH, MOST_NAMED = 120, 20
-"""Of artifacts, in what a model is told of them."""
 
 
 def flaws_of_action(brief: Brief, action: Action) -> tuple[str, ...]:
@@ -196,7 +194,7 @@ def digest(value: object) -> str:
 
 
 def _backoff_s(base_s: float, run_id: str, pending: Pending) -> float:
-    """Doubling, with up to a quarter more that differs from run to run: derived, so that a replay gives the same."""
+    """Doubling, with up to a quarter more per run: derived, so that a replay gives the same."""
     spread = int(digest(_tried(run_id, pending))[:4], 16) / 0xFFFF
     return min(MAX_BACKOFF_S, base_s * float(2 ** (pending.attempt - 1))) * (1 + spread / 4)
 

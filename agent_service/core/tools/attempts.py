@@ -1,7 +1,6 @@
-"""Requests to tools that are under way: attempts of steps, and what a step gathers before its tool can answer.
+"""Tool requests in flight: attempts of steps, and what a step gathers before its tool can answer.
 
-A tool may answer that it needs more first (a continuation). What it asks for are the tasks of its step, which depend on
-each other as it says, and may ask for more in their turn. Whoever asked is asked again once all of that came.
+A tool may ask for more first (a continuation): tasks of its step, with dependencies, that may ask for more in turn.
 """
 
 from dataclasses import dataclass
@@ -14,15 +13,12 @@ from agent_service.core.brief import Grant
 from agent_service.core.phases import Action
 
 AGAIN = "again"
-"""The name of the request that asks a tool once more: of the step by itself, of a task behind its id and a dot."""
+"""The name of the request that asks a tool once more; of a task: behind its id and a dot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """One attempt of a step, or of a sub-request of it. The instants are those of the request that was sent last.
-
-    `task`, `round`: which sub-request it is; empty and 0 for the step's own request.
-    """
+    """The instants are those of the newest request. `task`, `round`: empty and 0 for the step's own."""
 
     step: int
     attempt: int
@@ -31,16 +27,13 @@ class Pending:
     requested_at: datetime
     deadline_at: datetime
     until: datetime | None = None
-    """The run's deadline as the request names it, where that cuts the time of the tool short: kept, so that the request
-    is the same when it is said again after the deadline was moved. It is only ever moved to a later instant."""
+    """The run's deadline where it cuts the tool's time: kept, so that a repeated request stays the same."""
     heard: tuple[str, ...] = ()
-    """Places in the stream of the messages that answered earlier attempts without naming them."""
+    """Places in the stream of messages that answered earlier attempts without naming them."""
     untrusted: bool = False
-    """The run held what strangers wrote when it was sent."""
     task: str = ""
     round: int = 0
     grant: Grant | None = None
-    """What it may spend, where it is a run that is started as a step (see `children`)."""
 
     @property
     def name(self) -> tuple[int, str, int]:
@@ -49,7 +42,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    """One of several requests that are under way. `retry_at`: when the attempt is sent; null once it is."""
+    """`retry_at`: when the attempt is sent; null once it is."""
 
     pending: Pending
     retry_at: datetime | None = None
@@ -57,12 +50,10 @@ class Flight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Something that a step has to find out, and that is not answered yet.
-
-    `id`: where it was asked for: `task-1` by the step's tool, `task-1.task-2` by that task; empty for the question of
-    the step itself. `round`: the number of the continuation that asked for it. `place`: its place there, from 1.
-    `action`: what is asked, without the evidence that is given along. `needs`: ids of the tasks whose results it gets.
-    `asks`: the number of its newest continuation, while it waits for what that asked for; 0 if it waits for nothing.
+    """An open sub-request. `id`: `task-1` by the step's tool, `task-1.task-2` by that task; empty for the step's own
+    question.
+    `round` and `place`: its continuation, and its place there from 1. `action`: without the evidence given along.
+    `needs`: ids of the tasks whose results it gets. `asks`: the continuation that it waits for, or 0.
     """
 
     id: str
@@ -83,13 +74,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """What a step gathers. `first`: its own request, which was answered with the first continuation, at `since`.
-
-    `until`: when its time is over. `round`: how many continuations there were. `tasks`: what is not answered yet, first
-    of all the step's own question. `stopped`: why nothing is begun any more; what may have changed something already is
-    waited for still. `heard`: places of the messages that answered it without saying which request they answer.
-    `words`: how many words of people it has gone on with, without the model: those that came with a ruling, or with the
-    answer that reopened the run.
+    """What a step gathers. `first`: its own request, answered with the first continuation at `since`. `round`:
+    continuations
+    so far. `tasks`: open ones, first the step's own question. `stopped`: why nothing more begins; possible writes are
+    waited for. `heard`: places of messages that answered without naming a request. `words`: words of people that it has
+    gone on with, without the model.
     """
 
     step: int
@@ -109,7 +98,7 @@ def asker_of(task_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What came of a task, for whoever asked for it. `output`: the result object, or the error."""
+    """`output`: the result object, or the error."""
 
     step: int
     task: str

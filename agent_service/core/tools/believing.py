@@ -1,13 +1,11 @@
-"""May this tool result count? Whoever may publish results, and knows the id of a run, can say what it likes of it.
+"""Result authentication: a refused result never ends, answers or escalates a run.
 
-it brings the capability of the request that it names     yes
-of another request that is under way                      only as the breach of protocol that it is
-of none, from a tool whose executor echoes capabilities   no
-of none, from any other tool                              as the answer to a request of that tool; as a breach of
-                                                          protocol where nothing is asked of who echoes them
-of none, from a tool that the run does not know           as a breach, where none of its tools echoes them
-
-What does not count never ends, answers or escalates a run.
+capability of the request that it names             counts
+of another pending request                          counts as a breach of protocol
+none, where the tool's executor echoes them         refused
+none, from any other tool                           answers a request of that tool; a breach of protocol where no
+                                                    pending request went to an executor that echoes them
+none, from a tool unknown to the run                a breach of protocol, if none of its tools echoes them
 """
 
 from agent_service.core.brief import Brief

@@ -30,8 +30,6 @@ from schemas.events import ToolResult
 
 
 class Relation(Enum):
-    """How a result relates to what the run waits for."""
-
     MATCH = auto()
     STALE = auto()
     LATE = auto()
@@ -48,7 +46,7 @@ class Judgement:
 
 
 def judge(state: RunState, result: ToolResult, place: str = "") -> Judgement:
-    """Judge `result` in the order of the table above. `place` names the message it came with."""
+    """`place` names the message it came with."""
     steps = state.open_steps
     which = f"step {result.step} attempt {result.attempt or 'not named'}"
     if state.final:

@@ -1,8 +1,4 @@
-"""Writes in doubt: nobody knows whether they were carried out, so nothing more is written by that tool until somebody
-looked, or a person said.
-
-A read of the same tool that goes well is a look: what it shows is the model's to judge. What a person says settles it.
-"""
+"""Writes in doubt: their tool writes nothing until the model has read from it, or a person has ruled."""
 
 import re
 
@@ -19,7 +15,7 @@ _DID_NOT = re.compile(
     re.DOTALL,
 )
 _RAN = re.compile(rf"(?:yes\W+)?(?:it ran|it did run|{_WHAT} (?:was|has been) {_CARRIED_OUT}){_END}", re.DOTALL)
-"""Whole sentences that say that and nothing else: an answer may begin with `it was not` and be about something else."""
+"""Whole sentences: an answer may begin with `it was not` and be about something else."""
 
 
 _ASK_FIRST = "ask a person first, with the choices `It ran` and `It did not run`"

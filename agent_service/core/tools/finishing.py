@@ -1,4 +1,4 @@
-"""A step is over: what came of it is kept, and the model reflects on it once nothing of its plan is under way."""
+"""A step is over: its result is kept, and the model reflects once nothing of its plan is in flight."""
 
 import json
 from datetime import datetime
@@ -19,7 +19,7 @@ from schemas.events import ARTIFACT_PATH, ToolResult
 
 MAX_SUMMARY, MAX_SENT = 500, 16_000
 OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
-"""What an executor tells of how it carried out a call, beside what the tool brought."""
+"""What an executor tells of the call, beside the tool's result."""
 
 
 def finished(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
@@ -41,10 +41,7 @@ def finish_step(
     told: dict[str, JsonValue] | None = None,
     over_budget: bool = False,
 ) -> RunState:
-    """The state with the step of `pending` completed and its result kept for the next reflection.
-
-    `told`: what the model is told in the place of the result. `over_budget`: the step may gather no more.
-    """
+    """`told`: what the model is told in the place of the result. `over_budget`: the step may gather no more."""
     state, output = grants.settled(state, pending, result), output_of(result) if told is None else told
     ended: Literal["ok", "error"] = "ok" if result.status == "ok" else "error"
     record = StepRecord(

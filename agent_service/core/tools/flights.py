@@ -1,8 +1,4 @@
-"""Requests that are under way, one or several side by side, whichever state of the run holds them.
-
-A run waits for one attempt (`ForTool`, `ToolRetry`), for several reads (`ForReads`), or for what a step gathers and
-what else is under way (`ForEvidence`); a pause may hold any of them. What becomes of an attempt is the same in all.
-"""
+"""Requests in flight, one or several side by side, in whichever state of the run, or pause, holds them."""
 
 from datetime import datetime
 
@@ -60,7 +56,6 @@ def departing(pendings: tuple[Pending, ...]) -> ForTool | ForReads:
 
 
 def with_flight(waiting: Waiting, flight: Flight) -> Waiting:
-    """`flight` takes the place of what was under way of the same request."""
     name = flight.pending.name
     match under_way(waiting), flight.retry_at:
         case (ForReads(flights=several) | ForEvidence(flights=several)) as held, _:

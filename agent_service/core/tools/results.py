@@ -1,9 +1,7 @@
-"""What a tool's result means to a run: its step is finished, tried again, or handed to a person.
+"""What a tool's result means: its step is finished, retried, or handed to a person.
 
-Which result it is, `correlate` says. A result that does not answer the pending attempt never finishes a step. Of
-several reads each is judged and tried again by itself. The model reflects when the last one is finished, and is told of
-those whose attempts are all used with what the others brought. A continuation, and what it asked for, is for
-`continuing`.
+`correlate` says which result it is; only an answer to the pending attempt finishes a step. Parallel reads are judged
+one by one, and the model reflects when the last is finished. Continuations are in `continuing`.
 """
 
 from datetime import datetime
@@ -29,7 +27,7 @@ _UNHEARD = ToolError(
     retryable=True,
 )
 MOST_LATE = 20
-"""Results that came after the end of their run of which its journal tells. Log and metrics tell of what is beyond."""
+"""Late results that a journal keeps; log and metrics tell of more."""
 HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "storage_full"})
 """Error classes that neither another attempt nor another plan can mend."""
 
@@ -84,10 +82,9 @@ def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transitio
 
 
 def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
-    """Ends the attempts whose answers a stream may have dropped while the agent did not listen; others follow.
-
-    Those are repetitions, by an executor that answered an earlier attempt without naming it: it may give all answers
-    one id. The last attempt that is allowed goes on waiting.
+    """Ends attempts whose answers a stream may have dropped, by a repetition. The last allowed one goes on waiting. An
+    executor
+    that answers without naming attempts may give all answers one id.
     """
     return tuple(
         _without_answer(state, pending, _UNHEARD, at=at)

@@ -17,8 +17,8 @@ from agent_service.admission.spending import Spending
 from agent_service.api.streams.feed import Feed
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
-from agent_service.audit_files import PaperTrail, kept_in_step, written_on_demand
-from agent_service.audit_process import Telling, TrailProcess
+from agent_service.audit.files import PaperTrail, kept_in_step, written_on_demand
+from agent_service.audit.process import Telling, TrailProcess
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard
 from agent_service.bus.catch_up import Missed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.audit_process import Telling, TrailProcess
+from agent_service.audit.process import Telling, TrailProcess
 from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.on_demand import PutAway

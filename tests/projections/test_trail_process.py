@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import pytest
 
-from agent_service.audit_process import TrailProcess
+from agent_service.audit.process import Telling, TrailProcess
 from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Projector
@@ -49,7 +49,7 @@ def pid_of(trails: TrailProcess) -> int:
 async def test_a_projector_writes_by_it_what_the_journal_says(
     store: SqliteStore, workspace: Workspace, root: Path, tmp_path: Path
 ) -> None:
-    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+    with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
         projector = Projector(trails, workspace, Shelf(dict(zip(MISSING, (PAGE, CRITIQUE), strict=True))))
         projector.catch_up([RUN_ID, OTHER])
         await projector.flush()
@@ -65,7 +65,7 @@ async def test_a_projector_writes_by_it_what_the_journal_says(
 
 @pytest.mark.usefixtures("store")
 async def test_it_tells_what_failed_and_which_artifacts_are_missing(root: Path, tmp_path: Path) -> None:
-    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+    with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
         await trails.write([])
         (root / OTHER).write_text("a file where a folder should be")
         outcomes = await trails.write([RUN_ID, OTHER, "R1"])
@@ -76,7 +76,7 @@ async def test_it_tells_what_failed_and_which_artifacts_are_missing(root: Path, 
 
 @pytest.mark.usefixtures("store")
 async def test_a_signal_to_all_processes_of_the_agent_does_not_end_it(root: Path, tmp_path: Path) -> None:
-    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+    with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
         await trails.write([])
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(pid_of(trails), number)
@@ -87,7 +87,7 @@ async def test_a_signal_to_all_processes_of_the_agent_does_not_end_it(root: Path
 
 @pytest.mark.usefixtures("store")
 async def test_one_that_was_killed_is_started_again(workspace: Workspace, root: Path, tmp_path: Path) -> None:
-    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+    with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
         await trails.write([])
         os.kill(pid_of(trails), signal.SIGKILL)
         outcomes = await trails.write([RUN_ID, OTHER])
@@ -97,7 +97,7 @@ async def test_one_that_was_killed_is_started_again(workspace: Workspace, root: 
 
 @pytest.mark.usefixtures("store")
 async def test_it_ends_when_the_agent_is_killed(root: Path, tmp_path: Path) -> None:
-    trails = TrailProcess(tmp_path / "store", root)
+    trails = TrailProcess(tmp_path / "store", root, Telling())
     await trails.write([])
     process = trails._process
     assert process
@@ -109,7 +109,7 @@ async def test_it_ends_when_the_agent_is_killed(root: Path, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("store")
 async def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(root: Path, tmp_path: Path) -> None:
-    with closing(TrailProcess(tmp_path / "store", root)) as trails:
+    with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
         await trails.write([])
         asking = asyncio.create_task(trails.write([RUN_ID]))
         await asyncio.sleep(0)
@@ -121,7 +121,7 @@ async def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(root: 
 async def test_with_nothing_to_write_it_ends_and_the_next_request_starts_another(
     workspace: Workspace, root: Path, tmp_path: Path
 ) -> None:
-    with closing(TrailProcess(tmp_path / "store", root, idle_s=0.05)) as trails:
+    with closing(TrailProcess(tmp_path / "store", root, Telling(), idle_s=0.05)) as trails:
         await trails.write([OTHER])
         await until(lambda: trails._process is None)
         await trails.write([RUN_ID])

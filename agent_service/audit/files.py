@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agent_service.audit_process import TrailProcess
+from agent_service.audit.process import TrailProcess
 from agent_service.run.moments import Moment
 from agent_service.run.ports import Artifacts
 from agent_service.run.recovery import FORGETTABLE

@@ -28,7 +28,7 @@ UNBOUNDED = Quota()
 
 
 def opened(before: RunState | None, after: RunState) -> int:
-    """By how many the caller of the run has more open runs now. What a run started is nobody's wake."""
+    """The change in open runs of the run's caller. A child run counts for nobody."""
     if not after.brief.caller or after.brief.as_step:
         return 0
     was_open = before is not None and not before.final

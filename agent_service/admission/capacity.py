@@ -62,8 +62,6 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """All that a new run has to pass: the kill switch, the capacity, and the quota of its caller."""
-
     brake: Brake
     room: Room
     quotas: Quotas

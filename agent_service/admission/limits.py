@@ -17,8 +17,7 @@ from agent_service.run.ports import Clock
 class Taken(Protocol):
     """What of the limits that all runs share is taken, right now. All raise TryAgain."""
 
-    def newest(self) -> int:
-        """As Archive says."""
+    def newest(self) -> int: ...
 
     def spent(self, day: date) -> Mapping[str, tuple[float, int]]:
         """By caller, that day (UTC): what models cost, in USD, and how many bytes of wakes came."""
@@ -35,8 +34,6 @@ class Taken(Protocol):
 
 @dataclass(slots=True)
 class SharedLimits:
-    """All of them, as one that is told of entries."""
-
     pace: Pace
     spending: Spending
     quotas: Quotas
@@ -45,7 +42,6 @@ class SharedLimits:
 
     @classmethod
     def none(cls, clock: Clock, pace: Pace) -> Self:
-        """Where nothing but the pace may be bounded."""
         spending = Spending(clock)
         return cls(pace, spending, Quotas(clock, spending, lambda _: UNBOUNDED))
 
@@ -61,10 +57,7 @@ class SharedLimits:
             self.quotas.elsewhere(one)
 
     def recall(self, taken: Taken, *, aside: bool = False) -> None:
-        """What the store knows to be taken today. `aside`: also for calls that are under way, as others may have some.
-
-        Raises TryAgain.
-        """
+        """Load what is taken today. `aside`: also for calls under way, as of others. Raises TryAgain."""
         before = None
         while before != (newest := taken.newest()):  # so that all is told as of one entry
             before, today = newest, self.spending.today
@@ -75,7 +68,7 @@ class SharedLimits:
         self._recalled = newest
 
     async def recall_calls(self, taken: Taken, clock: Clock) -> None:
-        """What the calls of the last minute took of the pace, where it is limited. Raises TryAgain."""
+        """Load what the last minute's calls took of the rate. Raises TryAgain."""
         if self.pace.limited:
             now = clock.now()
             self.pace.recall(await taken.calls(now - timedelta(seconds=MINUTE_S)), now)

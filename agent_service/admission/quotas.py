@@ -25,8 +25,6 @@ QuotaOf = Callable[[str], Quota]
 
 
 class Quotas:
-    """`of` says which quota a caller has; it is shared with `company`."""
-
     def __init__(self, clock: Clock, spending: Spending, of: QuotaOf, *, company: Company = ALONE) -> None:
         self._clock = clock
         self._company = company
@@ -44,13 +42,11 @@ class Quotas:
         self._bytes: Counter[str] = Counter()
 
     def recall(self, open_runs: Mapping[str, int], bytes_today: Mapping[str, int]) -> None:
-        """What the store says: how many runs of each caller are open, and what each asked for today."""
         self._open, self._day, self._bytes = Counter(open_runs), self._clock.now().date(), Counter(bytes_today)
 
     @asynccontextmanager
     async def wake(self, caller: str, *, known: bool = False) -> AsyncIterator[None]:
-        """Inside, a wake of the caller is accepted; one that is `known` already only counts as a request. Raises
-        OverQuota."""
+        """Inside, a wake is accepted; one that is `known` only counts as a request. Raises OverQuota."""
         quota = self._of(caller)
         if quota.wakes_per_minute is not None:
             await self._take_one(caller, quota.wakes_per_minute)

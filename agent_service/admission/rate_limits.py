@@ -61,10 +61,7 @@ class _Other:
 
 
 class Pace:
-    """Admits model calls. None for a rate means no limit of ours. `now` and `sleep` are in seconds.
-
-    The rates are shared with `company`.
-    """
+    """None for a rate means no limit. `now` and `sleep` are in seconds."""
 
     def __init__(
         self,

@@ -29,10 +29,7 @@ def first() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Company:
-    """With whom limits are shared: how many there are now, and which of them, from 0 on, this process is.
-
-    `now` and `sleep` are in seconds, `clock` is the same to all: seconds since 1970.
-    """
+    """How many processes share limits; this one's number from 0. `now`, `sleep` in s; `clock`: common, since 1970."""
 
     members: Callable[[], int] = alone
     rank: Callable[[], int] = first
@@ -46,7 +43,6 @@ class Company:
         return into < TURN_S / 2 and int(turn) % self.members() == self.rank()
 
     async def news(self) -> None:
-        """Wait until more may be taken, for a while."""
         await self.sleep(PAUSE_S)
 
 

@@ -28,14 +28,12 @@ _SETTLES = frozenset(kind.__name__ for kind in (ModelReplied, ModelUnavailable))
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What is set aside for a model call that is under way, and against whose quota."""
-
     caller: str
     usd: float
 
 
 class Spending:
-    """`usd_per_day`: of all runs; `of_caller`: of those of one. None is no limit. They are shared with `company`."""
+    """`usd_per_day`: of all runs; `of_caller`: of one caller's. None is no limit."""
 
     def __init__(
         self,
@@ -68,7 +66,6 @@ class Spending:
         return sum(self._of_today().values())
 
     def recall(self, day: date, by_caller: Mapping[str, float], aside: Mapping[str, Aside] | None = None) -> None:
-        """What the store says was spent that day, and is set aside for the calls of others, by run."""
         self._day, self._spent = day, defaultdict(float, by_caller)
         self._aside |= aside or {}
 
@@ -80,7 +77,6 @@ class Spending:
         return f"{spent:.4f} of {self._limit:.4f} USD of today are spent ({SETTING})"
 
     def reached_by(self, caller: str) -> str:
-        """The same for what the caller's runs may spend."""
         most, spent = self._of_caller(caller), self._of_today().get(caller, 0.0)
         if most is None or spent < most:
             return ""

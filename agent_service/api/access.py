@@ -48,11 +48,7 @@ class Access:
         self._check = self._dependency()
 
     def to(self, scope: Scope) -> Dependency:
-        """A dependency that refuses (401, 403) callers without `scope`, before anything of the request is read.
-
-        It leaves the name of the caller's token in `request.state.caller`, also where it refuses, and in
-        `request.state.scopes` what the caller may do.
-        """
+        """A dependency that refuses (401, 403) callers without `scope`. Sets `request.state.caller`, and `scopes`."""
         dependency: Dependency = Security(self._check, scopes=[scope])
         return dependency
 
@@ -107,7 +103,6 @@ Caller = Annotated[str, Depends(who)]
 
 
 def _refuse_shared(bearers: tuple[Bearer, ...]) -> None:
-    """Raises Misconfigured where two callers have one token: nobody could tell who called, and with which scopes."""
     holders: dict[str, str] = {}
     for bearer in bearers:
         other = holders.setdefault(bearer.digest(), bearer.name)

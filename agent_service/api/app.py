@@ -75,10 +75,7 @@ METRICS = {"description": "The text that Prometheus reads."}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One route. `scope` is null for what is open to everybody; `takes` is the body of a POST, `tag` what it is about.
-
-    `also` describes answers, by status, that the endpoint's own type does not tell.
-    """
+    """`scope`: null for everybody. `takes`: body of a POST. `also`: answers by status beyond the endpoint's type."""
 
     method: Literal["GET", "POST"] = "GET"
     path: str
@@ -111,10 +108,7 @@ def create_app(
     fresh: Fresh = at_once,
     member: str | None = None,
 ) -> FastAPI:
-    """The API as an ASGI application. Raises Misconfigured for settings that would open it to the world.
-
-    `fresh` is waited for before runs are shown; `member` is the agent's name, where several share a store.
-    """
+    """Raises Misconfigured for settings that would open it to the world. `fresh`: waited for before runs are shown."""
     app = FastAPI(
         title=TITLE,
         version=VERSION,

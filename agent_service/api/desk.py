@@ -53,7 +53,7 @@ Fresh = Callable[[], Awaitable[None]]
 
 
 async def at_once() -> None:
-    """Who has a store of its own knows all that there is."""
+    """A store of its own is never behind."""
 
 
 class Freshness:
@@ -139,9 +139,6 @@ class Said(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executors:
-    """What is known of those who carry tool requests out: their tools, what troubles them, and which callbacks the
-    gateway would send to."""
-
     skills: Skills
     troubles: Troubles
     callbacks: Callbacks
@@ -169,11 +166,7 @@ class Desk:
     async def wake(
         self, request: WakeRequest, *, by: str, payer: str = "", transport: Transport, traceparent: str | None = None
     ) -> WakeAnswer:
-        """Answers only once the run is durable: a new one, or the one that the wake id names already.
-
-        `by`: what is known of the caller, here as in `cancel` and `signal`; `payer`: against whose quota it counts.
-        Raises LimitRefused, WakeConflict, and TryAgain with nothing stored when there is no room for another run.
-        """
+        """Answers once the run is durable. `payer`: whose quota. Raises LimitRefused, WakeConflict and TryAgain."""
         with self._intake.incoming.wake(transport) as waking:
             wake_id = request.wake_id or f"wake-{uuid4()}"
             told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
@@ -278,7 +271,6 @@ class Desk:
         return await self._store.tombstone(run_id) is not None
 
     async def check_kept(self, run_id: str) -> None:
-        """Refuses (410) a run that is kept no longer."""
         if tombstone := await self._store.tombstone(run_id):
             raise gone(tombstone)
 
@@ -324,7 +316,6 @@ class Desk:
         return run.state
 
     async def _present(self) -> frozenset[str]:
-        """The names of those who would take tool requests now."""
         with suppress(TryAgain):  # nobody has told a tool yet
             await self._executors.skills.catalog()
         return self._executors.skills.present()

@@ -97,8 +97,7 @@ class Endpoint:
 async def serve_on_bus(
     link: NatsLink, desk: Desk, signing: Signing, switch: Switch, *, fresh: Fresh = at_once
 ) -> Service:
-    """Answer on the bus until the returned service is stopped, or the link closed. `fresh` is waited for before runs
-    are shown."""
+    """Answer until the service is stopped, or the link closed. `fresh` is waited for before runs are shown."""
     about = "A durable agent loop: accepts goals, and tells where runs stand."
     service = await micro_service(link, name=subjects.SERVICE_AGENT, description=about)
     endpoints = (*_endpoints(desk, fresh), _keys(signing), *_switches(switch))
@@ -201,7 +200,6 @@ def answering(ask: Callable[[Request], Awaitable[BaseModel]]) -> Handler:
 
 
 def _error(request: Request, refusal: Refusal) -> ServiceError:
-    """To be raised. The library then answers with headers alone, which `nats req` shows to nobody who reads bodies."""
     body = json.dumps(refusal.body()).encode()
     request.respond_error = partial(request.respond_error, data=body)  # type: ignore[method-assign]
     return ServiceError(str(refusal.status), str(refusal))

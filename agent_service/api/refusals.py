@@ -165,10 +165,7 @@ STOPPED_RETRY_S = 30.0
 
 
 class Refusal(Exception):
-    """Not served. `code` is for programs, the message for people; `field` names what has to change in the request.
-
-    `errors` names all that has to change, where there is more than one thing.
-    """
+    """`code` is for programs; `field` names what has to change in the request, `errors` all of it."""
 
     def __init__(
         self,
@@ -215,7 +212,7 @@ class Refusal(Exception):
 
 
 class SeenToTheEnd(Exception):
-    """The reader has seen the whole run: there is nothing to follow any more."""
+    """The reader has seen the whole run."""
 
 
 REFUSED = (Refusal, NotStrictJson, LimitRefused, WakeConflict, Damaged, TryAgain, Fatal)

@@ -12,10 +12,9 @@ from groundwork.service.errors import TryAgain
 
 
 class Artifacts(Protocol):
-    """The bucket, as far as runs that go need it. All methods raise TryAgain."""
+    """The bucket. All methods raise TryAgain."""
 
-    async def remove(self, run_id: str, path: str) -> None:
-        """Forget a content, which need not be there."""
+    async def remove(self, run_id: str, path: str) -> None: ...
 
     async def sizes(self) -> Mapping[str, int]: ...
 

@@ -41,10 +41,7 @@ class _Said(BaseModel):
 
 
 class ExportedRun(_Said):
-    """A run as it was then. `head` is the hash of its newest entry, in hex.
-
-    `left_out`: artifacts and children of it that are not in the file, and why.
-    """
+    """`head`: hash of its newest entry, in hex. `left_out`: artifacts and children not in the file, and why."""
 
     run_id: str
     wake_id: str
@@ -74,8 +71,6 @@ class Signature(_Said):
 
 
 class WrittenEntry(_Said):
-    """An entry as a line of a journal. Its texts are those of the store, for the hash is over them."""
-
     seq: int
     at: Instant
     kind: str
@@ -97,8 +92,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def written(path: Path, manifest: bytes, signature: bytes | None, files: Mapping[str, bytes]) -> None:
-    """Make the file, for this user alone: whole, or not at all. Raises Misconfigured where there is one, or it cannot
-    be written, and TryAgain where there is no room."""
+    """Make the file, for this user alone: whole, or not at all. Raises Misconfigured, and TryAgain on a full disk."""
     if path.exists():
         raise Misconfigured(f"{path} is there already, and nothing is overwritten: name another file")
     if not path.parent.is_dir():

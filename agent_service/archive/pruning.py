@@ -55,7 +55,6 @@ class Pruning:
         return bool(self._rules)
 
     async def keep(self) -> NoReturn:
-        """Have runs go whose time is over, for ever."""
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             try:
@@ -65,8 +64,7 @@ class Pruning:
             await asyncio.sleep(LOOK_S)
 
     async def prune(self, within_s: float | None = None, *, rest: float = REST_S, due: bool = True) -> Pruned:
-        """Have go what is to go now, resting `rest` times as long as is worked; for `within_s` seconds at most.
-        Unless it is `due`, only what is left of runs that are gone goes."""
+        """Rest `rest` times as long as work; `within_s` seconds at most. Not `due`: only leftovers of deleted runs."""
         pruned = Pruned()
         async with self._turn:
             with self._store.making_room():
@@ -116,7 +114,6 @@ class Pruning:
             yield nothing
 
     async def _clear(self, behind: Sequence[Behind], pruned: Pruned) -> None:
-        """Remove what of runs is left elsewhere, if it can be done now: else the next pass does it."""
         if not behind or pruned.trouble:
             return
         try:

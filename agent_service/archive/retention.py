@@ -46,8 +46,7 @@ class Over:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """`days` that runs are kept by how they ended, and their `artifacts`; the `most` bytes of each kind. A run that has
-    escalated can be answered for the time `reopens`, and only days of its own make it go earlier."""
+    """`days` by ending, and for `artifacts`; `most` bytes by kind; `reopens`: how long an escalation is answerable."""
 
     days: Mapping[Status, timedelta] = field(default_factory=dict)
     artifacts: timedelta | None = None
@@ -60,7 +59,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterRules:
-    """How long dead letters are `kept`, and the `most` bytes that they may take; None is as the stream has it."""
+    """None is as the stream has it."""
 
     kept: timedelta | None = None
     most: int | None = None
@@ -79,8 +78,7 @@ class LetterRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What went, or would go, that is not of runs: messages of dead letters by rule, and rows of the gateway by kind.
-    `trouble`: what of it was not reached, and what to do."""
+    """Deleted dead letters by rule, and gateway rows by kind. `trouble`: what was not reached, and what to do."""
 
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     gateway: Mapping[str, int] = field(default_factory=dict)
@@ -93,7 +91,7 @@ class BesideRuns(Protocol):
 
 
 class Forgetting(Protocol):
-    """The store, as it lets runs go. All methods raise TryAgain."""
+    """All methods raise TryAgain."""
 
     def is_ours(self) -> bool:
         """Whether this process is the one that has runs go whose time is over."""
@@ -105,8 +103,7 @@ class Forgetting(Protocol):
         """Runs of which all is done and that no open run needs, the oldest first."""
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
-        """Have these go, durably, each but for its tombstone; those that went. One that has moved on stays, and one
-        that cannot be read."""
+        """Delete these but for their tombstones; returns those that went: not those moved on or damaged."""
 
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]: ...
 
@@ -126,12 +123,11 @@ class Forgetting(Protocol):
 
 
 class Belongings(Protocol):
-    """What runs have beside the store. All methods raise TryAgain."""
+    """All methods raise TryAgain."""
 
     async def remove(self, gone: Sequence[Behind]) -> None: ...
 
-    async def sizes(self, kind: Kind) -> Mapping[str, int]:
-        """Bytes of each run that has any."""
+    async def sizes(self, kind: Kind) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +139,7 @@ class Going:
 
 @dataclass(slots=True, kw_only=True)
 class Pruned:
-    """What went, or would go: how many runs by each rule, and of how many the artifacts alone; the first of them by
-    name. `more`: the time that there was is over, and there is more. `trouble`: why files of them are still there."""
+    """Runs deleted by rule, and artifacts alone; the first by name. `more`: out of time. `trouble`: why files stay."""
 
     runs: dict[str, int] = field(default_factory=dict)
     artifacts: dict[str, int] = field(default_factory=dict)

@@ -8,8 +8,7 @@ from agent_service.core.waiting import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """`last`: the position that its newest entry had in the journal of all runs, which is never given again. `rule`:
-    the setting that deleted it."""
+    """`last`: position of its newest entry in the journal of all runs. `rule`: the setting that deleted it."""
 
     run_id: str
     wake_id: str
@@ -29,7 +28,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactsGone:
-    """The artifacts of run `run_id`, which is here, were deleted by the setting `rule`."""
+    """The artifacts of a run that stays were deleted by the setting `rule`."""
 
     run_id: str
     gone_at: datetime

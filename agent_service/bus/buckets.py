@@ -26,7 +26,6 @@ class NatsArtifacts:
         self._bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
 
     async def get(self, run_id: str, path: str) -> bytes | None:
-        """The content, or None. Raises TryAgain when the bus does not answer."""
         if not path.startswith(FOLDER):
             return None
         try:
@@ -43,7 +42,6 @@ class NatsArtifacts:
             raise TryAgain(str(error)) from error
 
     async def remove(self, run_id: str, path: str) -> None:
-        """Forget the content. Raises TryAgain."""
         try:
             await self._bucket.remove(key_of(run_id, path))
         except Refused:  # under such a name nothing is ever stored
@@ -52,7 +50,6 @@ class NatsArtifacts:
             raise TryAgain(str(error)) from error
 
     async def sizes(self) -> Mapping[str, int]:
-        """Bytes of each run that has any. Raises TryAgain."""
         sizes: dict[str, int] = {}
         try:
             for stored in await self._bucket.list():

@@ -47,10 +47,7 @@ class Extent(NamedTuple):
 
 
 class NatsDeadLetters:
-    """All methods raise Misconfigured, TryAgain and Unreachable, as the link does.
-
-    `most`: of a stream that has more messages, only so many, the newest, are looked through.
-    """
+    """Methods raise what the link raises. `most`: only so many newest messages of a stream are looked through."""
 
     def __init__(self, link: NatsLink, *, most: int = MAX_COUNT) -> None:
         self._link = link
@@ -81,10 +78,7 @@ class NatsDeadLetters:
         return letters[0] if letters else None
 
     async def refused(self, letter: DeadLetter) -> Stored | None:
-        """The message that was refused, from its letter or else from its stream; None where it is gone.
-
-        A letter of a list, which comes without its body, is read once more.
-        """
+        """The refused message, from its letter or else from its stream; None where it is gone."""
         stream, sequence = letter.place
         whole = await self._with_body(letter) if letter.is_whole else None
         if whole:
@@ -102,10 +96,7 @@ class NatsDeadLetters:
         return found if found and found.held else None
 
     async def retry(self, number: int, by: str) -> tuple[DeadLetter, Published]:
-        """Publish the refused message again, under an id of its own, and record who did it.
-
-        Done twice, as after a crash in between, it is stored once. Raises NoSuchLetter and NotSentAgain.
-        """
+        """Publish the refused message under an id of its own, stored once. Raises NoSuchLetter and NotSentAgain."""
         letter = await self.held(number)
         refused = None if (why := obstacle(letter)) else await self.refused(letter)
         if refused is None:
@@ -117,10 +108,7 @@ class NatsDeadLetters:
             raise _not_sent(letter, str(error)) from error
 
     async def drop(self, number: int, by: str) -> bool:
-        """Record who drops it, then delete it. False where the stream lets nothing be deleted: it stays, recorded.
-
-        Raises NoSuchLetter.
-        """
+        """Record who drops it, then delete it. False where the stream allows no deletes. Raises NoSuchLetter."""
         letter = await self.held(number)
         await self._record(letter, "dropped", by)
         deleting = self._link.jetstream.delete_msg(STREAM, letter.id)
@@ -134,7 +122,7 @@ class NatsDeadLetters:
             raise
 
     async def held(self, number: int) -> DeadLetter:
-        """The letter of that number. Raises NoSuchLetter for one that is not in the stream, or not any more."""
+        """Raises NoSuchLetter."""
         letter = await self.find(number)
         if letter is None:
             raise NoSuchLetter(f"there is no dead letter {number}: `agentic dlq ls` lists them")

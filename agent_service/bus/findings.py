@@ -103,7 +103,6 @@ class BusLevels:
         instruments.observe(self._read_letters, self._letters)
 
     async def _read_streams(self) -> None:
-        """Raises TryAgain, as the others do."""
         infos = await self._all(f"STREAM.INFO.{name}" for name in self._streams)
         _show(self._of_streams, {(info["config"]["name"],): _level(info) for info in infos if "state" in info})
 

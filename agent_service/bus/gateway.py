@@ -34,7 +34,7 @@ class NatsCallbacks:
 
 
 class NatsTroubles:
-    """Asks at most every few seconds, for the gateway asks its Ductile in its turn. Fills Troubles."""
+    """Asks at most every few seconds, because the gateway asks its Ductile. Fills Troubles."""
 
     def __init__(self, link: NatsLink, *, fresh_s: float = FRESH_S) -> None:
         self._link = link
@@ -67,8 +67,7 @@ class NatsTroubles:
 
 
 async def statuses(link: NatsLink, *, within_s: float) -> Sequence[GatewayStatus]:
-    """How each gateway is that answers in time. Raises Failure where none does, and ValidationError where what answers
-    is none."""
+    """Raises Failure where no gateway answers in time, and ValidationError for an answer that is no status."""
     told: dict[str, GatewayStatus] = {}
     async with aclosing(answers(link, subjects.STATUS, within_s=within_s)) as found:
         async for answer in found:

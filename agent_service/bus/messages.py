@@ -92,8 +92,7 @@ CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTER
 
 class NatsBus:
     def __init__(self, link: NatsLink, signing: Signing | None = None, *, shared: bool = False) -> None:
-        """`signing`: knows the agent's signatures, also those of earlier keys. `shared`: several agents speak to a
-        cluster, whose streams are without a leader now and then: what is told meanwhile is lost."""
+        """`signing` knows earlier keys too. `shared`: in a cluster, what a stream without a leader is told is lost."""
         self._link = link
         self._signing = signing
         self._waited_for = frozenset({subjects.WAKE_ACCEPTED} if shared else ())
@@ -137,8 +136,7 @@ class NatsIntake:
         on_span: Callable[[Span], None] | None = None,
         shared: bool = False,
     ) -> None:
-        """`on_span` is told of each message that was dealt with; None where nobody wants to know. `shared`: other
-        agents take messages too."""
+        """`on_span` is told of each message that was dealt with. `shared`: other agents take messages too."""
         self._link = link
         self._shared = shared
         self._intake = intake
@@ -172,19 +170,14 @@ class NatsIntake:
             await asyncio.wait({self._running})
 
     async def hear_people(self) -> None:
-        """Returns when what people said while nobody listened is in hand, so that it comes before any timer of its run.
-
-        At most HEARD_WITHIN_S later, if the bus does not say so. Of what others have in hand, nothing is known: where
-        they take messages too it is enough that none waits.
-        """
+        """Wait, at most HEARD_WITHIN_S, until messages of people are in hand: they come before a run's timers."""
         await self._hear(CONTROL)
 
     async def hear_results(self) -> None:
         await self._hear(RESULTS)
 
     async def recall(self, places: Iterable[str]) -> None:
-        """Know again results that the stream keeps, by their places: others that are dropped for their ids are heard.
-        Raises TryAgain."""
+        """Learn again the places of results in the stream, by which dropped ones are recognised. Raises TryAgain."""
         for place in places:
             seq = place.partition("-")[0]
             if seq.isdecimal() and (stored := await self._link.stored(RESULTS.stream, int(seq))):
@@ -223,7 +216,7 @@ class NatsIntake:
             self._on_span(about)
 
     async def _receive(self, source: Source, delivery: Delivery) -> str:
-        """The run that it was about. Raises TryAgain, GiveUp."""
+        """Returns the run's id. Raises TryAgain and GiveUp."""
         try:
             return await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
@@ -267,16 +260,13 @@ def _about(delivery: Delivery, run_id: str) -> dict[str, object]:
 
 
 class _Patience:
-    """How often a message about a run that is not here is tried again: it may be early, or meant for another store.
-
-    One that waits keeps its place in its consumer, so that only a few may: what comes beyond is given up at once.
-    """
+    """Redeliveries of messages about unknown runs: they may be early. Only a few may wait, each keeps its place."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[int, float]] = {}
 
     def delay(self, delivery: Delivery) -> float | None:
-        """In how many seconds to try again; None where it is to be given up."""
+        """Seconds; None where it is to be given up."""
         now = time.monotonic()
         self._waiting = {seq: tries for seq, tries in self._waiting.items() if tries[1] > now}
         tried, _ = self._waiting.pop(delivery.stream_seq, (0, now))

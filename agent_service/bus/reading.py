@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 async def headers_of(link: NatsLink, stream: str, subject: str, start: ConsumerConfig) -> AsyncGenerator[Stored, None]:
-    """Those of the subject from where `start` begins, without bodies. Raises TryAgain and Misconfigured."""
+    """Raises TryAgain and Misconfigured."""
     config = replace(start, **PASSING)
     reading = link.jetstream.pull_subscribe(subject, stream=stream, config=config)
     subscription = await of_stream(link, stream, reading)

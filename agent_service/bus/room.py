@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 async def keep_room(room: Room, link: NatsLink, folder: Path, *, shared: bool = False) -> None:
-    """Keep `room.trouble` true, for ever. `folder`: the store's; one that is `shared` is in streams too."""
+    """Keep `room.trouble` true, for ever. `folder`: the store's, which is `shared` in streams too."""
     while True:
         link.stuck.clear()
         full, leaderless = await look(link, folder, shared=shared)

@@ -41,7 +41,7 @@ SchemaCheck = Callable[[Mapping[str, JsonValue]], str | None]
 
 
 class NoCatalog(ValueError):
-    """An answer that is no catalog at all; the text says why."""
+    """The text says why an answer is no catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Answer(BaseModel):
 
 
 def read_answer(body: bytes, schema_flaw: SchemaCheck) -> Told:
-    """The answer of one executor. Raises NoCatalog."""
+    """Raises NoCatalog."""
     try:
         answer = _Answer.model_validate_json(body)
     except ValidationError as error:
@@ -88,8 +88,7 @@ def told_by(executor: str, tools: Iterable[JsonValue], schema_flaw: SchemaCheck)
 
 
 def merge(told: Iterable[Told], before: Mapping[str, ToolOffer], present: frozenset[str]) -> Merged:
-    """`told`: the newest of each executor, in the order of their first answers. `before`: what was merged so far.
-    `present`: the executors that are not silent."""
+    """`told`: newest of each executor, by first answers. `before`: merged so far. `present`: not silent."""
     offered: defaultdict[str, list[ToolOffer]] = defaultdict(list)
     for offer in (offer for one in told for offer in one.offers):
         offered[offer.name].append(offer)
@@ -118,7 +117,6 @@ def _is_same(one: ToolOffer, other: ToolOffer) -> bool:
 
 
 def _offer(tool: JsonValue, executor: str, schema_flaw: SchemaCheck) -> ToolOffer:
-    """Raises ValueError, with what is wrong."""
     try:
         offer = ToolOffer.model_validate(tool)
     except ValidationError as error:
@@ -205,9 +203,7 @@ class NatsSkills:
         return (*self.problems, *(f"{named}, which nobody offers" for named in sorted(self._unknown)))
 
     async def refuse_misspelt(self, *, within_s: float = BEGUN_WITHIN_S) -> None:
-        """Ask until somebody answers, for so long. Raises Misconfigured where `allow` has a name that nobody offers,
-        and somebody one like it. Where nobody answers nothing is known; and a name unlike all others may be of one that
-        is away."""
+        """Wait for an answer. Raises Misconfigured where `allow` has a name that is not offered, but one like it."""
         until = time.monotonic() + within_s
         while True:
             with suppress(TryAgain):
@@ -316,8 +312,7 @@ class NatsSkills:
 def unknown_names(
     offers: Collection[ToolOffer], allow: tuple[str, ...] | None, oversight: Oversight, offered: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Which settings name what nobody offers, each with the names, and those that may be meant. `offered`: the names of
-    what is offered and not allowed."""
+    """Settings that name tools which no executor offers. `offered`: offered names that are not allowed."""
     known = {*offered, *(offer.name for offer in offers)}
     near = misspelt(allow, known)
     told = {name: f"{name} (did you mean {near[name]}?)" if name in near else name for name in allow or ()}

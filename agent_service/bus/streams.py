@@ -27,7 +27,7 @@ dropped as a repetition."""
 
 
 def streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
-    """All of them; `max_gib` bounds those of work together, on disk."""
+    """`max_gib` bounds those of work together, on disk."""
     return (
         _work(replicas, max_gib / 2),
         _starts(replicas, max_gib / 8),
@@ -39,8 +39,7 @@ def streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
 
 
 def shared_streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
-    """The stores that several agents, and several gateways, share: half of `max_gib` for the latter.
-    Of each thing that a gateway knows, the newest fact holds all, and takes the place of those before."""
+    """The stores that agents and gateways share. The gateways' newest fact of a subject replaces those before."""
     runs = _store(subjects.STREAM_RUNS, subjects.STORE, "the journals of all runs", replicas, max_gib)
     ledger = _store(subjects.STREAM_LEDGER, subjects.LEDGER, "what gateways know of calls", replicas, max_gib / 2)
     return runs, StreamSpec(ledger.name, {**ledger.settings, "allow_rollup_hdrs": True})

@@ -27,8 +27,6 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Stored:
-    """`passed`: whether it was heard as it passed, so that the next like it is another."""
-
     body: int
     passed: bool
 

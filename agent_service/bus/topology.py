@@ -47,8 +47,7 @@ log = logging.getLogger(__name__)
 
 
 async def check(link: NatsLink, *, shared: bool = False) -> None:
-    """Raises Misconfigured for a bus on which something is missing, or a stream that does not take what is said there,
-    and warns of what is otherwise than we make it."""
+    """Raises Misconfigured where something is missing or refuses what is published; warns of other differences."""
     findings = await check_topology(link, await expected(link, shared=shared))
     missing = ", ".join(f.what for f in findings if f.kind == "missing")
     if missing:
@@ -68,8 +67,7 @@ async def expected(link: NatsLink, *, shared: bool) -> Topology:
 
 
 async def size_found(link: NatsLink) -> tuple[bool, int, float]:
-    """Whether there is a stream of work, and by it how many replicas there are, and for how many GiB of work was made
-    room; 1 and MAX_GIB where there is none yet. Raises Misconfigured and TryAgain."""
+    """Whether AGENTIC exists, its replicas and GiB (else 1 and MAX_GIB). Raises Misconfigured and TryAgain."""
     found = await found_stream(link, StreamSpec(subjects.STREAM, {}))
     if found is None:
         return False, 1, MAX_GIB
@@ -77,7 +75,6 @@ async def size_found(link: NatsLink) -> tuple[bool, int, float]:
 
 
 def lacking_work(findings: Iterable[Deviation]) -> Deviation | None:
-    """A stream of work, if one does not take all that is said there: then nobody would be told."""
     return next((f for f in findings if f.kind == "lacks" and f.what in OF_WORK), None)
 
 
@@ -100,11 +97,7 @@ class Executor:
 def topology(
     *, replicas: int = 1, max_gib: float = MAX_GIB, executors: Iterable[Executor] = (), shared: bool = False
 ) -> Topology:
-    """What should exist. `replicas` is 1, 3 or 5; `max_gib` bounds the streams of work on disk, and so the artifacts,
-    and the runs that several agents share, where they do.
-
-    The server sets all of it aside at once: see `reserved_gib`.
-    """
+    """`replicas` is 1, 3 or 5; `max_gib` bounds work, artifacts and shared runs, each. See `reserved_gib`."""
     kept = shared_streams(replicas, max_gib) if shared else ()
     return Topology(
         streams=(*streams(replicas, max_gib), *kept),
@@ -211,8 +204,7 @@ def _consumer(stream: str, name: str, description: str, filters: list[str], max_
 
 
 def _executors(executor: Executor) -> ConsumerSpec:
-    """It pushes: who pulls names the subject that he is answered on, and that may be any. One request at a time, for
-    what was pushed and is not acknowledged in time comes again."""
+    """Push consumers: a pulling one chooses its reply subject. One at a time, because ack_wait begins at the push."""
     about = "An executor is given its requests."
     spec = _consumer(subjects.STREAM_REQUESTS, executor.name, about, list(executor.subjects), 1)
     pushed = {"deliver_subject": subjects.requests_of(executor.name), "deliver_group": executor.name}
@@ -220,7 +212,6 @@ def _executors(executor: Executor) -> ConsumerSpec:
 
 
 def _notices(stream: str, name: str, description: str, filters: list[str]) -> ConsumerSpec:
-    """A consumer of what is told to others: from now on, for what ended long before must not be told as news."""
     spec = _consumer(stream, name, description, filters, 256)
     return ConsumerSpec(stream, name, {**spec.settings, "deliver_policy": "new"})
 
@@ -230,8 +221,7 @@ LEFT_TO_OTHERS = 0.2
 
 
 async def offered_gib(link: NatsLink, reserved: Callable[[float], float], replicas: int) -> float:
-    """The largest usual size for which the account has room; MAX_GIB where it has no limit, or does not tell it.
-    `reserved`: what a size sets aside in all, in GiB."""
+    """The largest usual size that the account has room for, or MAX_GIB. `reserved`: GiB that a size sets aside."""
     try:
         account = json.loads(await link.request("$JS.API.INFO", b""))
     except (Failure, ValueError):
@@ -256,8 +246,7 @@ def sizes() -> Iterator[float]:
 async def set_up_within(
     link: NatsLink, gib: float, wanted: Callable[[float], Topology]
 ) -> tuple[list[Deviation], float]:
-    """Make all of it, of `gib` or of the next smaller size for which there is room. The findings, and that size.
-    Raises NoRoom where there is none even for the smallest, and as `set_up`."""
+    """Make all of it with `gib` or the next smaller size that fits; the findings and that size. Raises as `set_up`."""
     gib = await _fits_in_one(link, gib, wanted)
     missing = {one.what for one in await check_topology(link, wanted(gib)) if one.kind == "missing"}
     while True:

@@ -67,7 +67,6 @@ class AgentClient:
         return self._object(*self._answered("POST", path, json=body))
 
     def content(self, path: str) -> bytes:
-        """What a GET answers that is no JSON of ours, such as a file."""
         return self._answered("GET", path, most=LARGEST_FILE)[1]
 
     def run(self, run_id: str) -> Json:
@@ -85,7 +84,6 @@ class AgentClient:
         return naming.meant(name, newest)
 
     def run_in_time(self, run_id: str, away: Away) -> Json:
-        """Where the run stands, also when the agent has to be waited for."""
         absence = _Absence(away)
         while True:
             try:
@@ -97,8 +95,7 @@ class AgentClient:
                 return view
 
     def follow(self, run_id: str, after: int = 0, *, away: Away = patiently) -> Generator[Json, None, None]:
-        """The run's entries as they come, each once, from after entry `after` to its end, through restarts of the
-        agent."""
+        """The run's entries after entry `after`, each once, to its end, through restarts of the agent."""
         absence, status = _Absence(away), None
         while status not in FINAL:
             try:
@@ -230,7 +227,6 @@ def _sendable(token: str) -> str:
 
 
 def _refuse_if_overheard(address: httpx2.URL) -> None:
-    """Of an address that a person named; the configuration names this machine alone."""
     if address.scheme == "http" and not is_loopback(address.host) and os.environ.get(ALLOW_HTTP) != "true":
         why = f"the token would go over plain http to {address.host}, and whoever listens on the way could use it"
         raise NotDone(f"{why}: use https, or set {ALLOW_HTTP}=true where the way there is private", Exit.USAGE)

@@ -58,7 +58,7 @@ class NotDone(Exception):
 
 
 def complaint_of(error: BaseException) -> NotDone | None:
-    """How to tell `error`, which may be a group of several; None when one of them is not known."""
+    """Returns None when an error, or one of a group, is not known."""
     complaints = [_complaint(cause) for cause in causes(error)]
     known = [complaint for complaint in complaints if complaint]
     if not known or len(known) < len(complaints):

@@ -20,8 +20,6 @@ _LAST_DIGIT = "Z"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A run that may be meant, with its state and goal to tell it by."""
-
     run_id: str
     state: str
     goal: str
@@ -32,8 +30,7 @@ def is_whole(name: str) -> bool:
 
 
 def bound(name: str) -> str | None:
-    """An id after those of all runs that may be meant; None for after all there are. Raises NotDone for what no run's
-    id begins with."""
+    """An upper bound of the ids that may be meant; None: no bound. Raises NotDone where no run's id can begin so."""
     if name == LAST:
         return None
     if not _BEGINNING.fullmatch(_beginning(name)):
@@ -42,8 +39,7 @@ def bound(name: str) -> str | None:
 
 
 def meant(name: str, newest: Sequence[Candidate]) -> str:
-    """The id of the run that `name` means, of the LOOKED_AT newest before its bound. Raises NotDone for none, and for
-    several."""
+    """The id that `name` means, of the LOOKED_AT newest before its bound. Raises NotDone for none, and for several."""
     fitting = [run for run in newest if name == LAST or run.run_id.startswith(_beginning(name))]
     if not fitting:
         raise _no_run("there is no run yet") if name == LAST else _none_begins_with(name)

@@ -72,7 +72,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs; e
 
 
 def _runs_there_are(beginning: str) -> list[tuple[str, str]]:
-    """Of the newest runs those that can be meant, with their goals, for a shell; none where no agent answers."""
+    """For shell completion; none where no agent answers."""
     with suppress(NotDone), AgentClient(os.environ.get("AGENTIC_URL", URL), os.environ.get("AGENTIC_TOKEN")) as agent:
         found = [(run["run_id"], one_line(run["goal"], 60)) for run in agent.get("/v1/runs", limit=50)["runs"]]
         return [run for run in (*found, ("last", "the newest")) if run[0].startswith(beginning)]
@@ -91,7 +91,6 @@ Run = Annotated[
 
 
 def _instant(text: str | None) -> str | None:
-    """An instant as it was given, or that of so long ago."""
     ago = _AGO.fullmatch(text or "")
     if text is None or ago is None:
         return text
@@ -209,7 +208,6 @@ def of_agent(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def of_run(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for one run, which is named first."""
     return _asking(command, [_option("run", Run, Parameter.empty)])
 
 

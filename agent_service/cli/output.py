@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ClosedPipe(Exception):
-    """Nobody reads standard output any more."""
+    """The reader of standard output is gone."""
 
 
 def set_up() -> None:
@@ -30,7 +30,6 @@ def set_up() -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as its terminal, or WIDTH_OF_A_FILE."""
     made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = WIDTH_OF_A_FILE
@@ -87,7 +86,7 @@ def complain(text: str) -> None:
 
 
 def asked(prompt: str) -> str:
-    """What is answered to a question on standard error. Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
+    """Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
     print(f"{prompt}> ", end="", file=sys.stderr, flush=True)  # noqa: T201 # see `complain`
     return input().strip()
 

@@ -26,8 +26,7 @@ def own(named: Path | None) -> Path | None:
 
 
 def nearby(named: Path | None) -> Path | None:
-    """For what only looks: also the file of `agentic dev` in this folder; that comes first where ours names no bus, as
-    `agentic init` writes it for `agentic dev`."""
+    """For readers: also the file of `agentic dev`, which comes first where ./agentic.yaml names no bus."""
     return _first(named, *((OWN, OF_DEV) if _names_a_bus(OWN) else (OF_DEV, OWN)))
 
 
@@ -36,12 +35,10 @@ def told(path: Path | None) -> str:
 
 
 def _first(named: Path | None, *found: Path) -> Path | None:
-    """What is there and cannot be read is no reason to go by the defaults: whoever reads it says what is wrong."""
     return named or next(filter(os.path.lexists, found), None)
 
 
 def _names_a_bus(path: Path) -> bool:
-    """Also where it cannot be read, which is told by who reads it in earnest."""
     if any(name.startswith("AGENT_NATS__") for name in os.environ) or not os.path.lexists(path):
         return True
     try:
@@ -60,8 +57,6 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`whence`: who named it, as part of a sentence."""
-
     url: str
     whence: str
 
@@ -93,7 +88,6 @@ def _listening(host: str, port: str) -> str:
 
 
 def _section(path: Path) -> dict[str, str]:
-    """`agent.http`, with the variables in it. Raises ValueError."""
     try:
         found = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml) as error:

@@ -77,8 +77,6 @@ class _Diagnostics(Wire):
 
 
 class Message(Wire):
-    """What Claude's API answers."""
-
     id: str
     model: str
     content: tuple[_Block, ...]
@@ -94,11 +92,7 @@ class Message(Wire):
         return Refusal(category=details.category or "refusal", explanation=details.explanation or "")
 
     def cache_miss(self) -> str:
-        """Why the cache was not used, where the provider says so; empty when nothing is wrong.
-
-        The provider compares requests message by message, and ours is one message that ends anew in every call: that it
-        has changed is news only when nothing was read from the cache.
-        """
+        """The provider's reason; "changed message" is news only when nothing was read: ours always change."""
         why = self.diagnostics.cache_miss_reason if self.diagnostics else None
         if why is None or (why.type == "messages_changed" and self.usage.cache_read_input_tokens):
             return ""
@@ -187,8 +181,7 @@ def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 def _newest(question: Question, prompt: Prompt) -> int:
-    """The note up to which the prompt is kept. A compaction only reads what the call before it has left: the notes
-    change with it, and nobody would read what it wrote."""
+    """The note up to which the prompt is kept. A compaction only reads: its notes change with it."""
     last = len(prompt.notes) - 1
     return last - 1 if question.phase is Phase.COMPACT else last
 

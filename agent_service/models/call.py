@@ -38,10 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a provider is asked. `reply_tokens`: the most of the reply, thinking included, as was set aside for it.
-
-    `grammar`: whether the provider is to let through only what the schema allows.
-    """
+    """`reply_tokens`: the most of the reply, thinking included. `grammar`: have the provider enforce the schema."""
 
     question: Question
     prompt: Prompt
@@ -55,10 +52,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a provider replied. `cut`: because it reached the most tokens; `text` is without the thinking before it.
-
-    `counts`: null where the provider does not say them.
-    """
+    """`cut`: at the most tokens. `text` is without the thinking. `counts`: null where the provider says none."""
 
     id: str
     model: str
@@ -71,8 +65,6 @@ class Reply:
 
 
 class Wire(BaseModel):
-    """A part of a provider's answer as far as it is looked at, and checked: the SDKs hand on whatever came."""
-
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
     @classmethod
@@ -91,8 +83,7 @@ class Api(Protocol):
     sdk_error: type[Exception]
 
     async def send(self, request: Request, heard: Heard) -> Reply:
-        """One request; what it says is noted in `heard`. Raises the SDK's errors, SaidError, and ValueError for an
-        answer that is no reply."""
+        """One request, noted in `heard`. Raises the SDK's errors, SaidError, and ValueError for what is no reply."""
 
     async def look_up(self, model: str) -> str:
         """What is worth knowing of a model, such as its end; empty for nothing. Raises the SDK's errors."""
@@ -150,7 +141,7 @@ class LanguageModel:
         )
 
     async def _ask(self, request: Request) -> tuple[Reply, TokenCounts]:
-        """The reply, and what it took, by estimate where the provider does not say. Raises ModelError."""
+        """Raises ModelError."""
         known = (self._api.sdk_error, SaidError, httpx2.HTTPError, ValueError, RecursionError)
         silence = asyncio.timeout(CONNECT_WITHIN_S + self._settings.timeout_s)
         heard = Heard(silence, self._settings.timeout_s)
@@ -236,10 +227,7 @@ def estimated(
 
 
 def so_far(heard: Heard, request: Request, text: str = "") -> TokenCounts:
-    """What a call has taken: as the provider says, and by estimate where it does not. `text`: of the whole reply.
-
-    What it thinks and does not show counts as much as in a call that is lost.
-    """
+    """What a call has taken, by estimate where the provider does not say. `text`: of the whole reply."""
     state, said = request.question.state, max(heard.said, len(text.encode("utf-8", "replace")))
     counts = heard.counts or TokenCounts(
         input=lost_prompt(state, request.estimate.model, _bytes_of(request.prompt)), output=0

@@ -75,7 +75,7 @@ def by_status(
     retry_after_s: float | None = None,
     request_id: str | None = None,
 ) -> ModelError:
-    """The error for an answer with HTTP `status`. `code` is the provider's own name of the cause."""
+    """`code` is the provider's own name of the cause."""
     told = f"HTTP {status}{f' {code}' if code else ''}: {message[:MOST_MESSAGE]}"
     told += f" (request {request_id})" if request_id else ""
     if code in SPENT or status == 402 or SPENT_SAID in message:

@@ -37,7 +37,6 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def is_openai(url: httpx2.URL) -> bool:
-    """Whether `url` is of OpenAI itself, in any of its regions."""
     return url.host == OPENAI_HOST or url.host.endswith(f".{OPENAI_HOST}")
 
 
@@ -57,7 +56,7 @@ class _Details(Wire):
 
 
 class _Usage(Wire):
-    """`prompt_tokens` is the whole prompt, what was read from the cache or written to it being part of it."""
+    """`prompt_tokens` includes those of the cache."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -74,8 +73,6 @@ class _Usage(Wire):
 
 
 class Completion(Wire):
-    """What a server answers."""
-
     id: str
     model: str
     choices: Annotated[tuple[_Choice, ...], Field(min_length=1)]
@@ -95,8 +92,6 @@ class Completion(Wire):
 
 
 class OpenAIApi:
-    """Chat completions. `at_openai`: the server is OpenAI's own."""
-
     sdk: Any = openai
     sdk_error: type[Exception] = openai.OpenAIError
 
@@ -176,7 +171,7 @@ def _refusal(said: str | None, stop_reason: str) -> Refusal | None:
 
 
 def _look_for_a_cut_prompt(reply: Reply, request: Request) -> None:
-    """Warn of it: Ollama drops without a word what its context has no room for, which may be the rules."""
+    """Ollama drops without a word what its context has no room for, which may be the rules."""
     if reply.counts is None:
         return
     tokens, size = reply.counts.input, request.prompt.size()
@@ -207,10 +202,7 @@ def _cached(prompt: Prompt, model: str, key: str) -> dict[str, Any]:
 
 
 def _marked(prompt: Prompt) -> dict[str, Any]:
-    """With the four marks that can be written: after the system's words, the case, and the two newest notes.
-
-    The call before has written what ends with the older of these notes: this one finds it there, and writes the newer.
-    """
+    """At most four marks: rules, case, and the two newest notes; the last call has written the older one's."""
     newest = len(prompt.message) - 2
     return _messages(_parts(prompt.system, {len(prompt.system) - 1}), _parts(prompt.message, {0, newest - 1, newest}))
 

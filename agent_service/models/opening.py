@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class ContainedModel:
-    """A model whose bugs, and whose SDK's, cost no run: what nobody foresaw is tried again. Fills the port Provider.
-
-    Without it a run would stand still until the next restart, and nobody would know why.
-    """
+    """Turns unforeseen errors of a model or its SDK into retries: a run would stand still. Fills the port Provider."""
 
     def __init__(self, model: Provider) -> None:
         self._model = model
@@ -100,7 +97,6 @@ def _check(settings: ModelSettings) -> None:
 
 
 def _check_way(settings: ModelSettings, address: str) -> None:
-    """Of the address that is called, which the SDKs also take from the environment. Raises Misconfigured."""
     if settings.api_key is None or settings.allow_http_nonloopback or keeps_secrets(address):
         return
     why = "the key would go over plain http to another machine, and whoever listens on the way could use it"
@@ -150,14 +146,12 @@ def _client(settings: ModelSettings) -> Any:
 
 
 def _able_to_sign(client: Any, package: str | None) -> Any:
-    """`client`, whose `package` the SDK would otherwise miss in the first call only. Raises ImportError."""
     if package:
         import_module(package)
     return client
 
 
 def _openai(settings: ModelSettings) -> Any:
-    """The SDK's client, without retries inside it. Raises Misconfigured."""
     if settings.model is None:
         raise Misconfigured("provider openai has no default model: set agent.model.model, or agent.llm_model")
     if settings.api_key is None and settings.base_url is None:

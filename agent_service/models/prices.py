@@ -23,7 +23,6 @@ class Prices:
         self._own = own
 
     def cost_usd(self, model: str, counts: TokenCounts) -> float | None:
-        """In USD, or None when the price is not known."""
         return _by_own(self._own, counts) if self._own else self._by_list(model, counts)
 
     def usage(self, model: str, counts: TokenCounts) -> ModelUsage:

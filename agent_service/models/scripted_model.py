@@ -92,8 +92,6 @@ class Condition(_Strict):
 
 
 class Fault(_Strict):
-    """A call that brings no answer."""
-
     remedy: Remedy
     error_class: str
     message: str
@@ -108,11 +106,7 @@ ANSWERS = (*DECISIONS, "digest", "unusable", "fault")
 
 
 class Rule(_Strict):
-    """An answer, and when it is given: exactly one of the fields from `frame` on.
-
-    A framing and a reflection may have a `plan`, an `ask` or a `wait` beside them, for a run whose calls bring along
-    what comes next.
-    """
+    """An answer (exactly one field from `frame` on), which may have a `plan`, an `ask` or a `wait` beside it."""
 
     phase: Annotated[Asked, BeforeValidator(_asked)]
     when: Condition = Condition()

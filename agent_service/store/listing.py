@@ -81,7 +81,6 @@ def _line(row: tuple[Any, ...]) -> RunLine:
 
 
 def _known(state: dict[str, Any], finished: dict[str, Any] | None, due_at: int | None) -> dict[str, Any]:
-    """What a line tells of the `state`. Raises ValueError, KeyError and TypeError for one that is none."""
     waiting, spent, plan = decode_waiting(state), state["spent"], state.get("plan")
     stop = waiting.stop if isinstance(waiting, Ended | ForPerson) else None
     updated_at = datetime.fromisoformat(state["updated_at"])

@@ -49,10 +49,7 @@ async def left_out(database: SqliteFile) -> dict[str, str]:
 
 @asynccontextmanager
 async def copied(link: NatsLink, folder: Path) -> AsyncIterator[Copied]:
-    """In a folder that no other process uses, where it goes on from what is there; all is there when this is entered.
-
-    Raises Misconfigured for a stream or folder that cannot be used, and TryAgain.
-    """
+    """In a folder of this process's own; all is there when this is entered. Raises Misconfigured and TryAgain."""
     applying, log = Applying(), log_of_runs(link)
 
     def applied(facts: Sequence[Fact]) -> None:
@@ -82,10 +79,7 @@ async def open_shared(
     held: Held,
     on_commit: OnCommit = nobody,
 ) -> AsyncIterator[SharedStore]:
-    """The store whose log is `facts`, with this process's copy of it in `folder`, once that has all there is.
-
-    Raises Misconfigured, also in a group and while it is open, where the log is gone or another one than before.
-    """
+    """The store of the log `facts`, its copy in `folder` up to date. Raises Misconfigured, also later, in a group."""
     applying = Applying()
     async with _copy_in(folder, on_commit) as database, asyncio.TaskGroup() as group:
         await database.write(applying.outgrow)
@@ -106,7 +100,6 @@ async def open_shared(
 
 @contextlib.asynccontextmanager
 async def _copy_in(folder: Path, on_commit: OnCommit) -> AsyncIterator[SqliteFile]:
-    """The copy's file. One that is damaged, as by a crash of the machine, is made again."""
     async with contextlib.AsyncExitStack() as opened:
         try:
             database = await opened.enter_async_context(open_database(folder, on_commit, durable=False))

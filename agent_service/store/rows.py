@@ -31,8 +31,6 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A run's row, its brief and its items, as they are stored: texts as bytes, for what is no text is damage."""
-
     run_id: str
     seq: int
     status: str
@@ -110,8 +108,7 @@ _JSON = json.JSONDecoder()
 
 
 class Cut(NamedTuple):
-    """A text without what it has in common with others: that one's digest, and how many characters come
-    after it. Both are None where all is there."""
+    """The rest of a text, its common part's digest, and how many characters follow that; both None for a whole text."""
 
     rest: str
     digest: bytes | None = None
@@ -119,13 +116,10 @@ class Cut(NamedTuple):
 
 
 class CommonTexts:
-    """By the statements of queries.sql, in the transaction of a connection."""
-
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
 
     def cut(self, text: str, connection: sqlite3.Connection) -> Cut:
-        """The rest of a JSON; what was cut out is stored."""
         begin, end = _bounds(text)
         if end - begin < SHORTEST:
             return Cut(text)
@@ -152,8 +146,7 @@ Asked = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The member that wrote a commit (empty: this agent alone), and its place in the journal of all runs; None for the
-    next one."""
+    """The committing member (empty: this agent alone), and its position in the journal of all runs; None: the next."""
 
     by: str = ""
     position: int | None = None

@@ -56,10 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class Quarantine:
-    """Runs whose stored rows cannot be read or were changed, as those who read them found.
-
-    In memory only: after a repair and a restart all is tried.
-    """
+    """Runs whose stored rows are damaged, in memory only: after a repair and a restart all is tried."""
 
     def __init__(self) -> None:
         self._why: dict[str, Damaged] = {}
@@ -131,10 +128,7 @@ class SqliteStore(Alone):
         *,
         reserve: bool = False,
     ) -> AsyncIterator[Self]:
-        """The store in `folder`, made if absent; closed on leaving. Raises Misconfigured and TryAgain.
-
-        The caller sees to it that no other process has it open. With a `reserve` runs can go on a full disk.
-        """
+        """The store in `folder`, made if absent, for one process alone. Raises Misconfigured and TryAgain."""
         async with open_database(folder, on_commit, reserve=reserve) as database:
             store = cls(database, held)
             try:

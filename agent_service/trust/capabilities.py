@@ -12,8 +12,6 @@ PURPOSE = "capability"
 
 
 class Capabilities:
-    """Makes them, and says what they prove, with the keys of one ring."""
-
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring
 
@@ -21,10 +19,7 @@ class Capabilities:
         return self._ring.mac(PURPOSE, *proves)
 
     def of_result(self, result: ToolResult, given: str | None, state: RunState | None) -> tuple[ToolResult, Proof]:
-        """What the capability `given` with `result` proves, and the result without it.
-
-        One that does not say which attempt or task it is of is of that whose capability it brings.
-        """
+        """What the capability `given` with `result` proves, and the result completed by it and without it."""
         bare = result.model_copy(update={"capability": None}) if result.capability else result
         if not given:
             return bare, "none"

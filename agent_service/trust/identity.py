@@ -23,11 +23,7 @@ def _wall() -> datetime:
 
 
 class SystemClock:
-    """Fills the port Clock.
-
-    Never goes back: where the computer's clock is set back, time goes on at half its pace until that has caught up. So
-    what is due in a minute comes within two, however far the clock was set back.
-    """
+    """Never goes back: while the computer's clock is behind, time goes on at half its pace. Fills the port Clock."""
 
     def __init__(self, wall: Callable[[], datetime] = _wall, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._wall = wall

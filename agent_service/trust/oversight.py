@@ -8,17 +8,13 @@ from schemas.catalog import Approve, ToolCommand, ToolOffer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oversight:
-    """`approve`: by the name of a tool, or of one command (`mail.send`), which comes before that of its tool.
-
-    `untrusted` names tools, `trusted` tools or commands; where both name a tool, its results are untrusted.
-    """
+    """`approve`: tools, or commands (`mail.send`), which win. `untrusted`: tools. `trusted`: tools or commands."""
 
     approve: Mapping[str, Approve] = field(default_factory=dict)
     untrusted: frozenset[str] = frozenset()
     trusted: frozenset[str] = frozenset()
 
     def over(self, offer: ToolOffer) -> ToolOffer:
-        """The offer as runs get it."""
         changed: dict[str, object] = {}
         commands = tuple(self._ruled(offer.name, command) for command in offer.commands)
         if commands != offer.commands:

@@ -25,7 +25,6 @@ class Signing:
         self.signs_progress = progress or self._wanted.exists()
 
     def signs(self, effect: Publish) -> bool:
-        """Whether others go by who says this."""
         tells = effect.subject.startswith(subjects.EVENTS) and (self.signs_progress or not effect.rebuildable)
         return tells or effect.changes
 

@@ -50,8 +50,6 @@ class _Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """`visits`: how often the page was asked for."""
-
     view: Json
     verified: Verified
     visits: int

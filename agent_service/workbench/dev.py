@@ -60,8 +60,6 @@ class DevOptions:
 
 
 class Service:
-    """A child process that is started again whenever it dies, until it is stopped."""
-
     def __init__(self, name: str, command: tuple[str, ...], log_file: Path) -> None:
         self.name = name
         self.starts = 0
@@ -209,7 +207,7 @@ async def _kept_running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]
 
 
 async def until_ready(made: DevStack) -> None:
-    """Wait until the agent says that it, the bus and the gateway are ready. Raises Misconfigured with what is wrong."""
+    """Raises Misconfigured with what is wrong."""
     reason = "no answer"
     async with httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=5) as client:
         try:
@@ -230,7 +228,6 @@ async def until_ready(made: DevStack) -> None:
 
 
 def check_that_both_can_start(made: DevStack) -> None:
-    """Raises Misconfigured."""
     for service in (made.gateway, made.agent):
         if service.refusals >= REFUSALS:
             raise Misconfigured(f"the {service.name} cannot start: {service.complaint()}")

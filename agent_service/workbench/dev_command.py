@@ -131,7 +131,7 @@ async def run_dev(options: DevOptions, *, as_json: bool) -> Exit:
 
 
 async def until_stopped(made: DevStack, as_json: bool) -> None:
-    """Tell what goes by. Raises Misconfigured once a service starts no more, which may find that out after a while."""
+    """Raises Misconfigured once a service cannot start, which may take a while to show."""
     telling = asyncio.ensure_future(_tell(made, as_json))
     try:
         while True:
@@ -149,7 +149,6 @@ async def _tell(made: DevStack, as_json: bool) -> None:
 
 
 def model_here(script: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The agent's settings that choose the model: Claude where there is a key for it, and no script was asked for."""
     if script is None and environ.get(KEYS["anthropic"]):
         return {"model": {"provider": "anthropic"}}
     return {}

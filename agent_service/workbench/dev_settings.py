@@ -28,11 +28,9 @@ class Taken:
     left: tuple[str, ...] = ()
 
     def plugins(self) -> Section:
-        """`gateway.plugins`. Raises Misconfigured."""
         return _mapping(self.gateway.get("plugins"), "gateway.plugins")
 
     def folders(self) -> tuple[str, ...]:
-        """Those of plugins, as they are written. Raises Misconfigured."""
         folders = self.plugins().get("folders") or ()
         if not isinstance(folders, list | tuple) or not all(isinstance(folder, str) for folder in folders):
             raise Misconfigured(f"{self.file}: gateway.plugins.folders: has to be a list of paths")
@@ -59,7 +57,6 @@ def taken_nearby(file: Path | None) -> Taken:
 
 
 def taken_from(file: Path) -> Taken:
-    """Raises Misconfigured. What is in it is checked by those whom it is for."""
     try:
         document = _mapping(parse(file.read_text(encoding="utf-8")), "the whole")
     except (OSError, UnicodeDecodeError, NotYaml) as error:
@@ -71,8 +68,7 @@ def taken_from(file: Path) -> Taken:
 
 
 async def check(config: Path, taken: Taken) -> None:
-    """Whether both services can start with what was made of the file. Raises Misconfigured, where they would only try
-    again and again."""
+    """Raises Misconfigured where a service could not start with what was made of the file."""
     if taken.file is None:
         return
     try:

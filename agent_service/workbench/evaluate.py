@@ -37,7 +37,6 @@ class Order:
 
 
 async def run(order: Order, *, as_json: bool) -> Exit:
-    """Play, print, and say whether all is as expected. Raises Misconfigured."""
     results: list[Result] = []
     try:
         with cancelled_by_signals(lambda: output.complain("stopping")):

@@ -13,8 +13,6 @@ LEFT_BY_TRIALS = (".agentic", "__pycache__")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`title`: the first line of its page."""
-
     name: str
     title: str
 

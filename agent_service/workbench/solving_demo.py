@@ -27,9 +27,7 @@ GOAL = (
 
 
 async def run_solving_demo(folder: Path, *, as_json: bool) -> Exit:
-    """OK when the run is done, the solver found values with what the pages say, and the paper trail is whole.
-
-    Raises Misconfigured where there is no z3."""
+    """OK when the solver found relaxed values and the paper trail is whole. Raises Misconfigured without z3."""
     if find_spec("z3") is None:
         raise Misconfigured(
             "the solver is not installed: pip install 'agentic-loop-nats[z3]', or from a checkout: make setup"
@@ -41,8 +39,6 @@ async def run_solving_demo(folder: Path, *, as_json: bool) -> Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """`results`: what the tool and those it asked for brought, in the order in which it came."""
-
     view: Json
     verified: Verified
     results: tuple[Json, ...]

@@ -29,17 +29,16 @@ Number = Annotated[int, Path(ge=1, lt=2**53)]
 class Letters(Protocol):
     """The dead letters on the bus. All methods raise what the link raises."""
 
-    async def all(self) -> list[DeadLetter]:
-        """Every letter, oldest first, without bodies."""
+    async def all(self) -> list[DeadLetter]: ...
 
     async def refused(self, letter: DeadLetter) -> Stored | None:
         """The message that was refused; None where it is gone."""
 
     async def retry(self, number: int, by: str) -> Any:
-        """Publish the refused message again. Raises NoSuchLetter and NotSentAgain."""
+        """Raises NoSuchLetter and NotSentAgain."""
 
     async def drop(self, number: int, by: str) -> Any:
-        """Take the letter away. Raises NoSuchLetter."""
+        """Raises NoSuchLetter."""
 
 
 class LetterQuery(BaseModel):
@@ -165,7 +164,6 @@ def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:
 
 
 async def _done(deed: Awaitable[object]) -> None:
-    """Do it. Refuses with 404 and 409."""
     try:
         async with in_time():
             await deed
@@ -177,7 +175,6 @@ async def _done(deed: Awaitable[object]) -> None:
 
 @asynccontextmanager
 async def in_time() -> AsyncIterator[None]:
-    """Raises TryAgain where the bus takes too long."""
     try:
         async with asyncio.timeout(WITHIN_S):
             yield

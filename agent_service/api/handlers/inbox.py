@@ -93,7 +93,6 @@ class InboxCalls:
         return DismissAnswer(run_id=run_id, by=kept.by, at=kept.at)
 
     async def _card(self, run_id: str, touched_at: datetime) -> InboxItem | None:
-        """None for a run that somebody has set going meanwhile."""
         try:
             run = await self._store.load(run_id)
         except Damaged as error:

@@ -33,10 +33,7 @@ Number = Annotated[int, Path(ge=1, lt=2**31)]
 
 
 class Inspection:
-    """Their docstrings are the API's documentation. All methods raise Refusal (404), and what the store raises.
-
-    `prompt_of` gives the prompt that asks a question.
-    """
+    """Their docstrings are the API's documentation. Methods raise Refusal (404), and what the store raises."""
 
     def __init__(self, store: RunStore, archive: Archive, prompt_of: Callable[[Question], PromptText]) -> None:
         self._store = store

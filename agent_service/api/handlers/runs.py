@@ -228,7 +228,7 @@ class RunCalls:
 
 
 async def listed(files: RunFiles, run_id: str) -> FileList:
-    """The files of a run, none where it has no folder yet. Refuses (404) what can be no run."""
+    """Refuses (404) what can be no run."""
     found = await _of_disk(files.files(run_id)) or Listing(files=(), foreign=())
     lines = tuple(FileLine(path=file.path, size=file.size, sha256=file.sha256) for file in found.files)
     return FileList(run_id=run_id, files=lines, foreign=found.foreign)
@@ -242,8 +242,7 @@ async def download(files: RunFiles, desk: Desk, run_id: str, path: str) -> Respo
 
 
 async def file_of(files: RunFiles, desk: Desk, run_id: str, path: str) -> bytes:
-    """One file. Refuses with 404, 410 for an artifact that is kept no longer, and 409 for what is too large to be sent
-    or not what the journal recorded."""
+    """Refuses with 404, 410 for an expired artifact, and 409 for what is too large or not what the journal recorded."""
     await desk.check_artifacts_kept(run_id, path)
     content = await _of_disk(files.read(run_id, path))
     if content is None:

@@ -180,10 +180,7 @@ class Ready(BaseModel):
 
 
 class ServiceCalls:
-    """Their docstrings are the API's documentation.
-
-    `store` is the id of the agent's store; `metrics` gives the text of /metrics.
-    """
+    """Their docstrings are the API's documentation. `metrics` gives the text of /metrics."""
 
     def __init__(
         self,

@@ -37,8 +37,7 @@ class Awaiting:
             yield
 
     async def rest(self, request: Request, run_id: str, within_s: float) -> None:
-        """Return when the run rests, when the agent stops, and after `within_s` seconds at the latest. Refuses (404) an
-        id of no run."""
+        """Return when the run rests, the agent stops, or `within_s` is over. Refuses (404) an id of no run."""
         if within_s:
             with self._streams.followed(run_id) as channel, suppress(TimeoutError):
                 async with _while_there(request, within_s):

@@ -50,10 +50,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a channel is of. `newest` is the number of the newest entry that is stored; it raises TryAgain.
-
-    `read` gives what is stored after a number, at most so many; it raises TryAgain and Damaged.
-    """
+    """`newest`: the newest entry's number; raises TryAgain. `read`: those after one; raises TryAgain, Damaged."""
 
     newest: Callable[[], int]
     encode: Callable[[int, Moment], bytes]
@@ -101,10 +98,7 @@ class Channel:
             self._waking = loop.call_at(max(loop.time(), self._woken_at + pause), self._wake)
 
     async def after(self, number: int) -> Chunk:
-        """What follows on `number`, or the beginning of it; without frames where there is nothing yet.
-
-        Raises TryAgain and Damaged, where the journal is asked.
-        """
+        """What follows on `number`, or the beginning of it. Raises TryAgain and Damaged."""
         if number < self.base:
             return await self._from_journal(number)
         asked_after, newest, chunk = self._given

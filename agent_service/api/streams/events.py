@@ -51,8 +51,6 @@ class RunEvent(View):
 
 
 class EventStream(StreamingResponse):
-    """Bytes of an event stream, as they come."""
-
     media_type = "text/event-stream"
 
 
@@ -121,7 +119,6 @@ class EventStreams:
         return self._feed.follow_run(run_id, Source(newest=newest, encode=_entry_frame, read=read))
 
     async def can_follow_all(self, seen: LastEventId) -> None:
-        """Refuse what cannot be followed, while there still is a status to say it with."""
         if (seen or 0) > (newest := self._archive.newest()):
             raise _not_of_here(f"the journal of all runs ends at {newest}")
 
@@ -161,7 +158,6 @@ class EventStreams:
         return moments
 
     async def _at(self, run_id: str, places: list[Place]) -> dict[int, Moment]:
-        """The moments of a run at `places`, by position; none of a run that is damaged."""
         first, last = places[0].seq, places[-1].seq
         try:
             moments = await self._read(run_id, first - 1, last - first + 1)
@@ -173,7 +169,6 @@ class EventStreams:
 
 
 def _stream(following: AbstractContextManager[Channel], after: int, *, ends: bool) -> EventStream:
-    """What follows on number `after`; it `ends` with its run, or never."""
     return EventStream(_frames(following, after, ends=ends), headers={"X-Accel-Buffering": "no"})
 
 

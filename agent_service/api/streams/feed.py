@@ -210,4 +210,4 @@ class Feed:
 
 
 def _nothing() -> None:
-    """Nothing more is to be told."""
+    """Tells of nothing more."""

@@ -38,8 +38,6 @@ _COUNTED = "SELECT count(*), coalesce(sum(status IN ('queued', 'running', 'pause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """`with_keys`: also the files with the keys. `most`: backups that are kept, older ones go."""
-
     place: str
     with_keys: bool = False
     most: int | None = None

@@ -33,8 +33,7 @@ SUFFIX = ".zip"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported(Outcome):
-    """`runs` by id with their status; `left_out` by the name that it would have in the file, and why. `signed_with` is
-    the id of the key; empty where the agent's keys are not there."""
+    """`runs`: status by id. `left_out`: why, by name. `signed_with`: id of the key; empty without the agent's keys."""
 
     file: str
     runs: dict[str, str]

@@ -85,8 +85,7 @@ async def into_stream(config: Path | None, sqlite: Path | None) -> Migrated:
 
 @asynccontextmanager
 async def said_to_come(move: Move, mark: Mark) -> AsyncIterator[int]:
-    """The runs are in the stream while this is held, so many entries were written, and agents may begin after it.
-    `mark`: the one that is there. Raises as `into_stream`."""
+    """The runs come while this is held; agents may begin after it. `mark`: the present one. Raises as `into_stream`."""
     log = log_of_runs(move.link)
     with TemporaryDirectory(dir=move.folder, prefix="copy-") as beside:
         async with open_database(move.folder) as source, copied(move.link, Path(beside)) as there:

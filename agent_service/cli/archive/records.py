@@ -41,8 +41,6 @@ from schemas import subjects
 
 
 class Outcome:
-    """A dataclass."""
-
     __slots__ = ()
 
     @property
@@ -60,7 +58,6 @@ def tell(outcome: Outcome, *, as_json: bool) -> NoReturn:
 
 
 def tell_of(work: Coroutine[Any, Any, Outcome], *, as_json: bool) -> NoReturn:
-    """Do the work, then tell its outcome."""
     log_only_what_is_not_said()
     tell(awaited(work), as_json=as_json)
 
@@ -74,8 +71,7 @@ LOOKING = "looking"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """`config` is the file that was used, if any; `ring` the agent's keys, if they are there;
-    `shared` the copy of a store that several share."""
+    """`config`: the file that was used. `ring`: the agent's keys. `shared`: the copy of a shared store."""
 
     config: Path | None
     settings: AgentSettings
@@ -191,15 +187,13 @@ class LateArtifacts:
         return await (await self._bucket(path)).get(run_id, path)
 
     async def remove(self, run_id: str, path: str) -> None:
-        """Raises TryAgain, as `sizes` does: what stays now goes later."""
         await (await self._later()).remove(run_id, path)
 
     async def sizes(self) -> Mapping[str, int]:
         return await (await self._later()).sizes()
 
     async def hashes(self) -> Mapping[str, str] | None:
-        """The SHA-256 in hex of each that is there, by its key, as they were when first asked for; None where the bus
-        did not answer then."""
+        """SHA-256 in hex by key, as of the first call; None where the bus did not answer then."""
         if not self._asked:
             self._asked = True
             with suppress(Failure):

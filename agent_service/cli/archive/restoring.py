@@ -103,7 +103,6 @@ async def _of_run(
 
 
 def _proved(kept: Records, run_id: str, named: NamedArtifact | None, stored: str | None) -> tuple[str, bytes | None]:
-    """Why it cannot come back, or the copy that does; neither where the bucket has what was recorded."""
     if named is None or named.sha256 is None:
         return ("" if stored else NO_HASH), None
     if stored == named.sha256:
@@ -129,8 +128,7 @@ NO_LEDGER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """`backup`: its name, or the newest. `stopped`: nothing begins before a person lets it go on. `moved`: nothing has
-    happened since the backup. `new_keys`: the old ones are lost."""
+    """`backup`: its name, or the newest. `stopped`: kill switch on. `moved`: nothing happened since."""
 
     place: str
     backup: str | None = None
@@ -141,8 +139,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored(Outcome):
-    """`under_way`: runs that had not ended, by id with what each waits for. `ended_since`: runs of which the bus knows
-    that they went on after the backup; `begun_since`: that they began after it."""
+    """`under_way`: open runs and what each waits for. `ended_since`, `begun_since` the backup, as the bus knows."""
 
     file: str
     backup: str
@@ -180,8 +177,7 @@ class Restored(Outcome):
 
 
 async def restore(config: Path | None, order: Order) -> Restored:
-    """Raises Misconfigured where runs would be overwritten, for a backup that does not prove itself, and on a bus that
-    was not set up; and TryAgain."""
+    """Raises Misconfigured for runs in the way, a flawed backup, a bus that was not set up; and TryAgain."""
     path = whereabouts.nearby(config)
     loaded = settings.load(path)
     with Archive.to_read(place_of(order.place)) as archive:

@@ -48,7 +48,6 @@ def flaws_of_row(loaded: Loaded, run: Run, goal: str, entries: Sequence[Entry]) 
 
 
 def flaws_of_version(run: Run, entries: Sequence[Entry]) -> list[Flaw]:
-    """An agent at work writes both at once; they are read one after the other."""
     if len(entries) <= run.state.version:
         return []
     text = f"it is as of entry {run.state.version}, and its journal has {len(entries)}"
@@ -177,7 +176,7 @@ async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
 
 
 def _is_yet_to_be_written(kept: Records, entries: list[Entry]) -> bool:
-    """Of a shared store, and of runs that had ended before a restore, a folder comes only with who asks for it."""
+    """Folders of a shared store, and of runs that had ended before a restore, are written when asked for."""
     if kept.workspace.files(entries[0].run_id) is not None:
         return False
     restored = kept.settings.store / RESTORED
@@ -192,8 +191,7 @@ def _in_journal(flaws: Sequence[Flaw]) -> bool:
 
 
 async def journal_of(kept: Records, run_id: str) -> tuple[list[Flaw], list[Entry]]:
-    """The entries, and what is wrong with the run's row, by them and by itself. The row is read first, for the journal
-    may grow."""
+    """The entries, and flaws of the run's row, which is read first because the journal may grow."""
     loaded, goal = await kept.store.stored(run_id), await kept.store.goal(run_id)
     entries = await kept.entries(run_id)
     try:
@@ -279,8 +277,7 @@ class Rebuilt(Outcome):
 
 
 async def rebuild(name: str, config: Path | None) -> Rebuilt:
-    """Rebuild the run that `name` means. Raises NotDone for an unknown run or a flawed journal, Misconfigured when it
-    needs the bus."""
+    """Raises NotDone for an unknown run or a flawed journal, Misconfigured when it needs the bus."""
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
         run_id = await kept.named(name)
         named = await _named(kept, run_id)

@@ -25,8 +25,7 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreVerified(Outcome):
-    """`runs` were looked at; `flawed` are those that are not as they were written, `flaws` those of the whole store.
-    `ends`: so many endings on the bus were compared."""
+    """`runs`: how many. `flawed`: runs by id. `flaws`: of the whole store. `ends`: endings compared with the bus."""
 
     config: str
     runs: int
@@ -47,8 +46,7 @@ class StoreVerified(Outcome):
 
 
 async def verify_all(config: Path | None, *, against_bus: bool) -> StoreVerified:
-    """Raises Misconfigured without a store that can be read; to compare with the bus, also without keys, and Failure
-    where that does not answer."""
+    """Raises Misconfigured without a readable store, or without keys for the bus; Failure where that is away."""
     async with AsyncExitStack() as opened:
         kept = await opened.enter_async_context(records(config))
         ends = await _ends(kept) if against_bus else []
@@ -94,7 +92,7 @@ async def _of_end(kept: Records, end: ToldEnd) -> Flaw | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedFile(Outcome):
-    """`key` and `public` are of who signed it, empty where nobody did; `expected`: whether that key was asked for."""
+    """`key` and `public` of the signer, empty where there is none; `expected`: whether that key was asked for."""
 
     file: str
     manifest: Manifest

@@ -52,7 +52,7 @@ NEEDED = (
         )
     ),
 )
-"""Settings of streams that are the operator's to choose."""
+"""What the agent publishes, a sample of each kind."""
 
 
 async def bus(settings: AgentSettings) -> AsyncIterator[Finding]:
@@ -139,7 +139,6 @@ async def _login(link: NatsLink) -> AsyncIterator[Finding]:
 
 
 async def door(bus: NatsSettings) -> Finding:
-    """Whether the server lets in who says nothing of himself, and whether all is said in the clear."""
     remedy = "deploy/nats/prepare.py prepares a server with a key for each login, least permissions and TLS"
     with contextlib.suppress(Misconfigured):  # it is refused
         stranger = await nats_link.connect(bus.without_login(), name="agentic-doctor", timeout_s=CONNECT_WITHIN_S)
@@ -209,9 +208,6 @@ def _told(record: Record | None) -> str:
         how = "given back" if record.owner.released else "not renewed"
         return f"free: {how} {ago} ago by {record.owner}"
     return f"{record.owner}, renewed {ago} ago, epoch {record.owner.epoch}"
-
-
-"""What the agent publishes, a sample of each kind."""
 
 
 def denied(permissions: Mapping[str, Any], wanted: Iterable[str] = NEEDED) -> list[str]:

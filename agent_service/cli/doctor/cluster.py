@@ -53,7 +53,7 @@ async def cluster(link: NatsLink, settings: NatsSettings) -> AsyncIterator[Findi
 
 
 def replicas(infos: Iterable[Json], *, all_answer: bool) -> Finding:
-    """Whether each stream has a leader, and copies that are where it is. `all_answer`: all servers that are known."""
+    """`all_answer`: all servers that are known."""
     leaders = sorted({leader for info in infos if (leader := info["cluster"].get("leader"))})
     leaderless = [info["config"]["name"] for info in infos if not info["cluster"].get("leader")]
     if leaderless:
@@ -83,7 +83,6 @@ async def servers(settings: NatsSettings) -> Finding:
 
 
 def store_room(info: Json) -> Finding:
-    """How full a store is that takes nothing more when it is full."""
     name, most, size = info["config"]["name"], info["config"].get("max_bytes", -1), info["state"]["bytes"]
     if most <= 0:
         return ok("store's room", f"{name} may be as large as the server lets it, and has {size / 2**20:.0f} MiB")
@@ -95,7 +94,6 @@ def store_room(info: Json) -> Finding:
 
 
 async def members(link: NatsLink, role: Role) -> AsyncIterator[Finding]:
-    """Who shares the role; those who died or left are not named."""
     try:
         records = [record for record in await look_at_all(link, role) if not record.free]
     except Failure as error:
@@ -115,7 +113,6 @@ def _late(info: Json) -> Iterable[tuple[Json, str]]:
 
 
 async def _info(link: NatsLink, stream: str) -> Json:
-    """Empty for one that is not there, or that this login may not look at."""
     try:
         info: Json = json.loads(await link.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=ANSWER_WITHIN_S))
     except (Failure, ValueError):
@@ -124,7 +121,6 @@ async def _info(link: NatsLink, stream: str) -> Json:
 
 
 async def _version(settings: NatsSettings, url: str) -> tuple[str, str]:
-    """Of the server there; or why not."""
     alone = settings.model_copy(update={"urls": (url,)})
     try:
         link = await nats_link.connect(alone, name="agentic-doctor", timeout_s=ANSWER_WITHIN_S)
@@ -148,7 +144,6 @@ async def room(link: NatsLink, *, shared: bool) -> Finding:
 
 
 async def _account(link: NatsLink) -> Mapping[str, float]:
-    """How much of what the account may store it does; nothing where it has no bound."""
     told = json.loads(await link.request("$JS.API.INFO", b"", timeout_s=ANSWER_WITHIN_S))
     most = told.get("limits", {}).get("max_storage", -1)
     return {"what this account may store": told.get("storage", 0) / most} if most > 0 else {}

@@ -56,7 +56,6 @@ def sqlite() -> Finding:
 
 
 def folder(name: str, path: Path) -> Finding:
-    """Whether the agent can write there, as this user, and has room."""
     existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         return wrong(name, f"{existing} is no folder", remedy=f"move it away, or set agent.{name} to a folder")
@@ -123,7 +122,6 @@ def _size(number: int) -> str:
 
 
 async def damage(store: SqliteStore, *, all_runs: bool) -> Finding:
-    """Every row of the runs that go on, or of all."""
     run_ids = await store.unsettled(ALWAYS if all_runs else datetime.now(UTC))
     found = [what for run_id in run_ids if (what := await _wrong_with(store, run_id))]
     if not found:
@@ -160,7 +158,6 @@ def tokens(http: HttpSettings) -> Finding:
 
 
 def secrets(file: Path | None) -> Iterator[Finding]:
-    """What opens two doors, as far as one file tells: whoever learns one secret has the other."""
     if twins := equal_ones(secrets_in(file, os.environ) if file else {}):
         yield warning("secrets", "; ".join(twins), remedy="give each its own, such as from `openssl rand -hex 24`")
 
@@ -193,7 +190,6 @@ async def api(http: HttpSettings, store: Path | None) -> Finding:
 
 
 def _id_of(store: Path) -> str:
-    """Empty where there is none, or where it cannot be read, which another check tells."""
     with suppress(OSError):
         return known_id(store)
     return ""

@@ -69,7 +69,6 @@ def doctor(
 
 
 async def report(config: Path | None, *, deep: bool, as_json: bool) -> Exit:
-    """Print what was found, as it is found. FAILED when something is wrong."""
     checks = []
     async for check in examine(config, deep=deep):
         checks.append(check)

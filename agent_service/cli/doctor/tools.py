@@ -27,7 +27,7 @@ SETTING = "agent.continuations.retrieval_tool"
 
 
 def retrieval(settings: ContinuationSettings, offered: Sequence[ToolOffer]) -> Finding:
-    """`offered`: the tools that runs may use. That there is none by the name of the default is no fault."""
+    """`offered`: the tools that runs may use. A missing default tool is no fault."""
     tool, _, wanted = settings.retrieval_tool.partition(".")
     commands = next((offer.commands for offer in offered if offer.name == tool), None)
     if commands is None and "retrieval_tool" not in settings.model_fields_set:
@@ -57,7 +57,6 @@ START = "start `ductile-gateway serve`; `ductile-gateway check` lists its tools"
 
 
 async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Finding]:
-    """What it says over the bus, and what the agent makes of its tools."""
     try:
         told = await statuses(link, within_s=LOOKS_WITHIN_S)
     except Failure:
@@ -76,7 +75,6 @@ async def gateway(link: NatsLink, settings: AgentSettings) -> AsyncIterator[Find
 
 
 def _named(status: GatewayStatus) -> Sequence[Finding]:
-    """What it found, and of several which one it is."""
     if not status.gateway:
         return status.findings
     return [one.model_copy(update={"text": f"{one.text} ({status.gateway})"}) for one in status.findings]
@@ -87,7 +85,6 @@ def _number_silent(told: Sequence[GatewayStatus]) -> int:
 
 
 async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> AsyncIterator[Finding]:
-    """`silent`: what to do about a gateway that tells no tools."""
     rules = settings.tool_rules
     skills = NatsSkills(
         link,
@@ -129,7 +126,6 @@ def _listed(offered: Sequence[ToolOffer], problems: Sequence[str], unknown: Sequ
 
 
 def _proofs(offered: Sequence[ToolOffer]) -> Finding:
-    """For whom anybody may answer who can publish results."""
     plain = [offer for offer in offered if not offer.echoes_capability]
     if not plain:
         return ok("results", "each has to prove which request it answers")
@@ -141,7 +137,6 @@ def _proofs(offered: Sequence[ToolOffer]) -> Finding:
 
 
 def _trust(names: Sequence[str]) -> Finding:
-    """Tools after whose results writes wait for a person, though perhaps no stranger wrote in them."""
     listed = ", ".join(names)
     text = f"results of {listed} count as written by strangers, because nobody says what they are"
     remedy = f"for those that are the house's own, such as sensors, set agent.trusted: [{listed}]"

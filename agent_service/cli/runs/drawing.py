@@ -60,7 +60,6 @@ def ago(instant: str) -> str:
 
 
 def status(name: str, *, said: str = "", style: str | None = None) -> Text:
-    """A status with its mark, or what is `said` in its place."""
     mark, colour = MARKS.get(name, UNKNOWN)
     return Text.assemble((f"{mark} ", colour), (said or name, colour if style is None else style))
 
@@ -73,7 +72,6 @@ def grid(*styles: str) -> Table:
 
 
 def named_rows(rows: Iterable[tuple[str, str | Text]], names: str = "dim") -> Table:
-    """Texts by their names. One without a name belongs to the row above."""
     made = grid(names, "")
     made.columns[0].no_wrap = True
     for name, text in rows:
@@ -88,10 +86,7 @@ def remedy(found: Json | None) -> Iterator[tuple[str, str | Text]]:
 
 
 def asked(asks: Json | None) -> Iterator[tuple[str, str]]:
-    """What a run asks of a person, in full, in the order in which it is read; nothing where nothing is asked.
-
-    `asks` is fit to be shown. Of a budget the reason says all, which is told of every run that stopped.
-    """
+    """What a run asks, in reading order. `asks` is fit to be shown; budgets are told by the reason alone."""
     match asks and asks["kind"]:
         case "approval" | "in_doubt":
             yield from _call(asks or {})
@@ -113,7 +108,6 @@ def _call(asks: Json) -> Iterator[tuple[str, str]]:
 
 
 def _exactly(value: object) -> str:
-    """As JSON, on one line: a text passes neither for another argument nor for a number."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -177,7 +177,6 @@ def cat(
 
 
 def _content(asking: Asking, path: str) -> bytes:
-    """The file; a page of the paper trail is waited for, which is written a moment after its journal."""
     is_page = "/" not in path and path.endswith((".md", ".jsonl"))
     for _ in range(LOOKS if is_page else 0):
         try:

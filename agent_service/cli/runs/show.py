@@ -69,7 +69,6 @@ def head(view: Json, now: RenderableType | None) -> Table:
 
 
 def stopped(view: Json) -> list[Text]:
-    """What comes after the story of a run that ended or pauses: what to do now, and what it spent."""
     view = fit(view)
     told = [*asked(view["asks"]), *remedy(view["remedy"])]
     return [Text(f"{'':12}{name:<21}{text}") for name, text in told] + [
@@ -78,7 +77,6 @@ def stopped(view: Json) -> list[Text]:
 
 
 def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
-    """What the run has come to, and why it stopped. What is done `now` says more of a step that is under way."""
     if view["outcome"]:
         yield "outcome", one_line(view["outcome"], LONGEST_TEXT)
     if view["status"] == "running" and not view["pending"]:
@@ -90,7 +88,6 @@ def _came_of_it(view: Json) -> Iterator[tuple[str, str]]:
 
 
 def waits_for(view: Json) -> Text | None:
-    """What a run that goes on waits for, and for how long; None for one that ended."""
     asking, waits = view["asking"], view["waiting_for"]
     how_long = f", {since(waits)}" if waits else ""
     if view["stopped"]:
@@ -147,14 +144,12 @@ def history(view: Json, rows: Sequence[Row], *, most: int = MOST_ROWS, whole: bo
 
 
 def _with_stderr(row: Row, step: Json | None) -> Text:
-    """The words of a tool beneath the step that failed with them."""
     stderr = ((step or {}).get("execution") or {}).get("stderr") if row.status == "error" else None
     words = f"\nstderr: {one_line(stderr, LONGEST_TEXT)}" if stderr else ""
     return Text.assemble(row.told, (words, "dim"))
 
 
 def spent(view: Json, now: datetime | None = None) -> Group:
-    """What the run used of each budget that has a limit, and what it cost; with `now` the time too, while it lasts."""
     made = grid("", "", "")
     for name, used, limit, words in _budgets(view, now):
         made.add_row(name, _bar(used, limit), words)
@@ -183,7 +178,6 @@ def left(view: Json) -> Table | None:
 
 
 def _budgets(view: Json, now: datetime | None) -> Iterator[tuple[str, float, float, str]]:
-    """Name, used, limit and both in words."""
     budget = view["budget"]
     yield "steps", budget["steps"], budget["max_steps"], f"{budget['steps']} of {budget['max_steps']}"
     tokens, max_tokens = budget["tokens"], budget["max_tokens"]

@@ -30,8 +30,6 @@ _REQUEST = re.compile(r"([Ss]tep \d+(, \S+ of round \d+)?( attempt \d+)?|\S+): "
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One item. `took` is None for one that takes no time."""
-
     at: datetime
     took: timedelta | None
     name: str
@@ -54,7 +52,6 @@ class Row:
 
     @property
     def told(self) -> Text:
-        """What came of it, and what it cost."""
         colour = MARKS["error"][1] if self.status == "error" else ""
         return Text.assemble((self.text, colour), (f" ({self.spent})" if self.spent else "", "dim"))
 
@@ -100,8 +97,7 @@ def _down(above: str | None, below: Mapping[Any, list[Json]]) -> Iterator[Json]:
 
 
 def _repeated(timeline: Json) -> set[str]:
-    """The attempts of which their step, or their task, says all there is to say: the first, and the one that it ended
-    with, unless that asked for more first."""
+    """Attempts that say no more than their step or task: its first and last, unless that one asked for more first."""
     ends = {item["id"]: item["status"] for item in timeline["items"]}
     attempts = [item for item in timeline["items"] if item["kind"] == "attempt" and _is_asked_for(item)]
     attempts = [item for item in attempts if item["status"] != "continuation" or ends[item["parent"]] == "continuation"]
@@ -139,7 +135,6 @@ def _status(item: Json) -> str:
 
 
 def _end(item: Json) -> str:
-    """The status with which the run ended there; one that is opened again ends more than once."""
     return str(item["title"]).lower()
 
 
@@ -160,7 +155,6 @@ def _name(item: Json) -> str:
 
 
 def _text(item: Json) -> str:
-    """Without the words that its name has already, and an error with its class."""
     if item["kind"] in ("step", "task", "attempt"):
         return _of_request(item)
     text = item["text"]
@@ -172,7 +166,6 @@ def _text(item: Json) -> str:
 
 
 def _of_request(item: Json) -> str:
-    """What is asked, as long as nothing came of it, then that."""
     asks = item["kind"] == "task" and item["status"] in ("open", "cancelled")
     if asks or (item["kind"] == "step" and item["status"] == "open"):
         asked = _REQUEST.sub("", item["title"], count=1)
@@ -185,7 +178,6 @@ def _with_class(text: str, error: Json | None) -> str:
 
 
 def _waited(item: Json) -> str:
-    """What is waited for: a person with a question, a person whose time is not told, or an instant."""
     if item["id"].startswith("pause:"):
         return f"{item['title']}: {item['text']}" if item["until"] else f"for a person: {item['text']}"
     return str(item["text"] or item["title"])
@@ -203,8 +195,7 @@ Look = Callable[[], Json]
 
 
 class Story:
-    """What is new of a run, each time that it has a new entry after `after`. An item is told when it begins and when it
-    is over."""
+    """New lines of a run after entry `after`. An item is told when it begins and when it is over."""
 
     def __init__(self, look: Look, after: int = 0) -> None:
         self._look = look
@@ -215,7 +206,7 @@ class Story:
         """The last entry that the newest timeline is known to tell of."""
 
     def so_far(self, entry: Json) -> list[Row]:
-        """What was not told yet, when there is this entry. Raises NotDone while the agent is away."""
+        """Raises NotDone while the agent is away."""
         if entry["seq"] <= self._told:
             return []
         timeline = self._look()
@@ -226,8 +217,7 @@ class Story:
         return [_row(item, datetime.now(UTC), at) for at, *_, item in new]
 
     def _new(self, timeline: Json) -> Iterator[tuple[datetime, bool, int, Json]]:
-        """What was not told yet, with what it is told by: by the instant; of one instant what ends before what begins,
-        and what is a part of something before that."""
+        """What was not told yet, by instant; then ends before beginnings, parts before wholes."""
         repeated = _repeated(timeline)
         for item in timeline["items"]:
             stage = _stage(item)

@@ -34,7 +34,6 @@ WORDS = {"model_retry": "model retry", "time": "right time"}
 
 
 def runs(page: Json, *, width: int) -> RenderableType:
-    """A list of runs, for so many columns. In few, each has its goal on a line of its own."""
     if not page["runs"]:
         return "no runs"
     drawn = _in_columns if width >= WIDEST else _in_two_lines
@@ -77,7 +76,6 @@ def _state(line: Json) -> Text:
 
 
 def _figures(line: Json) -> tuple[str, str, str, str]:
-    """When it was accepted, its steps, what it cost, and how long it took, or takes by now."""
     end = datetime.fromisoformat(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)
     cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
     took = duration(end - datetime.fromisoformat(line["accepted_at"]))
@@ -205,7 +203,6 @@ def _usage(usage: Json) -> str:
 
 
 def _values(values: dict[str, Any]) -> Iterator[str]:
-    """Each value below its name where it has several lines, so that a text can be read."""
     for name, value in values.items():
         if isinstance(value, str) and "\n" in value:
             yield f"{name}:"

@@ -27,18 +27,13 @@ PAUSED = "paused"
 
 
 class Watcher(Protocol):
-    """Is told what happens to a run."""
-
-    def saw(self, entry: Json) -> None:
-        """The run has a new entry."""
+    def saw(self, entry: Json) -> None: ...
 
     def away(self, why: str) -> None:
         """The agent does not answer; with an empty text: it does again."""
 
 
 class Silent:
-    """Says nothing. Fills Watcher."""
-
     def saw(self, entry: Json) -> None: ...
 
     def away(self, why: str) -> None: ...
@@ -81,7 +76,6 @@ def to_the_end(client: AgentClient, run_id: str, watcher: Watcher) -> Json:
 
 
 def show_to_the_end(client: AgentClient, run_id: str, *, watch: bool, as_json: bool) -> Exit:
-    """Wait for the end of the run, print the run, and say with which code to exit."""
     with leaving(run_id):
         if watch and not as_json:
             with watching(client, run_id, output.console(stderr=True)) as watcher:
@@ -104,7 +98,6 @@ def tell_to_the_end(client: AgentClient, run_id: str, after: int) -> None:
 
 
 def _draw(line: Text) -> None:
-    """On a terminal as it can be read there, else as one line."""
     if output.console().is_terminal:
         output.draw(hanging(line))
     else:
@@ -113,7 +106,6 @@ def _draw(line: Text) -> None:
 
 @contextmanager
 def leaving(run_id: str) -> Iterator[None]:
-    """Ctrl-C in here leaves the run alone, and says so."""
     try:
         yield
     except KeyboardInterrupt:
@@ -123,7 +115,6 @@ def leaving(run_id: str) -> Iterator[None]:
 
 @contextmanager
 def leaving_all() -> Iterator[None]:
-    """Ctrl-C is the way out of here."""
     try:
         yield
     except KeyboardInterrupt:
@@ -136,8 +127,6 @@ DRAWN_PER_S = 8
 
 
 class Board:
-    """What is known of one run. Fills Watcher."""
-
     def __init__(self, view: Look, timeline: Look, console: Console) -> None:
         self._looks = view, timeline
         self._console = console

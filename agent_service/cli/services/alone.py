@@ -36,7 +36,6 @@ async def alone(loaded: AgentSettings) -> AsyncIterator[NatsLink]:
 
 
 def _of_dev(loaded: AgentSettings) -> str:
-    """How the bus of an `agentic dev` is had without its agent, where these settings are of one."""
     folder = loaded.store.parent
     login, server = folder / whereabouts.LOGIN_OF_DEV, folder / "nats" / SERVER
     if not (login.is_file() and login.read_text(encoding="utf-8").strip() in loaded.nats.urls and server.is_file()):

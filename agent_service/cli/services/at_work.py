@@ -18,7 +18,6 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
 
 
 def log_only_what_is_not_said() -> None:
-    """What the parts below log, the command says in its own words; a failure beyond that is still told."""
     json_log.set_up("ERROR", "text", redact=tuple)
 
 
@@ -26,8 +25,7 @@ LOOK_S = 0.2
 
 
 async def nobody_at_work(link: NatsLink, *, but: str = "") -> None:
-    """Raises Misconfigured where an agent lives whose store is not `but`: one that renews its lease while this looks.
-    What died without a word is waited for until its lease has lapsed."""
+    """Raises Misconfigured where an agent other than that of store `but` renews its lease; dead ones must lapse."""
     seen: dict[str, int] = {}
     while living := await _not_free(link, but):
         renewed = [record.owner for record in living if seen.setdefault(record.owner.holder, record.seq) != record.seq]

@@ -116,7 +116,6 @@ def who() -> str:
 
 
 async def _with(config: Path | None, work: Callable[[NatsDeadLetters], Awaitable[T]]) -> T:
-    """What comes of it; what cannot be done with a letter is told as the command says it."""
     loaded = settings.load(whereabouts.nearby(config))
     link = await nats_link.connect(loaded.nats, name="agentic-dlq", timeout_s=CONNECT_WITHIN_S)
     try:

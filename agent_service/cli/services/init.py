@@ -95,7 +95,6 @@ class Questions:
         return answers
 
     def _login(self, nats: tuple[str, ...]) -> Login | None:
-        """Not asked for where there is none, or where it stands in the address."""
         if not nats or any(login_in(url) for url in nats):
             return None
         login = self._ask("--login", NONE, init_file.login)
@@ -139,7 +138,6 @@ class Questions:
 
 
 def _printable(text: str) -> str:
-    """Raises ValueError for what no file of settings can hold."""
     if not text.isprintable():
         raise ValueError("it has a character that cannot be shown: type it again")
     return text

@@ -21,8 +21,6 @@ _WITHOUT_BLANKS = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is: never the secret itself."""
-
     place: str
 
     @property
@@ -32,8 +30,6 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """`kind` is one of LOGINS; `value` its name, or its file."""
-
     kind: str
     value: str = ""
     secret: Secret | None = None
@@ -41,7 +37,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`model` is its id, or the file of a script."""
+    """`model` is an id, or the file of a script."""
 
     provider: str
     model: str = ""
@@ -51,8 +47,6 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """A folder of plugin folders, or the address of a Ductile; else none of one's own."""
-
     folder: str = ""
     ductile: str = ""
     token: Secret | None = None
@@ -69,7 +63,6 @@ class Answers:
 
 
 def nats(text: str) -> tuple[str, ...]:
-    """Addresses, apart by commas; none of the word `embedded`."""
     if text == EMBEDDED:
         return ()
     urls = tuple(url if "://" in url else f"nats://{url}" for url in map(str.strip, text.split(",")))
@@ -118,7 +111,6 @@ def model(text: str) -> Model:
 
 
 def model_url(text: str) -> str:
-    """Empty for the provider's own."""
     if text and not _is_address(text, ("http", "https")):
         raise ValueError("answer with an address such as http://127.0.0.1:11434/v1, or with nothing")
     return text
@@ -140,7 +132,6 @@ def tools(text: str) -> Tools:
 
 
 def with_key(answer: Model, text: str, base_url: str) -> Model:
-    """The model with where it is and where its key is, which may be nowhere."""
     key = None if text == NONE else secret(text)
     if key and base_url and not keeps_secrets(base_url):
         raise ValueError("the key would go over plain http to another machine: use https, or no key")
@@ -184,7 +175,6 @@ LOOKED_AT = "reload: true # what changes in the folders counts at once"
 
 
 def text(answers: Answers, samples: Mapping[str, Path]) -> str:
-    """The whole file. `samples`: the folders of the tools and of the pages that come with the program."""
     return "\n".join(
         (
             HEAD,
@@ -271,7 +261,6 @@ def _secret(name: str, secret: Secret) -> str:
 
 
 def _value(text: str) -> str:
-    """As YAML reads it as this text, and no variable in it as one."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

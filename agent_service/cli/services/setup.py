@@ -29,8 +29,7 @@ CONNECT_WITHIN_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What there should be. Without `replicas` or `max_gib` what is made is as what is there. `change`: what exists
-    otherwise, too; `dry_run`: nothing is done."""
+    """What should exist; without `replicas` or `max_gib` as it is. `change`: what differs too. `dry_run`: nothing."""
 
     replicas: int | None = None
     max_gib: float | None = None
@@ -51,14 +50,13 @@ class Asked:
         return topology(replicas=replicas, max_gib=gib, executors=self.executors, shared=self.shared)
 
     def heeded(self, findings: Sequence[Deviation]) -> list[Deviation]:
-        """Without the size of what exists, where none was named."""
         sized = self.max_gib is not None
         return [one for one in findings if sized or (one.kind, one.field) != ("differs", "max_bytes")]
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """`gib` is as was asked for, or as what is there; or `chosen` here, so that less will do."""
+    """`chosen`: not asked for, so that less will do."""
 
     replicas: int
     gib: float

@@ -108,7 +108,6 @@ def _in_calls(calls: int) -> str:
 
 
 def _rarer(state: RunState) -> Iterator[_Left]:
-    """What most runs never come near: told once little of it is left."""
     limits = state.brief.limits
     for what, used, most in (
         ("reframes", state.reframes, limits.max_reframes),

@@ -186,10 +186,7 @@ def _action(said: Mapping[str, Any], place: str, state: RunState) -> tuple[Actio
 
 
 def _arguments(said: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """The arguments, with the long text in its place. Raises ValueError for anything that others could read otherwise.
-
-    What is missing or no text is told by its shape.
-    """
+    """The arguments, with the long text in its place. Raises ValueError for what others could read otherwise."""
     text, long_text = said["arguments_json"], said.get("long_text")
     arguments = strictly(text) if isinstance(text, str) and text.strip() else text or {}
     if not isinstance(arguments, dict):
@@ -240,6 +237,5 @@ def _waited(raw: Any, state: RunState, now: datetime) -> tuple[Wait | None, tupl
 
 
 def _instant(text: str) -> datetime:
-    """In UTC where it names no other zone, as the prompt does. Raises ValueError, OverflowError."""
     at = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
     return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

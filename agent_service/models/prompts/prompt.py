@@ -228,7 +228,6 @@ def rendered(name: str, **values: Any) -> str:
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same for the same value, so that a provider's cache knows it again."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(", ", ": "))
 
 

@@ -41,10 +41,7 @@ def found_in(text: str) -> Found:
 
 
 def strictly(text: str) -> JsonValue:
-    """The value in `text`. Raises ValueError, or RecursionError, for what others could read otherwise, or not at all.
-
-    Line breaks in texts are taken as they are: JSON wants them escaped, and there is only one way to read them.
-    """
+    """Raises ValueError, or RecursionError, for ambiguous or broken JSON. Bare line breaks in texts are taken."""
     value: JsonValue = json.loads(
         text, strict=False, parse_constant=_number, parse_float=_number, object_pairs_hook=_object
     )
@@ -90,7 +87,6 @@ def _around(before: str, after: str) -> list[str]:
 
 
 def _broken(said: str, error: json.JSONDecodeError, before: str) -> Found:
-    """An object that is none: it breaks off, or is written otherwise than JSON is."""
     beside = [f"before the JSON object stands {_shown(before)}"] if before else []
     if error.msg.startswith("Unterminated string") or error.pos >= len(said) - len("fals"):
         flaw = f"the reply breaks off after {len(said)} characters, before the JSON object ends"
@@ -124,7 +120,7 @@ def _number(text: str) -> float:
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    """Without a name that is there twice: who reads it decides which one counts, and a tool may decide otherwise."""
+    """Refuses a name that is there twice: a tool may count the other one."""
     named = dict(pairs)
     if len(named) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)

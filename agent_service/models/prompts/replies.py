@@ -202,7 +202,7 @@ def _schema_text(form: Form, calls: tuple[str, ...]) -> str:
 
 
 def _bare(node: Any) -> Any:
-    """The schema without pydantic's titles and defaults, and our docstrings: they would only cost tokens."""
+    """Without pydantic's titles and defaults, and our docstrings: they would only cost tokens."""
     if isinstance(node, list):
         return [_bare(item) for item in node]
     if not isinstance(node, dict):
@@ -222,6 +222,5 @@ def _lines(texts: list[str]) -> tuple[str, ...]:
 
 
 def _quote(text: str) -> str:
-    """Cut between two words: a part of one would be found nowhere."""
     said = text.strip()
     return said if len(said) <= LONGEST_QUOTE else said[:LONGEST_QUOTE].rpartition(" ")[0] or said[:LONGEST_QUOTE]

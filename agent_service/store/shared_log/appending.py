@@ -16,7 +16,7 @@ from schemas import subjects
 
 
 class OwnEntries:
-    """By run. Entries of others are nobody's business here, whatever is said to be done."""
+    """By run. Entries of other members are ignored."""
 
     def __init__(self) -> None:
         self._coming: dict[str, set[int]] = {}
@@ -26,8 +26,7 @@ class OwnEntries:
 
     @contextmanager
     def coming(self, run_id: str, seq: int) -> Iterator[None]:
-        """Inside, the entry is being stored; after that it is to be done, unless an error says that it may not be
-        there."""
+        """Inside, the entry is being stored; then it is pending, unless an error says that it may not be there."""
         self._coming.setdefault(run_id, set()).add(seq)
         try:
             yield
@@ -45,7 +44,7 @@ class OwnEntries:
         return bool(done)
 
     def to_tell(self, run_id: str) -> tuple[Span, ...]:
-        """What is done of a run. It is said now, and known to all once it was `heard`."""
+        """What is done of a run, said now, and known to all once it was `heard`."""
         done = set(self._done.get(run_id, ()))
         _move(run_id, done, self._done, self._told)
         return spans(done)
@@ -109,8 +108,7 @@ class Appending:
         self._awaited: dict[tuple[str, int, str], list[Attempt]] = {}
 
     async def append(self, fact: EntryFact, after: int) -> None:
-        """Returns once the fact is stored, and in the copy unless that has fallen behind. Raises VersionMoved where
-        another has its place, TryAgain where that is not known."""
+        """Returns once the fact is stored, and in the copy unless that fell behind. Raises VersionMoved, TryAgain."""
         attempt = Attempt(asyncio.timeout(None))
         self._awaited.setdefault(_name(fact), []).append(attempt)
         try:

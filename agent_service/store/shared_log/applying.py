@@ -91,7 +91,6 @@ class Applying:
         return said
 
     def _append(self, connection: sqlite3.Connection, entry: EntryFact, position: int) -> None:
-        """Raises Poisoned where it does not continue what is there."""
         mark = entry.mark(position)
         if entry.asked:
             if entry.seq != 1 or connection.execute(self._sql["wake"], (entry.asked[0],)).fetchall():
@@ -114,7 +113,6 @@ class Applying:
             self._keep_apart(connection, run_id, apart)
 
     def _standing(self, connection: sqlite3.Connection, run_id: str) -> tuple[int, bytes, int] | None:
-        """The run's version, the hash of that entry, and up to which entry all is done."""
         for version, head, told in connection.execute(self._sql["standing"], (run_id,)).fetchall():
             return version, head, told
         return None

@@ -57,8 +57,6 @@ class _Said(BaseModel):
 
 
 class Asking(BaseModel):
-    """What the first entry of a run was asked by."""
-
     model_config = _Said.model_config
 
     wake_id: str
@@ -179,20 +177,16 @@ class EntryFact(_Said):
 
 
 class ToldFact(_Said):
-    """Of several runs, of which entries all is done that they ask for."""
+    """Up to which entries the outbox of each run is dispatched."""
 
     runs: dict[str, tuple[Span, ...]]
 
 
 class HaltFact(_Said):
-    """Everything is stopped, or goes on."""
-
     halt: Halt
 
 
 class SeenFact(_Said):
-    """Somebody has dismissed a run from the inbox."""
-
     run_id: str
     version: Whole
     person: str
@@ -230,8 +224,7 @@ class Buried(BaseModel):
 
 
 class GoneFact(_Said):
-    """Runs that ended long ago and are kept no longer: of each the entry that was its newest, and its wake id. One that
-    has a newer entry stays."""
+    """Expired runs: the newest entry and wake id of each. A run with a newer entry stays."""
 
     runs: dict[str, tuple[Whole, str]]
     tombstones: tuple[Buried, ...] = ()
@@ -262,7 +255,6 @@ def shape_of(subject: str) -> type[AnyFact] | None:
 
 
 def run_named_by(subject: str) -> str:
-    """The run whose entries lie on the subject; empty where that says nothing of it."""
     return subject.removeprefix(subjects.stored_run("")) if subject.startswith(subjects.stored_run("")) else ""
 
 

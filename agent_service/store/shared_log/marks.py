@@ -24,8 +24,7 @@ TO_FILE = "agentic migrate --from jetstream --to sqlite"
 
 
 class Mark(BaseModel):
-    """`store`: the id of the store of one agent that they come from, or leave for; or the backup
-    (`of_backup`). `position`: of this mark."""
+    """`store`: the id of the store that they come from or leave for, or of the backup. `position`: of this mark."""
 
     model_config = ConfigDict(frozen=True)
 

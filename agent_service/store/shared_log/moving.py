@@ -192,8 +192,7 @@ class IntoLog:
         self._places: dict[str, int] = {}
 
     async def move(self, source: SqliteFile) -> int:
-        """How many entries were written. Raises Misconfigured where another writes there too, or where it has become
-        anything else than it was, and TryAgain."""
+        """How many entries were written. Raises Misconfigured where the log has anything else, and TryAgain."""
         await self._copy.caught_up()
         history = History(source, self._copied)
         written = 0

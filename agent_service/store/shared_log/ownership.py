@@ -15,10 +15,9 @@ class Log(Protocol):
     """Facts in one order, by the word of whoever leads the log."""
 
     async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
-        """The position of the new fact. `after` is that of the newest of its subject: 0 for none, None for whichever.
+        """The position of the new fact. `after`: that of the newest of its subject; 0 for none, None for whichever.
 
-        Raises Moved where another is the newest, NoRoom, Misconfigured, and TryAgain where it is not known whether the
-        fact was stored: it may still be.
+        Raises Moved, NoRoom, Misconfigured, and TryAgain where it is not known whether the fact was stored.
         """
 
     async def newest(self, subject: str) -> Fact | None: ...
@@ -26,7 +25,7 @@ class Log(Protocol):
     async def end(self) -> int: ...
 
     async def purge(self, subject: str, before: int | None = None) -> None:
-        """Forget the facts of a subject; or those of it below a position. Raises TryAgain."""
+        """Forget a subject's facts, or those below a position. Raises TryAgain."""
 
 
 class Copy(Protocol):
@@ -36,7 +35,7 @@ class Copy(Protocol):
     def reached(self) -> int: ...
 
     async def wait(self, seq: int) -> None:
-        """Until the fact at that position is there. Raises TryAgain after a while."""
+        """Raises TryAgain after a while."""
 
 
 class Members(Protocol):
@@ -49,8 +48,7 @@ class Members(Protocol):
     def live(self) -> frozenset[str]: ...
 
     def mine(self, owner: str, key: str) -> bool:
-        """Whether what is `owner`'s is to be seen to here: ours, or that of one who is gone (empty: of nobody), where
-        this member is the heir of `key`."""
+        """Whether this member sees to what is `owner`'s: its own, or as heir of `key` that of one who is gone."""
 
 
 LOOKED_AT = 10_000

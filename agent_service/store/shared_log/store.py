@@ -38,11 +38,7 @@ def _nobody(_: object) -> None: ...
 
 
 class SharedStore(SqliteStore):
-    """Fills the ports RunStore and Archive for one member.
-
-    `held` says whether this process is still that member: without its word nothing is appended. `on_elsewhere` hears of
-    every entry that this process did not commit, `on_halt` of every halt that another agent has kept.
-    """
+    """`held` raises unless this process is the member. `on_elsewhere`, `on_halt` hear what other members commit."""
 
     def __init__(
         self,
@@ -161,7 +157,7 @@ class SharedStore(SqliteStore):
         return await super().run_of(wake_id)
 
     def applied(self, facts: Sequence[Fact]) -> None:
-        """The copy has these facts now. Called on the loop, in their order."""
+        """Called on the loop, in the order of the facts."""
         for fact in facts:
             match self._applying.outcome(fact):
                 case EntryFact() as entry:
@@ -185,7 +181,6 @@ class SharedStore(SqliteStore):
             await self._appending.append(fact, after)
 
     def _named(self, wake: Wake) -> str:
-        """The run that the wake names in the copy; empty for none. Raises WakeConflict."""
         for run_id, digest in self._database.look_up(self._sql["wake"], (wake.wake_id,)):
             if digest != wake.digest:
                 raise WakeConflict(wake.wake_id, run_id)
@@ -214,10 +209,7 @@ class SharedStore(SqliteStore):
         return 0, 0, b""
 
     async def _newest_here(self, run_id: str) -> int:
-        """The newest entry of the run, once the copy has what the log's leader has; 0 where there is no such run.
-
-        Raises TryAgain, and Newer and Damaged where the copy cannot take it in.
-        """
+        """0 where there is no such run. Raises TryAgain, and Newer and Damaged where the copy cannot take it in."""
         fact = await self._log.newest(subjects.stored_run(run_id))
         if fact is not None:
             await self._copy.wait(fact.seq)
@@ -232,7 +224,6 @@ class SharedStore(SqliteStore):
         return version
 
     def _heard(self, entry: EntryFact, position: int) -> None:
-        """An entry is in the copy: one that this process waits for, or news."""
         if entry.by == self._members.me:
             self._own.heard(entry.run_id, entry.told)
             if self._own.say_again(entry.run_id):  # with an earlier try of the same entry, which has won
@@ -253,7 +244,6 @@ class SharedStore(SqliteStore):
         self._tell_of(self.on_elsewhere, told, position)
 
     def _tell_of(self, hears: Callable[[T], object], news: T, at: int) -> None:
-        """News, and not what was in the log when this process began."""
         if at <= self._began_at:
             return
         try:

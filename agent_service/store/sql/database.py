@@ -38,12 +38,7 @@ MIGRATIONS = files(__package__) / "migrations"
 async def open_database(
     folder: Path, on_commit: OnCommit = nobody, *, durable: bool = True, reserve: bool = False
 ) -> AsyncIterator[SqliteFile]:
-    """The database in `folder`, which is made if absent, and is for this user alone. Closed on leaving.
-
-    One that is not `durable` is a copy, which a crash of the machine may damage. With a `reserve` room can be made in
-    it on a full disk.
-    Raises Misconfigured for a folder or file that cannot be used, TryAgain for one that is full or locked for now.
-    """
+    """The database in `folder`, made if absent. Not `durable`: a copy. Raises Misconfigured and TryAgain."""
     path = folder / FILE
     kept = Reserve(path) if reserve else None
     if kept:
@@ -55,10 +50,7 @@ async def open_database(
 
 @contextlib.asynccontextmanager
 async def open_for_reading(folder: Path) -> AsyncIterator[SqliteFile]:
-    """The database in `folder`, also while another process has it open. It is neither made, migrated nor written.
-
-    Raises Misconfigured where there is none that this version of the program can read.
-    """
+    """Read-only, also while another process has it open. Raises Misconfigured where none of this version is there."""
     path = folder / FILE
     if not path.is_file():
         raise Misconfigured(f"there is no database {path}: name the configuration of the agent that wrote it")
@@ -97,7 +89,6 @@ def found_in_time(connection: sqlite3.Connection, within_s: float = CHECKED_S) -
 
 
 def _check(path: Path) -> None:
-    """Raises Misconfigured for a damaged file, before anything is built upon it."""
     file.make_private(path)
     try:
         with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as connection:

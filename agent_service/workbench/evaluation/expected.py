@@ -18,8 +18,6 @@ class _Strict(BaseModel):
 
 
 class Bounds(_Strict):
-    """A number that is counted, both ends included."""
-
     at_least: Annotated[int, Field(ge=0)] = 0
     at_most: Annotated[int, Field(ge=0)] | None = None
 
@@ -33,10 +31,7 @@ class Bounds(_Strict):
 
 
 class Call(_Strict):
-    """Tool calls: of a tool, perhaps of one command, perhaps with arguments whose canonical JSON has a match.
-
-    `task`: only sub-requests of steps in whose name that is found.
-    """
+    """Of a tool, a command, with arguments whose canonical JSON matches. `task`: part of a sub-request's name."""
 
     tool: str
     command: str | None = None

@@ -125,8 +125,7 @@ class Observed:
 
 
 def happenings(seen: Observed) -> dict[Happening, int]:
-    """Everything that happened, with the number of the first entry in which it did: in the run, else in those that it
-    started."""
+    """What happened, each with its first entry's number: in the run, else in its children."""
     found: dict[Happening, int] = {}
     for moment in (moment for run in seen.tree for moment in run.moments):
         for happening, is_one in _SIGNS.items():

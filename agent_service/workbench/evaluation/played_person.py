@@ -11,10 +11,7 @@ from schemas.events import Cancel, Envelope, Signal
 
 
 class PlayedPerson:
-    """Signals and cancels runs as the scenario's file says, over the bus: each thing once.
-
-    The runs have places: 0 is the scenario's own, the others are those that were started by runs, in their order.
-    """
+    """Signals and cancels runs as the file says, over the bus, once each. Place 0 is the scenario's run."""
 
     def __init__(self, scenario: Scenario, bus: PlayedBus, clock: PlayedClock) -> None:
         self._signals = scenario.signals

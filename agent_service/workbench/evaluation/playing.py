@@ -26,10 +26,7 @@ from groundwork.service.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One row. `cost_usd` is null when a price is not known, `cache_share` when nothing was sent to a model.
-
-    `violations`: rules of the program that were broken; `unmet`: expectations of the scenario that were not met.
-    """
+    """`cost_usd` is null without a price, `cache_share` without tokens. `violations`: broken rules of the program."""
 
     scenario: str
     name: str
@@ -114,8 +111,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`trail`: where the runs' paper trails are kept."""
-
     jobs: int = 1
     trail: Path | None = None
 

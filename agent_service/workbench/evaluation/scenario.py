@@ -26,10 +26,7 @@ _PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
 
 
 def told_apart(document: Any) -> Iterator[Any]:
-    """Each variant of `document`, with its texts in the places `{{name}}`; the document itself where it has none.
-
-    Raises ValueError for a place that a variant has no text for, and for variants that are no texts by name.
-    """
+    """Each variant of `document`, or itself. Raises ValueError for places without texts, and texts without names."""
     variants = document.pop("variants", None) if isinstance(document, dict) else None
     if variants is None:
         yield document
@@ -145,11 +142,7 @@ def follower_of(name: str, script: Script) -> ScriptedModel:
 
 
 class Scenario(Strict):
-    """One file. `script` is the well-behaved decision maker; what it expects is expected besides `expect`.
-
-    `obeying` is a decision maker that does what the content of results tells it: what is expected of its run replaces
-    `expect`, and shows what the program itself keeps from happening.
-    """
+    """`script` decides well; its expectations add to `expect`. `obeying` obeys results; its own replace them."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
     title: Text
@@ -209,10 +202,7 @@ def own_folder() -> Path:
 
 
 def scenarios(folders: Iterable[Path], patterns: Sequence[str] = ()) -> list[Scenario]:
-    """The scenarios of all files in `folders`, by name; with patterns (`injection-*`) only those that fit one.
-
-    Raises Misconfigured with the file and the field, for a name that two files have, and for a pattern that fits none.
-    """
+    """By name, in `folders`; with patterns those that fit. Raises Misconfigured: file, field, name twice, no match."""
     found: dict[str, tuple[Path, Scenario]] = {}
     for file in (file for folder in folders for file in _files(folder)):
         for scenario in read(file):

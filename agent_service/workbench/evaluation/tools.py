@@ -10,8 +10,6 @@ from schemas.fields import Json, JsonObject, Text, ToolName
 
 
 class Strict(BaseModel):
-    """What a file says and is not known here is an error."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
@@ -55,10 +53,7 @@ class Failure(Strict):
 
 
 class ToolAnswer(Strict):
-    """What a tool answers to calls that fit. Exactly one of `result`, `error`, `continuation` and `silence`.
-
-    The first answer that fits is given. `nth`: only to the n-th of the calls that fit the rest.
-    """
+    """One of `result`, `error`, `continuation`, `silence`. The first that fits; `nth`: of the calls that fit."""
 
     command: str | None = None
     when: Pattern | None = None
@@ -91,8 +86,6 @@ class Command(Strict):
 
 
 class Tool(Strict):
-    """A tool on offer, and its answers in the order in which they are tried."""
-
     name: ToolName
     description: Text
     commands: Annotated[tuple[Command, ...], Field(min_length=1)]

@@ -19,10 +19,7 @@ LONGEST_WAIT_S = 300.0
 
 
 class WaitingModel:
-    """A model that is waited for in real time: a played clock leaves a busy provider no pause. Fills the port Model.
-
-    When all waiting is in vain the run fails: nothing can be measured.
-    """
+    """Waits in real time for a busy provider, then fails the run: nothing can be measured. Fills the port Model."""
 
     def __init__(self, model: Model, pace: Pace, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._model = model
@@ -80,8 +77,7 @@ class Trial:
 
 @asynccontextmanager
 async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> AsyncIterator[list[Trial]]:
-    """The trials for the configured model; with the scripted one each scenario's own scripts decide. Raises
-    Misconfigured."""
+    """For the configured model; with the scripted one, each scenario's own scripts decide. Raises Misconfigured."""
     if settings.model.provider == "scripted":
         yield [trial for scenario in scenarios for trial in scripted(scenario)]
         return
@@ -93,10 +89,7 @@ async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> A
 
 
 def scripted(scenario: Scenario) -> list[Trial]:
-    """The scenario with its own script, and with the one that obeys what it should not, if it has one.
-
-    Scripts are written for fused runs, whatever is configured.
-    """
+    """With its own script and the obeying one, if any. Scripts are written for fused runs."""
     own, obeying = scenario.script, scenario.obeying
     expected = tuple(filter(None, (scenario.expect, own.expect)))
     trials = [_scripted(scenario, scenario.name, own, expected)]

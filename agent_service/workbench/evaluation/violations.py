@@ -21,7 +21,6 @@ FEWEST_ITEMS = 3
 
 
 def broken_rules(seen: Observed) -> list[str]:
-    """A line for each rule that was broken, by the name of the rule."""
     return [f"{name.replace('_', ' ')}: {what}" for name, rule in RULES.items() for what in rule(seen)]
 
 
@@ -100,7 +99,6 @@ def _nothing_follows_the_end(seen: Observed) -> Iterator[str]:
 
 
 def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
-    """A write that may reach out, after what strangers wrote, has a person's ruling for just these arguments."""
     strangers_from = min(_strangers(seen), default=None)
     for request in seen.requests:
         command = _command(seen, request)
@@ -112,7 +110,6 @@ def _what_needs_approval_is_allowed_first(seen: Observed) -> Iterator[str]:
 
 
 def _strangers(seen: Observed) -> Iterator[datetime]:
-    """When what strangers wrote came."""
     outside = {offer.name for offer in seen.offers if offer.output != "trusted"}
     for moment in seen.moments:
         event = moment.event
@@ -148,7 +145,6 @@ def _command(seen: Observed, request: Request) -> ToolCommand | None:
 
 
 def _planned(seen: Observed, request: Request) -> Plan:
-    """What was planned, without what is given along to tools that do not know of it."""
     asked, command = request.asked, _command(seen, request)
     known = command.input_schema.get("properties") if command else None
     given = GIVEN_KEYS - set(known if isinstance(known, dict) else ()) if asked.task else frozenset()
@@ -191,7 +187,6 @@ def _budgets_hold(seen: Observed) -> Iterator[str]:
 
 
 def _what_is_spent_is_counted(seen: Observed) -> Iterator[str]:
-    """What the runs that it started spent is spent by it."""
     if not seen.moments:
         return
     spent = seen.moments[-1].state.spent

@@ -55,10 +55,7 @@ def _no_head(_: str) -> str:
 
 
 class FaultyModel:
-    """A model for which thinking takes time, and some calls of which bring no answer. Fills the port Model.
-
-    It is the same whichever model is asked, so that the program's part in it shows with every model.
-    """
+    """Gives any model thinking time and faults. Fills the port Model."""
 
     def __init__(self, model: Model, scenario: Scenario, clock: PlayedClock, meanwhile: Meanwhile) -> None:
         self._model = model

@@ -276,8 +276,6 @@ class Completed(_FromUs):
     trace_url: Text | None = None
     has_callback: bool = False
     """Whether the run asked for its ending to be sent somewhere. Where that is the gateway asks of the agent."""
-    callback: Text | None = None
-    """Said by earlier versions only: the address, which may hold a secret."""
 
 
 class _NotCompleted(_FromUs):
@@ -289,8 +287,6 @@ class _NotCompleted(_FromUs):
     usage: Usage | None = None
     trace_url: Text | None = None
     has_callback: bool = False
-    """As in Completed."""
-    callback: Text | None = None
     """As in Completed."""
 
 

@@ -24,7 +24,7 @@ from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured
 from groundwork.service.store_folder import AlreadyRunning, ProcessLock
-from groundwork.sqlite.file import compact, open_for_reading
+from groundwork.sqlite.file import open_for_reading
 
 commands = typer.Typer()
 
@@ -63,7 +63,6 @@ def _pruned(settings: GatewaySettings, *, dry_run: bool) -> Pruned:
     try:
         with ProcessLock(settings.store):
             rows = asyncio.run(_tidied(settings))
-            compact(settings.store / FILE)
     except AlreadyRunning:
         why = "the gateway at work here does it by itself, once an hour, and now for `agentic prune`"
         return Pruned(rows=asyncio.run(_would_go(settings)), done=False, why_not=why)

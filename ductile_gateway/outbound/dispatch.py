@@ -133,7 +133,7 @@ class Outbound:
         """
         at = self._clock.now()
         await self._add(notifications_of(event, self._settings, at=at))
-        if event.has_callback and not event.callback:
+        if event.has_callback:
             url = await self._addresses.of(event.run_id)
             await self._add([callback_of(event, url, at=at)] if url else [])
 

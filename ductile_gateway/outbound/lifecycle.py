@@ -33,18 +33,13 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
-    """`key`: its dedupe key. `at`: when the bus stored it. `callback`: where its run wants to be told of.
-
-    `payload` is without that address: it may hold a secret of its receiver, and is nobody else's business. An event
-    says only that there is one (`has_callback`), unless an agent of an earlier version said it.
-    """
+    """`key`: its dedupe key. `at`: when the bus stored it. `has_callback` is not part of `payload`."""
 
     type: str
     key: str
     run_id: str
     at: datetime
     payload: Mapping[str, Any]
-    callback: str | None = None
     has_callback: bool = False
 
 
@@ -58,14 +53,13 @@ def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
         raise Unreadable(f"an event on {subject} must have a dedupe_key of printable ASCII")
     if not isinstance(payload, dict) or not _is_run_id(payload.get("run_id")):
         raise Unreadable(f"an event on {subject} must have a payload with the run_id")
-    callback, has_callback = payload.pop("callback", None), payload.pop("has_callback", False)
+    has_callback = payload.pop("has_callback", False)
     return LifecycleEvent(
         type=subject,
         key=key,
         run_id=payload["run_id"],
         at=at,
         payload=payload,
-        callback=callback if isinstance(callback, str) else None,
         has_callback=has_callback is True,
     )
 

@@ -84,8 +84,6 @@ def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: d
         if event.type in subscriber.types:
             target = SUBSCRIPTION + name
             found.append(_notification(event, target, target, subscriber.url, body=body, at=at))
-    if event.callback:
-        found.append(callback_of(event, event.callback, at=at))
     return found
 
 

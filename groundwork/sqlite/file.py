@@ -23,7 +23,7 @@ from groundwork.service.errors import Broken, Misconfigured, TryAgain
 from groundwork.sqlite.errors import concerns_the_file, storage_error
 from groundwork.sqlite.group_commit import GroupCommit, OnCommit, nobody
 from groundwork.sqlite.migrations import migrate, newest
-from groundwork.sqlite.reserve import INCREMENTAL, SPARE_PAGES, Reserve, cut_off, has_room
+from groundwork.sqlite.reserve import SPARE_PAGES, Reserve, cut_off, has_room
 
 T = TypeVar("T")
 Values = tuple[object, ...]
@@ -174,19 +174,6 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
             yield file
     except sqlite3.Error as error:
         raise _lasting(storage_error(error, path)) from error
-
-
-def compact(path: Path) -> None:
-    """Write the file anew without free pages, one that can be shrunk from then on; nobody else may have it open.
-
-    It takes as much room beside it meanwhile. Raises TryAgain where there is not so much, and Broken.
-    """
-    try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-            connection.execute("VACUUM")
-    except sqlite3.Error as error:
-        raise storage_error(error, path) from error
 
 
 def make_private(path: Path) -> None:

@@ -20,7 +20,6 @@ from groundwork.service import store_folder
 
 SPARE_PAGES, CUT_OFF_AT_ONCE = 1024, 200
 """Pages that stay for what comes next, and how many are cut off by one write: a few milliseconds."""
-INCREMENTAL = 2
 
 
 def cut_off(connection: sqlite3.Connection, spare: int) -> bool:

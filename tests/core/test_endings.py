@@ -80,7 +80,6 @@ def test_every_ending_says_what_was_asked_why_it_ended_where_and_what_it_cost() 
         "usage": {"tokens": 200, "cost_usd": 0.02},
         "trace_url": None,
         "has_callback": False,
-        "callback": None,
         "resumable": False,
     }
 

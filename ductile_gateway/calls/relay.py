@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Container
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from weakref import WeakValueDictionary
@@ -48,36 +48,54 @@ PUBLISHED_AT_ONCE = 32
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallExecution:
+    """The tools and their capacity. `escalated`: tools whose repeated writes are put to a person."""
+
+    offers: Offers
+    runner: ToolRunner
+    lanes: Lanes
+    escalated: Container[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecords:
+    ledger: Ledger
+    artifacts: Artifacts
+    answers: Answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartConditions:
+    """What can keep a call from being started: its run, another gateway, a stop of everything."""
+
+    runs: Runs
+    ownership: Ownership
+    standstill: Standstill
+
+
 class Relay:
     def __init__(
         self,
-        offers: Offers,
+        execution: CallExecution,
+        records: CallRecords,
+        conditions: StartConditions,
         *,
-        ledger: Ledger,
-        runner: ToolRunner,
-        artifacts: Artifacts,
-        answers: Answers,
-        runs: Runs,
-        ownership: Ownership,
-        lanes: Lanes,
         observer: Observer,
         clock: Clock,
-        escalated: Container[str] = (),
-        standstill: Standstill | None = None,
     ) -> None:
-        """`escalated`: tools of which a person is asked when a write of theirs was run more than once."""
-        self._standstill = standstill or Standstill()
-        self._offers = offers
-        self._ledger = ledger
-        self._runner = runner
-        self._contents = Contents(artifacts, ledger)
-        self._answers = answers
-        self._wanted = Wanted(runs, clock)
-        self._ownership = ownership
-        self._lanes = lanes
+        self._offers = execution.offers
+        self._runner = execution.runner
+        self._lanes = execution.lanes
+        self._escalated = execution.escalated
+        self._ledger = records.ledger
+        self._contents = Contents(records.artifacts, records.ledger)
+        self._answers = records.answers
+        self._wanted = Wanted(conditions.runs, clock)
+        self._ownership = conditions.ownership
+        self._standstill = conditions.standstill
         self._observer = observer
         self._clock = clock
-        self._escalated = escalated
         self.waiting = WaitingCalls(clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._recovering: set[str] = set()

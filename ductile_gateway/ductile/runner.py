@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import httpx2
@@ -40,6 +40,15 @@ PLACE_WITHIN_S = 5.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """How calls are started: as `relayed` says for its routes, else by `api`. `told` of each request to start one."""
+
+    api: ApiStarts
+    relayed: Mapping[str, Starts]
+    told: ToldOfSent
+
+
 class DuctileRunner:
     """Runs calls in one Ductile, from `open_runner`. One gateway per ledger."""
 
@@ -49,21 +58,18 @@ class DuctileRunner:
         self,
         receipts: Receipts,
         watch: JobWatch,
+        routes: Routes,
         *,
-        starts: ApiStarts,
-        relayed: Mapping[str, Starts],
         queue: QueueLimit,
         late: LateJobs,
         settings: DuctileSettings,
         clock: Clock,
-        told: ToldOfSent = untold,
     ) -> None:
-        """`relayed`: how routes are called that are not called by `starts`. `told`: of each request to start a call."""
-        self._told = told
         self._receipts = receipts
         self._watch = watch
-        self._starts = starts
-        self._relayed = relayed
+        self._told = routes.told
+        self._starts = routes.api
+        self._relayed = routes.relayed
         self._queue = queue
         self.late = late
         self._in_flight = InFlight(settings.in_flight)
@@ -231,13 +237,11 @@ async def open_runner(
         yield DuctileRunner(
             receipts,
             watch,
-            starts=starts,
-            relayed=relayed,
+            Routes(api=starts, relayed=relayed, told=told),
             queue=QueueLimit(api.queue_depth, most=settings.queue_most, clock=clock),
             late=LateJobs(watch, overdue, every_s=pace.most_s, clock=clock),
             settings=settings,
             clock=clock,
-            told=told,
         )
 
 

@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
@@ -94,18 +94,25 @@ class DeadLetters(Protocol):
         """Durably, where people look for what failed. Burying it twice is harmless."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """`relays`: the Ductiles, by target. `callbacks` sends to the `addresses` of runs and to subscribers."""
+
+    relays: Mapping[str, Sender]
+    callbacks: Sender
+    addresses: Callbacks
+    dead_letters: DeadLetters
+
+
 class Outbound:
-    """Puts events into the outbox and sends them, with retries. `relays`: to the Ductiles that are told, by target."""
+    """Puts events into the outbox and sends them, with retries."""
 
     def __init__(
         self,
         settings: OutboundSettings,
         outbox: Outbox,
+        receivers: Receivers,
         *,
-        relays: Mapping[str, Sender],
-        callbacks: Sender,
-        addresses: Callbacks,
-        dead_letters: DeadLetters,
         clock: Clock,
         told: Told = untold,
         look_s: float = LOOK_S,
@@ -115,10 +122,7 @@ class Outbound:
         """How many relayed events nobody listened to in a Ductile, by target and type."""
         self._settings = settings
         self._outbox = outbox
-        self._relays = relays
-        self._callbacks = callbacks
-        self._addresses = addresses
-        self._dead_letters = dead_letters
+        self._receivers = receivers
         self._clock = clock
         self._look_s = look_s
         self._wake = asyncio.Event()
@@ -134,7 +138,7 @@ class Outbound:
         at = self._clock.now()
         await self._add(notifications_of(event, self._settings, at=at))
         if event.has_callback:
-            url = await self._addresses.of(event.run_id)
+            url = await self._receivers.addresses.of(event.run_id)
             await self._add([callback_of(event, url, at=at)] if url else [])
 
     async def _add(self, notifications: Sequence[Notification]) -> None:
@@ -185,7 +189,7 @@ class Outbound:
 
     async def _tried(self, notification: Notification) -> SendResult:
         target = notification.target
-        sender = self._relays.get(target) if is_relay(target) else self._callbacks
+        sender = self._receivers.relays.get(target) if is_relay(target) else self._receivers.callbacks
         if sender is None:
             return Never(f"the configuration has no {target} of gateway.outbound any more")
         try:
@@ -238,7 +242,7 @@ class Outbound:
 
     async def _bury(self, tried: Notification, why: str) -> None:
         try:
-            await self._dead_letters.bury(tried, why)
+            await self._receivers.dead_letters.bury(tried, why)
         except TryAgain as error:
             await self._outbox.postpone(tried, self._clock.now() + BURY_AGAIN, why=f"{why}; {error}")
             return

@@ -17,7 +17,7 @@ from functools import partial
 from ductile_gateway.company import Company
 from ductile_gateway.outbound.bus import NatsCallbacks, NatsDeadLetters, NatsLifecycle
 from ductile_gateway.outbound.destinations import Forbidden, check_address, flaw_of, read_destination
-from ductile_gateway.outbound.dispatch import Outbound, Told
+from ductile_gateway.outbound.dispatch import Outbound, Receivers, Told
 from ductile_gateway.outbound.notifications import relay_of
 from ductile_gateway.outbound.senders import (
     UNSIGNED,
@@ -99,16 +99,13 @@ async def serve_outbound(
         open_callback_sender(settings, clock=clock) as callbacks,
         asyncio.TaskGroup() as group,
     ):
-        outbound = Outbound(
-            settings,
-            outbox,
+        receivers = Receivers(
             relays=relays,
             callbacks=callbacks,
             addresses=NatsCallbacks(link),
             dead_letters=NatsDeadLetters(link),
-            clock=clock,
-            told=told,
         )
+        outbound = Outbound(settings, outbox, receivers, clock=clock, told=told)
         stores.on_owed = outbound.look
         status.also("outbound", partial(_look, outbox, outbound, clock))
         hears = partial(NatsLifecycle, link, trust=trust, take=outbound.take, sole=company.is_alone)

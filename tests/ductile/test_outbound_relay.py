@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile_gateway.outbound.dispatch import Outbound
+from ductile_gateway.outbound.dispatch import Outbound, Receivers
 from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
 from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
 from ductile_gateway.outbound.service import relays_of
@@ -99,16 +99,8 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     told = OutboundSettings(relay=settings(hearing), relays={"work": settings(newer)})
     town = Town(tmp_path)
     async with opened(tmp_path, SqliteOutbox) as outbox, relays_of(told, SystemClock()) as relays:
-        outbound = Outbound(
-            told,
-            outbox,
-            relays=relays,
-            callbacks=town.sender,
-            addresses=town,
-            dead_letters=town.grave,
-            clock=SystemClock(),
-            look_s=0.05,
-        )
+        receivers = Receivers(relays=relays, callbacks=town.sender, addresses=town, dead_letters=town.grave)
+        outbound = Outbound(told, outbox, receivers, clock=SystemClock(), look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
         await until(lambda: len(hearing.executions) == 1)

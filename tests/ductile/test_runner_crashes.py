@@ -24,9 +24,9 @@ from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.events import DuctileEvents
 from ductile_gateway.ductile.late import LateJobs
 from ductile_gateway.ductile.relay_client import open_relay_starts
-from ductile_gateway.ductile.runner import DuctileRunner
+from ductile_gateway.ductile.runner import DuctileRunner, Routes
 from ductile_gateway.ductile.settings import DuctileSettings
-from ductile_gateway.ductile.starts import ApiStarts, Starts
+from ductile_gateway.ductile.starts import ApiStarts, Starts, untold
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.ports import SystemClock
 from groundwork.service.errors import TryAgain
@@ -183,11 +183,11 @@ class House:
     def _runner(self, course: Course, relayed: Mapping[str, Starts]) -> DuctileRunner:
         api, clock, overdue = self.api, SystemClock(), self.receipts.overdue
         watch = JobWatch(api, DuctileEvents(api), overdue=overdue, pace=BRISK, clock=clock)
+        starts = ApiStarts(api, watch, tools=DuctileTools(), send_call_id=True, pace=BRISK, clock=clock)
         return DuctileRunner(
             course.mortal(self.receipts),
             watch,
-            starts=ApiStarts(api, watch, tools=DuctileTools(), send_call_id=True, pace=BRISK, clock=clock),
-            relayed=relayed,
+            Routes(api=starts, relayed=relayed, told=untold),
             queue=QueueLimit(api.queue_depth, most=None, clock=clock),
             late=LateJobs(watch, overdue, every_s=BRISK.most_s, clock=clock),
             settings=SETTINGS,

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ductile_gateway.bus.requests import NatsRequests
+from ductile_gateway.bus.requests import Consumption, NatsRequests, RequestObservers
 from ductile_gateway.calls.relay import Relay
 from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
 from schemas import keys, subjects
@@ -41,12 +42,25 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
     await link.publish(subject, body, msg_id=key, headers=headers)
 
 
+def requests_of(
+    link: NatsLink, relay: Relay, offers: Offers | None = None, *, slots: int = 8, trust: Trust | None = None
+) -> NatsRequests:
+    return NatsRequests(
+        link,
+        relay,
+        offers or offering(CATALOG),
+        Consumption(slots=slots, in_progress_s=0.5, grace_s=1),
+        trust=trust,
+        observers=RequestObservers(heard=lambda *_: None, handled=lambda _: None),
+    )
+
+
 @contextlib.asynccontextmanager
 async def consuming(
     link: NatsLink, relay: Relay, offers: Offers | None = None, *, slots: int = 8
 ) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
-    requests = NatsRequests(link, relay, offers or offering(CATALOG), slots=slots, in_progress_s=0.5, grace_s=1)
+    requests = requests_of(link, relay, offers, slots=slots)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), requests.run())]
         yield

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ductile_gateway.outbound.dispatch import Outbound, Outbox
+from ductile_gateway.outbound.dispatch import Outbound, Outbox, Receivers
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
 from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, NotYet, SendResult
 from ductile_gateway.outbound.settings import OutboundSettings
@@ -128,10 +128,12 @@ class Town:
         return Outbound(
             self.settings,
             outbox,
-            relays={RELAY: self.sender} if relay else {},
-            callbacks=self.sender,
-            addresses=self,
-            dead_letters=self.grave,
+            Receivers(
+                relays={RELAY: self.sender} if relay else {},
+                callbacks=self.sender,
+                addresses=self,
+                dead_letters=self.grave,
+            ),
             clock=self.clock,
             told=self._note,
             look_s=0.01,

@@ -22,7 +22,8 @@ from ductile_gateway.calls.call import (
     Verdict,
     read_request,
 )
-from ductile_gateway.calls.relay import Relay
+from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
+from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.telling.calls import CallsTold
@@ -286,15 +287,14 @@ class World:
         self, catalog: Catalog = CATALOG, *, offers: Offers | None = None, width: int = 4, room: int = 16
     ) -> Relay:
         return Relay(
-            offers or offering(catalog),
-            ledger=self.ledger,
-            runner=self.runner,
-            artifacts=self.artifacts,
-            answers=self.answers(),
-            runs=self.runs,
-            ownership=self.ownership,
+            CallExecution(
+                offers=offers or offering(catalog),
+                runner=self.runner,
+                lanes=Lanes({offer.name: width for offer in catalog.tools}, most=32, room=room),
+            ),
+            CallRecords(ledger=self.ledger, artifacts=self.artifacts, answers=self.answers()),
+            StartConditions(runs=self.runs, ownership=self.ownership, standstill=Standstill()),
             observer=self.observer,
-            lanes=Lanes({offer.name: width for offer in catalog.tools}, most=32, room=room),
             clock=self.clock,
         )
 

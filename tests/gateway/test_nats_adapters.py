@@ -9,7 +9,6 @@ from agent_service.bus.gateway import NatsCallbacks
 from ductile_gateway.bus.micro_service import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait, require
-from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.call import Answer
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -17,8 +16,8 @@ from groundwork.service.errors import Broken, Misconfigured
 from schemas import subjects
 from schemas.events import Envelope, Rejected
 from schemas.status import Finding, GatewayStatus
-from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, results, send
-from tests.gateway.parts import CATALOG, RUN, MemoryLedger, World, a_request, message_of, offering
+from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
+from tests.gateway.parts import RUN, MemoryLedger, World, a_request, message_of
 from tests.kit.waiting import until
 
 
@@ -100,7 +99,7 @@ async def test_trouble_of_its_own_ends_the_gateway_and_buries_no_request(
     await a_bus(link)
     await send(link, a_request())
     relay = a_world(link, ledger=Failing()).relay()
-    requests = NatsRequests(link, relay, offering(CATALOG), slots=8, in_progress_s=1, grace_s=1)
+    requests = requests_of(link, relay)
     with pytest.raises(ExceptionGroup) as failure:
         await requests.run()
     assert failure.group_contains(error, match="the disk failed")

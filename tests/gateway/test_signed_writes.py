@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
-from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
 from schemas.events import ToolRequest
-from tests.gateway.on_nats import a_bus, all_acknowledged, dead_letters
-from tests.gateway.parts import CATALOG, StoppedClock, World, a_request, message_of, offering
+from tests.gateway.on_nats import a_bus, all_acknowledged, dead_letters, requests_of
+from tests.gateway.parts import StoppedClock, World, a_request, message_of
 from tests.gateway.test_trust import Agent
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.waiting import until
@@ -34,15 +33,7 @@ class House:
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        requests = NatsRequests(
-            self.link,
-            self.world.relay(),
-            offering(CATALOG),
-            trust=self.trust,
-            slots=8,
-            in_progress_s=0.5,
-            grace_s=1,
-        )
+        requests = requests_of(self.link, self.world.relay(), trust=self.trust)
         running = asyncio.create_task(requests.run())
         try:
             yield

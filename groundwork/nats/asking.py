@@ -5,7 +5,6 @@ One value of a key-value bucket, as everybody who may read the bucket's stream f
 
 import asyncio
 import base64
-import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -73,13 +72,9 @@ async def newest(link: NatsLink, bucket: str, key: str) -> Value:
 
 
 async def _asked(link: NatsLink, bucket: str, key: str) -> dict[str, Any]:
-    wanted = json.dumps({"last_by_subj": f"$KV.{bucket}.{key}"}).encode()
-    answer = await link.request(f"$JS.API.STREAM.MSG.GET.KV_{bucket}", wanted, timeout_s=ASK_WITHIN_S)
-    try:
-        document: dict[str, Any] = json.loads(answer)
-        return document | {"error": document.get("error") or {}}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise _not_answered(bucket) from error
+    wanted = {"last_by_subj": f"$KV.{bucket}.{key}"}
+    answer = await link.ask_jetstream(f"STREAM.MSG.GET.KV_{bucket}", wanted, timeout_s=ASK_WITHIN_S)
+    return answer | {"error": answer.get("error") or {}}
 
 
 def _body_of(message: dict[str, Any], bucket: str) -> bytes | None:
@@ -88,8 +83,4 @@ def _body_of(message: dict[str, Any], bucket: str) -> bytes | None:
             return None
         return base64.b64decode(message["data"]) if "data" in message else None
     except (ValueError, TypeError, AttributeError) as error:
-        raise _not_answered(bucket) from error
-
-
-def _not_answered(bucket: str) -> TryAgain:
-    return TryAgain(f"the bucket {bucket}: not answered by JetStream")
+        raise TryAgain(f"the bucket {bucket}: not answered by JetStream") from error

@@ -6,12 +6,10 @@ A server changes most settings in use, but not the `persist_mode` of a stream: s
 consumers and without its messages. So that is for streams whose messages can be said again.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from nats.js.api import ConsumerConfig, StreamConfig
-from nats.js.errors import APIError
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
@@ -24,6 +22,7 @@ from groundwork.nats.topology import (
     create_missing,
     lacking,
     shown,
+    unrefused,
 )
 
 MODE = "persist_mode"
@@ -56,15 +55,15 @@ async def change(link: NatsLink, topology: Topology, findings: Sequence[Deviatio
 
 async def _update(link: NatsLink, spec: StreamSpec | ConsumerSpec, differing: Sequence[Deviation]) -> list[Deviation]:
     if isinstance(spec, StreamSpec):
-        config = await _config_of(link, spec.what, f"$JS.API.STREAM.INFO.{spec.name}")
+        config = await _config_of(link, spec.what, f"STREAM.INFO.{spec.name}")
         fields = _fields(StreamConfig(**spec.settings).as_dict(), config, differing)
-        question, request = f"$JS.API.STREAM.UPDATE.{spec.name}", config | fields
+        question, request = f"STREAM.UPDATE.{spec.name}", config | fields
     else:
-        config = await _config_of(link, spec.what, f"$JS.API.CONSUMER.INFO.{spec.stream}.{spec.name}")
+        config = await _config_of(link, spec.what, f"CONSUMER.INFO.{spec.stream}.{spec.name}")
         fields = _fields(ConsumerConfig(**spec.settings).as_dict(), config, differing)
-        question = f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}"
+        question = f"CONSUMER.CREATE.{spec.stream}.{spec.name}"
         request = {"stream_name": spec.stream, "config": config | fields, "action": "update"}
-    await asked(link, spec.what, _answer_of(link, question, request))
+    await asked(link, spec.what, unrefused(link, question, request))
     told = {one.field: shown(fields[one.field]) if one.kind == "lacks" else one.expected for one in differing}
     return [Deviation("changed", one.what, one.field, told[one.field], one.actual) for one in differing]
 
@@ -85,19 +84,11 @@ async def _remake(link: NatsLink, spec: StreamSpec) -> list[Deviation]:
     await create_missing(link, Topology(streams=(spec,)))
     for consumer in consumers:
         request = {"stream_name": spec.name, "config": consumer.config.as_dict(), "action": "create"}
-        subject = f"$JS.API.CONSUMER.CREATE.{spec.name}.{consumer.name}"
-        await asked(link, f"consumer {consumer.name} of {spec.what}", _answer_of(link, subject, request))
+        question = f"CONSUMER.CREATE.{spec.name}.{consumer.name}"
+        await asked(link, f"consumer {consumer.name} of {spec.what}", unrefused(link, question, request))
     return [Deviation("remade", spec.what, expected=", ".join(consumer.name for consumer in consumers))]
 
 
-async def _config_of(link: NatsLink, what: str, subject: str) -> Json:
-    config: Json = (await asked(link, what, _answer_of(link, subject)))["config"]
+async def _config_of(link: NatsLink, what: str, question: str) -> Json:
+    config: Json = (await asked(link, what, unrefused(link, question)))["config"]
     return config
-
-
-async def _answer_of(link: NatsLink, subject: str, request: Json | None = None) -> Json:
-    """Raises APIError for a refusal."""
-    answer: Json = json.loads(await link.request(subject, json.dumps(request).encode() if request else b""))
-    if error := answer.get("error"):
-        raise APIError(**error)
-    return answer

@@ -6,7 +6,6 @@ from where the last one came to.
 
 import asyncio
 import contextlib
-import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Sequence
@@ -126,9 +125,8 @@ class Following:
         }
         asked = {"stream_name": self._stream, "config": config, "action": "create"}
         try:
-            question = f"$JS.API.CONSUMER.CREATE.{self._stream}.{name}"
-            answer = await self._link.request(question, json.dumps(asked).encode(), timeout_s=MADE_WITHIN_S)
-            error = json.loads(answer).get("error")
+            question = f"CONSUMER.CREATE.{self._stream}.{name}"
+            error = (await self._link.ask_jetstream(question, asked, timeout_s=MADE_WITHIN_S)).get("error")
         except TryAgain as failure:
             error = {"description": str(failure)}
         if error and error.get("err_code") == _NO_SUCH_STREAM:

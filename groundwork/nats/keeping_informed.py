@@ -1,7 +1,6 @@
 """Notices that the bus may have forgotten: it was away, or a stream is another one than before, or was emptied."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ async def _look(link: NatsLink, stream: str) -> Sight | None:
         return None
     reconnects = link.reconnects
     try:
-        info = json.loads(await link.request(f"$JS.API.STREAM.INFO.{stream}", b""))
+        info = await link.ask_jetstream(f"STREAM.INFO.{stream}")
         created, state = datetime.fromisoformat(info["created"]), info["state"]
         return Sight(reconnects, created, state["first_seq"], state["last_seq"])
     except (TryAgain, ValueError, KeyError):  # there is no such stream now, or no answer

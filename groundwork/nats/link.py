@@ -226,6 +226,20 @@ class NatsLink:
             raise TryAgain(f"{subject}: nobody is there to answer")
         return answer.data
 
+    async def ask_jetstream(
+        self, question: str, asked: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
+    ) -> dict[str, Any]:
+        """The answer of JetStream's API to `question` (`STREAM.INFO.NAME`); it may be an `error`. Raises TryAgain."""
+        subject = f"$JS.API.{question}"
+        answer = await self.request(subject, json.dumps(asked).encode() if asked else b"", timeout_s=timeout_s)
+        try:
+            told = json.loads(answer)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            raise TryAgain(f"{subject}: not answered by JetStream")
+        return told
+
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it. The
         server knows of it on return, or will on the next connection."""

@@ -7,7 +7,6 @@ large for one message goes ahead of itself in parts, and counts from its last me
 
 import asyncio
 import hashlib
-import json
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -176,9 +175,8 @@ class SharedLog:
         return f"{self._root}.part.{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
 
     async def _api(self, verb: str, asked: Mapping[str, object]) -> dict[str, Any]:
-        question = f"$JS.API.STREAM.{verb}.{self._stream}"
-        body = json.dumps(asked).encode() if asked else b""
-        answer: dict[str, Any] = json.loads(await self._link.request(question, body))
+        question = f"STREAM.{verb}.{self._stream}"
+        answer = await self._link.ask_jetstream(question, asked)
         if error := answer.get("error"):
             if error.get("err_code") == _NO_SUCH_STREAM:
                 raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")

@@ -5,7 +5,6 @@ nats.js.api's StreamConfig and ConsumerConfig; enumerations are given as their s
 """
 
 import asyncio
-import json
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -212,10 +211,15 @@ async def _create_consumer(link: NatsLink, spec: ConsumerSpec) -> None:
     """With the action `create`, which fails where the client's add_consumer would silently change a consumer."""
     config = ConsumerConfig(name=spec.name, durable_name=spec.name, **spec.settings)
     request = {"stream_name": spec.stream, "config": config.as_dict(), "action": "create"}
-    subject = f"$JS.API.CONSUMER.CREATE.{spec.stream}.{spec.name}"
-    answer = json.loads(await link.request(subject, json.dumps(request).encode()))
-    if "error" in answer:
-        raise APIError(**answer["error"])
+    await unrefused(link, f"CONSUMER.CREATE.{spec.stream}.{spec.name}", request)
+
+
+async def unrefused(link: NatsLink, question: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """As `ask_jetstream`, and raises APIError for a refusal."""
+    answer = await link.ask_jetstream(question, request)
+    if error := answer.get("error"):
+        raise APIError(**error)
+    return answer
 
 
 async def _found(link: NatsLink, what: str, looking: Awaitable[T]) -> T | None:

@@ -13,7 +13,6 @@ Only for a consumer with one owner: of a shared one, what another process has in
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Container, Iterable
 from typing import Any, NoReturn
@@ -35,7 +34,7 @@ class Holding:
         self, link: NatsLink, stream: str, durable: str, replies: Callable[[], Iterable[str]], *, every_s: float | None
     ) -> None:
         self._link = link
-        self._question = f"$JS.API.CONSUMER.INFO.{stream}.{durable}"
+        self._question = f"CONSUMER.INFO.{stream}.{durable}"
         self._replies = replies
         self._asks = every_s is None
         self._every_s = every_s or UNTIL_KNOWN_S
@@ -56,7 +55,7 @@ class Holding:
         """Where the server does not say, it is asked again the next time, and what is known holds until then."""
         asked_at = self._link.reconnects
         try:
-            info = json.loads(await self._link.request(self._question, b"", timeout_s=ASK_WITHIN_S))
+            info = await self._link.ask_jetstream(self._question, timeout_s=ASK_WITHIN_S)
         except TryAgain:
             return
         if ack_wait_ns := info.get("config", {}).get("ack_wait"):
@@ -94,18 +93,13 @@ class TakingBack:
         answer."""
         self._questions -= 1
         try:
-            info = await self._info()
+            info = await self._link.ask_jetstream(f"CONSUMER.INFO.{self._name}", timeout_s=ASK_WITHIN_S)
         except TryAgain as error:
             self._put_off(error)
         else:
             self._questions = 0
             if info.get("num_ack_pending"):
                 await self._ask_back(info, in_hand)
-
-    async def _info(self) -> dict[str, Any]:
-        answer = await self._link.request(f"$JS.API.CONSUMER.INFO.{self._name}", b"", timeout_s=ASK_WITHIN_S)
-        info: dict[str, Any] = json.loads(answer)
-        return info
 
     def _put_off(self, error: TryAgain) -> None:
         denied = self._link.violation if self._name.lower() in self._link.violation else ""

@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,10 +90,10 @@ class Record:
 
 async def look(link: NatsLink, role: Role) -> Record | None:
     """Who has the role, or had it last. Raises TryAgain, or Misconfigured where the bucket is missing or unreadable."""
-    wanted = json.dumps({"last_by_subj": role.subject}).encode()
+    wanted = {"last_by_subj": role.subject}
     found, stream = await asyncio.gather(
-        _ask(link, f"$JS.API.STREAM.MSG.GET.KV_{role.bucket}", wanted),
-        _ask(link, f"$JS.API.STREAM.INFO.KV_{role.bucket}", b""),  # for the server's time
+        _ask(link, f"STREAM.MSG.GET.KV_{role.bucket}", wanted),
+        _ask(link, f"STREAM.INFO.KV_{role.bucket}"),  # for the server's time
     )
     if found.get("error", {}).get("err_code") == _NO_MESSAGE:
         return None
@@ -113,26 +113,23 @@ async def look(link: NatsLink, role: Role) -> Record | None:
 
 async def look_at_all(link: NatsLink, role: Role) -> list[Record]:
     """The records of all who share the role, each under a key of its own (`agent.store_…`). Raises as `look`."""
-    wanted = json.dumps({"subjects_filter": f"{role.subject}.*"}).encode()
-    info = await _ask(link, f"$JS.API.STREAM.INFO.KV_{role.bucket}", wanted)
+    wanted = {"subjects_filter": f"{role.subject}.*"}
+    info = await _ask(link, f"STREAM.INFO.KV_{role.bucket}", wanted)
     held = (info.get("state") or {}).get("subjects") or {}
     roles = (replace(role, key=subject.removeprefix(f"$KV.{role.bucket}.")) for subject in sorted(held))
     return [record for one in roles if (record := await look(link, one))]
 
 
-async def _ask(link: NatsLink, subject: str, body: bytes) -> dict[str, Any]:
+async def _ask(link: NatsLink, question: str, wanted: Mapping[str, str] | None = None) -> dict[str, Any]:
     try:
-        answer = json.loads(await link.request(subject, body, timeout_s=ASK_WITHIN_S))
+        found = await link.ask_jetstream(question, wanted, timeout_s=ASK_WITHIN_S)
     except TryAgain as error:  # a denied request is not answered at all
         if link.violation:
             raise Misconfigured(f"the leases: {link.violation}. Give this user the permission") from error
         raise
-    except ValueError as error:
-        raise TryAgain(f"{subject}: not answered by JetStream") from error
-    found: dict[str, Any] = answer if isinstance(answer, dict) else {}
     refused = found.get("error", {})
     if refused.get("code", 0) >= _AWAY:  # a cluster without a leader, for as long as it elects one
-        raise TryAgain(f"{subject}: {refused.get('description')}")
+        raise TryAgain(f"{question}: {refused.get('description')}")
     return found
 
 

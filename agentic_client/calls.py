@@ -108,7 +108,6 @@ def token_of(token: str | None) -> str | None:
 
 
 def as_json(body: Json) -> Json:
-    """The same. Raises Invalid for what cannot be sent."""
     for name, value in body.items():
         try:
             json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
@@ -119,7 +118,6 @@ def as_json(body: Json) -> Json:
 
 
 def body_of(goal: str | None, said: Order | Answer) -> Json:
-    """What is sent: with its limits as `constraints`, and, of a goal, under an id of its own."""
     given = {name: _plain(value) for name, value in cast("Mapping[str, Any]", said).items() if value is not None}
     limits = {name: given.pop(name) for name in Limits.__annotations__ if name in given}
     start = {} if goal is None else {"wake_id": f"client-{uuid4()}", "goal": goal}

@@ -8,7 +8,6 @@ from groundwork.service import beginning
 
 
 def main() -> None:
-    """The entry point. Raises SystemExit."""
     beginning.run(lambda: _loaded(sys.argv[1:]))
 
 

@@ -75,7 +75,6 @@ class Together:
         return (self._members.me, *sorted(self._members.live - {self._members.me}))
 
     def gone(self, member: str) -> None:
-        """It has left, or its lease was taken from it: what it had is the others' from now on."""
         self._absent.gone(member)
         self._left.set()
         if self._dealing:

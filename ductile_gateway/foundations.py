@@ -38,7 +38,6 @@ class Foundations:
 
 @asynccontextmanager
 async def laid(settings: GatewaySettings, *, take_over: bool, on_commit: OnCommit) -> AsyncIterator[Foundations]:
-    """All of them, left again in the reverse order. `on_commit` hears of each transaction. Raises Failure."""
     laying = _together(settings, on_commit) if settings.shared else _alone(settings, on_commit, take_over=take_over)
     async with laying as found:
         yield found

@@ -191,7 +191,5 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Fills the port Clock."""
-
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 async def opened(
     settings: GatewaySettings, tools: Tools, *, stores: Stores, folder: Path, told: ToldOfSent = untold
 ) -> AsyncIterator[ToolRunner]:
-    """A runner of these tools, which remembers in `stores` and in the folder what it has to. Raises Failure."""
     if settings.runner == "ductile":
         async with open_ductiles(
             settings.every_ductile(),

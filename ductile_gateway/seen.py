@@ -51,7 +51,6 @@ class Seen:
     calls: CallsTold
 
     async def serve(self, settings: GatewaySettings, *, take_over: bool) -> None:
-        """Answer whoever asks by HTTP, and push metrics where somebody is to have them, until cancelled."""
         instruments, head_start = self.metrics.instruments, self.stands_on.ground.head_start
         observe_readiness(instruments, self.readiness.wrong)
         observe_outbox(instruments, lambda: self.stands_on.stores.outbox.backlog().waiting)
@@ -99,7 +98,6 @@ class Seen:
 async def seen(
     settings: GatewaySettings, offers: Offers, stands_on: Foundations, metrics: GatewayMetrics
 ) -> AsyncIterator[Seen]:
-    """What is told inside the context; on leaving, the spans that are left are sent."""
     metrics.listen_to(stands_on.ground.link)
     urls = {name: each.url for name, each in settings.every_ductile().items()}
     async with sending.opened(settings.telemetry, head_start=stands_on.ground.head_start) as ended:

@@ -195,7 +195,6 @@ class GatewaySettings(_Section):
         }
 
     def choices(self) -> Mapping[str, ToolChoice] | None:
-        """The tools by name; None for all plugins."""
         if isinstance(self.tools, dict):
             return {name: choice or ToolChoice() for name, choice in self.tools.items()}
         return None if self.tools is None else {name: ToolChoice() for name in self.tools}
@@ -209,7 +208,6 @@ class GatewaySettings(_Section):
 
 
 def load(path: Path | None, environ: Mapping[str, str] = os.environ) -> GatewaySettings:
-    """The settings of the gateway. Raises Misconfigured, with every problem and its place."""
     settings = config_file.load(
         GatewaySettings,
         path=path,

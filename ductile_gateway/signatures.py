@@ -42,7 +42,6 @@ def standard_key(secret: str) -> bytes:
 
 
 def standard_message(message_id: str, timestamp: str, body: bytes) -> bytes:
-    """What Standard Webhooks signs: `timestamp` is in seconds since 1970."""
     return b".".join((message_id.encode(), timestamp.encode(), body))
 
 
@@ -65,12 +64,10 @@ def standard_digests(text: str) -> tuple[bytes, ...]:
 
 
 def unix_instant(text: str) -> datetime | None:
-    """An instant in whole seconds since 1970; None for anything else."""
     return datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
 
 
 def within(instant: datetime, now: datetime, tolerance_s: float) -> bool:
-    """Whether two clocks differ by no more than is tolerated, either way."""
     return abs(now - instant) <= timedelta(seconds=tolerance_s)
 
 

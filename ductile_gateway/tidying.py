@@ -102,7 +102,6 @@ class Tidying:
         return len(folders)
 
     async def keep_forgetting(self) -> NoReturn:
-        """Once an hour, for ever: by one of those that share a store. Raises Broken."""
         while True:
             try:
                 await self.forget()
@@ -111,7 +110,6 @@ class Tidying:
             await asyncio.sleep(LOOK_S)
 
     async def keep_clear(self) -> NoReturn:
-        """Once an hour, for ever: by each. Raises Broken."""
         while True:
             try:
                 await self.clear()

@@ -117,7 +117,6 @@ class Trust:
         return self._clock() - self._asked_at < ASK_EVERY_S
 
     async def _learn(self) -> None:
-        """Ask the agent, and pin what can be believed. Raises TryAgain."""
         try:
             told = (await self._agent.keys()).keys
             if not self._given:
@@ -151,7 +150,6 @@ class Trust:
             await asyncio.sleep(pause_s)
 
     async def findings(self) -> Sequence[Finding]:
-        """What a person should know of it. Raises TryAgain."""
         found = []
         if not self._given and not self._pins.all() and self._clock() - self._began_at > PATIENCE_S:
             why = self._trouble or "it was not asked yet"

@@ -49,8 +49,6 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """`given`: the arguments as the tool gets them."""
-
     intent: Intent
     offer: ToolOffer
     given: Arguments

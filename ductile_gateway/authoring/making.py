@@ -26,7 +26,6 @@ class CannotMake(Exception):
 
 
 def make(name: str, language: Language, folder: Path) -> Path:
-    """A plugin of that name in the folder; its own folder. Raises CannotMake."""
     if not subjects.NAME.fullmatch(name):
         raise CannotMake(f"{name!r} is no name for a tool: lower case letters, digits, `-` and `_`, at most 64")
     if name in subjects.OUR_OWN_ROUTES:

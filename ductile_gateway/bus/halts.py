@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 
 async def look(link: NatsLink, standstill: Standstill) -> None:
-    """Take up what the bus shows. Raises TryAgain."""
     found = await value(link, subjects.LEASE_BUCKET, subjects.HALT_KEY)
     before = standstill.why
     try:
@@ -38,7 +37,6 @@ async def look_at_last(link: NatsLink, standstill: Standstill) -> None:
 
 
 async def follow(link: NatsLink, standstill: Standstill) -> None:
-    """Keep looking, for ever; while the bus is away what it showed last holds."""
     while True:
         await asyncio.sleep(LOOK_S)
         try:

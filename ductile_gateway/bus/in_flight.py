@@ -46,7 +46,6 @@ class NatsRecords:
 
 
 async def hear(link: NatsLink, places: SharedPlaces) -> None:
-    """From now on tell `places` of records that are written, also of ours. Raises TryAgain."""
     before = _subject("")
 
     async def heard(message: Msg) -> None:

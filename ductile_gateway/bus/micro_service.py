@@ -17,8 +17,6 @@ from schemas.status import GatewayPruned, GatewayStatus, PruneAsked
 
 
 class Questions:
-    """What is answered, from `serve_questions`."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 

@@ -155,7 +155,6 @@ class NatsRequests:
 
 
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
-    """What is told of a message that the gateway refuses. Raises ValueError for a rejection itself."""
     event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
     run_id = event.payload.run_id
     about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})

@@ -48,7 +48,6 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def enter(self, run_id: str, tool: str) -> AsyncIterator[None]:
-        """A place for a call of the tool, held inside the context. Raises TryAgain when there is no room to wait."""
         if tool not in self._widths:
             yield
             return
@@ -76,7 +75,6 @@ class InFlight:
 
     @contextlib.asynccontextmanager
     async def new(self, run_id: str, *, within_s: float) -> AsyncIterator[bool]:
-        """A place for a new call, held inside the context; False if none was free in time."""
         if not await self._come(run_id, within_s):
             yield False
             return
@@ -120,7 +118,6 @@ class QueueLimit:
         self._is_full = False
 
     async def check(self) -> None:
-        """Raises TryAgain while it is longer than it may be."""
         if self._most is None:
             return
         async with self._looking:
@@ -159,13 +156,11 @@ class Breaker:
         self._circuits: dict[str, _Circuit] = {}
 
     def wait_s(self, name: str, now: datetime) -> float:
-        """How long the plugin must not be called, in seconds; 0 when it may be."""
         circuit = self._circuits.get(name)
         until = circuit.open_until if circuit else None
         return max(0.0, (until - now).total_seconds()) if until else 0.0
 
     def left_alone(self, now: datetime) -> dict[str, float]:
-        """Who may not be called, and for how many seconds yet."""
         return {name: wait_s for name in self._circuits if (wait_s := self.wait_s(name, now))}
 
     def failed(self, name: str, now: datetime) -> bool:

@@ -119,7 +119,6 @@ class Remembers(Protocol):
 
 
 async def tell_of_left_over(runner: Remembers, ledger: Ledger, answers: Answers) -> None:
-    """Tell of all that there are now. Returns when they have ended. Raises Broken or Misconfigured."""
     async with asyncio.TaskGroup() as group:
         for key in runner.remembered():
             group.create_task(insist({"call": key}, partial(_tell, key, runner, ledger, answers)))

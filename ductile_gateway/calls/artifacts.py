@@ -56,7 +56,6 @@ def path_of(name: str) -> str:
 
 
 def name_in(path: JsonValue) -> str | None:
-    """The name of the artifact that a path speaks of; None for anything but `artifacts/<name>`."""
     folder, _, name = path.partition("/") if isinstance(path, str) else ("", "", "")
     return name if folder == FOLDER and _NAME.fullmatch(name) else None
 
@@ -95,7 +94,6 @@ def media_type(artifact: ProducedArtifact) -> str:
 
 
 def text_of(artifact: ProducedArtifact) -> str | None:
-    """The content as text, what does not decode replaced; None where it is none."""
     if not _TEXT.fullmatch(media_type(artifact)):
         return None
     try:

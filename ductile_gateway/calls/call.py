@@ -68,7 +68,6 @@ def _sub_request(of: "ToolRequest | Answer") -> dict[str, object]:
 
 
 def read_request(subject: str, body: bytes, message_headers: Mapping[str, str]) -> Asked:
-    """The request in a message. Raises Unacceptable."""
     route = route_of(subject)
     if route == subject or not subjects.NAME.fullmatch(route):
         raise Unacceptable(f"subject {subject[:80]} is not {subjects.TOOL_REQUEST} and the name of a route")
@@ -205,7 +204,6 @@ class ToolOutcome:
 
 
 def failed(error_class: str, message: str, *, retryable: bool) -> ToolOutcome:
-    """An outcome of status `error`."""
     return ToolOutcome("error", error_class=error_class, message=message, retryable=retryable)
 
 

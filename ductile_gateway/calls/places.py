@@ -47,7 +47,6 @@ class Places:
         self._ticks = count()
 
     async def come(self, run_id: str, lane: str = "") -> None:
-        """Takes a place, which `go` gives back, once it is this call's turn. Raises NoPlace."""
         if self._is_free(lane):
             self.come_anyway(run_id, lane)
             return

@@ -38,8 +38,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Do not run it: `outcome` is an error that says why."""
-
     outcome: ToolOutcome
 
 

@@ -139,7 +139,6 @@ def late_key(answer: Answer) -> str:
 
 
 def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
-    """The headers of the result: the trace is the one that the request came with."""
     return envelope.of_event(
         subjects.TOOL_RESULT,
         dedupe_key=dedupe_key,

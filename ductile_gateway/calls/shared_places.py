@@ -76,8 +76,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The shares of a tool as they are stored. `seq` names this state of them, 0 where there is none."""
-
     shares: Shares = field(default_factory=dict)
     seq: int = 0
 
@@ -133,7 +131,6 @@ class SharedPlaces:
             self._open(tool, lane)
 
     async def run(self) -> NoReturn:
-        """Until cancelled. Raises Broken or Misconfigured."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._woken.clear()

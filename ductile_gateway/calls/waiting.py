@@ -75,7 +75,6 @@ class WaitingCalls:
 
     @contextlib.contextmanager
     def in_line(self, asked: Asked, why: str) -> Iterator[None]:
-        """It waits in hand, inside the context; perhaps for something else than before it came again."""
         now, known = self._clock.now(), self._waits.get(asked.key)
         self._in_line[asked.key] = _Wait(asked, known.since if known else now, now, why)
         try:
@@ -141,7 +140,6 @@ class Wanted:
             await self.check(intent)
 
     async def check(self, intent: Intent) -> None:
-        """Raises Unwanted or TryAgain."""
         request, waited = intent.asked.request, self._waited(intent)
         if intent.may_repeat and waited <= WAITED_FOR_LONG:
             return
@@ -168,7 +166,6 @@ class Standstill:
 
     @property
     def why(self) -> str:
-        """By whom and since when everything is stopped; empty while all goes on."""
         return str(self._halt) if self._halt and not self._halt.over else ""
 
     def show(self, halt: Halt | None) -> None:
@@ -182,14 +179,12 @@ class Standstill:
         self._wake()
 
     async def over(self) -> None:
-        """Returns when everything goes on. Raises TryAgain where that is waited for no longer."""
         while self.why:
             if self._closed:
                 raise TryAgain(self.why, COME_BACK_S)
             await self._changed.wait()
 
     def check(self) -> None:
-        """Raises TryAgain while everything is stopped."""
         if why := self.why:
             raise TryAgain(why, COME_BACK_S)
 

@@ -40,7 +40,6 @@ BRINGS = {
 
 
 def check(settings: GatewaySettings) -> int:
-    """Tell of Ductile and of the tools, and what is wrong; the exit code."""
     try:
         tools = asyncio.run(find_tools(settings))
         findings = asyncio.run(_of_runner(settings, tools))

@@ -70,7 +70,6 @@ def _with_folders(settings: GatewaySettings, *folders: Path) -> GatewaySettings:
 
 
 def code_of(error: Exception) -> int:
-    """The exit code of an error, which may be a group of several."""
     found = list(causes(error))
     if any(isinstance(cause, Misconfigured) for cause in found):
         return MISCONFIGURED
@@ -78,7 +77,6 @@ def code_of(error: Exception) -> int:
 
 
 def logged(error: Exception) -> int:
-    """The exit code of what ended a service, whose log has the reason."""
     for cause in causes(error):
         if isinstance(cause, Failure):
             log.critical("%s", cause)

@@ -72,8 +72,6 @@ ALONE = Path(GatewaySettings.model_fields["store"].default)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Move:
-    """`folder`: that of the database; `store` its id."""
-
     folder: Path
     store: str
     link: NatsLink

@@ -93,7 +93,6 @@ async def _alone(settings: GatewaySettings) -> AsyncIterator[NatsLink]:
 
 
 async def _refuse_to_overwrite(folder: Path) -> None:
-    """Raises Misconfigured for a ledger with calls."""
     if not (folder / FILE).exists():
         return
     async with open_store(folder) as there:

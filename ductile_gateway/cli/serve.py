@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 
 def serve(config: Path | None, *, take_over: bool = False) -> int:
-    """The exit code."""
     file = settings_file(config)
     try:
         settings = load(file)
@@ -33,7 +32,6 @@ def serve(config: Path | None, *, take_over: bool = False) -> int:
 
 
 def run(settings: GatewaySettings, *, take_over: bool = False) -> int:
-    """Serve until a signal comes; the exit code."""
     process.hide_memory()
     try:
         uvloop.run(_until_told(settings, take_over=take_over))

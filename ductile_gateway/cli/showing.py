@@ -10,7 +10,6 @@ from groundwork.service.errors import Misconfigured
 
 
 def as_document(called: Called) -> dict[str, Any]:
-    """`result` is what an agent would be told."""
     outcome = called.outcome
     told: dict[str, Any] = {"status": outcome.status, "seconds": round(called.seconds, 3), "stderr": called.stderr}
     if outcome.status == "error":
@@ -37,7 +36,6 @@ def as_text(called: Called) -> str:
 
 
 def keep(called: Called, folder: Path) -> None:
-    """Write the artifacts there. Raises Misconfigured."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for one in called.kept:

@@ -30,8 +30,6 @@ from schemas import subjects
 
 
 class Bearer(httpx2.Auth):
-    """Inherits because the client takes nothing else."""
-
     def __init__(self, token: SecretStr) -> None:
         self._token = token
 
@@ -53,8 +51,6 @@ Document = dict[str, JsonValue]
 
 
 class DuctileApi:
-    """One Ductile, from `open_api`."""
-
     def __init__(self, http: httpx2.AsyncClient, starts: httpx2.AsyncClient, *, url: str, timeout_s: float) -> None:
         self._url = url
         self._http = http
@@ -62,7 +58,6 @@ class DuctileApi:
         self._timeout_s = timeout_s
 
     async def start(self, plugin: str, command: str, payload: Mapping[str, JsonValue]) -> str:
-        """Start a command of a plugin; the id of the job. Raises NotSent, DuctileRefused or Lost."""
         return await self._start(f"/plugin/{_name(plugin)}/{_name(command)}", payload)
 
     async def start_pipeline(self, pipeline: str, payload: Mapping[str, JsonValue]) -> str:
@@ -135,7 +130,6 @@ class DuctileApi:
         return await self._answered(method, path) != httpx2.codes.FORBIDDEN
 
     async def shows(self, path: str) -> bool:
-        """Whether the token opens what does exist. Raises as `permits`."""
         return httpx2.codes.is_success(await self._answered("GET", path))
 
     async def _answered(self, method: str, path: str) -> int:
@@ -187,7 +181,6 @@ class DuctileApi:
         return _started(status, answer)
 
     async def _look(self, path: str, params: Mapping[str, str] | None = None) -> JsonValue:
-        """As `_get`, where what is refused may be granted later."""
         try:
             return await self._get(path, params)
         except DuctileRefused as refusal:
@@ -230,7 +223,6 @@ async def open_api(
 async def _open_clients(
     settings: DuctileSettings, transport: httpx2.AsyncBaseTransport | None
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, httpx2.AsyncClient]]:
-    """Clients for questions and for starts. `transport`: in place of the network."""
     tls = _tls(settings)
     looks = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
     once = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
@@ -278,7 +270,6 @@ def _accept(status: int, body: bytes, *, at: str) -> None:
 
 
 def _started(status: int, body: bytes) -> str:
-    """The id of the job in the answer to a start. Raises Lost."""
     try:
         job_id = json.loads(body)["job_id"] if status == httpx2.codes.ACCEPTED else None
     except (ValueError, TypeError, KeyError, RecursionError):

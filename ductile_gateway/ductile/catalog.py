@@ -62,7 +62,6 @@ def wanted(choices: Mapping[str, ToolChoice] | None) -> frozenset[str]:
 
 
 def pipeline_names(skills: Document) -> frozenset[str]:
-    """The pipelines in an answer to GET /skills."""
     listed = skills.get("skills")
     entries = listed if isinstance(listed, list) else []
     found = (entry for entry in entries if isinstance(entry, dict) and entry.get("kind") == "pipeline")

@@ -116,13 +116,11 @@ async def discover_tools(
 
 
 async def look_at(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[Finding, Finding]:
-    """What was found of Ductile and of the token. `writes`: there are tools that do. Raises Away."""
     found, token = _of_ductile(await api.health(), settings), await _of_token(api, settings, writes=writes)
     return found, token.model_copy(update={"name": f"{settings.label} token"})
 
 
 async def look(settings: DuctileSettings, offers: Offers, others: Container[str] = ()) -> Sequence[Finding]:
-    """What is found of the Ductile that carries out calls. `others`: the names of all that have one."""
     relayed = {full_name(route, of=settings.name) for route in settings.relayed()}
     called = (offer for offer in offers.catalog.tools if owner(offer.route, others) == settings.name)
     writes = any(
@@ -141,7 +139,6 @@ def _away(settings: DuctileSettings, error: Away) -> Finding:
 
 
 async def _look(api: DuctileApi, settings: DuctileSettings, *, writes: bool) -> tuple[str, ...]:
-    """What is to be said of Ductile and of the token. Raises Misconfigured where nothing can be done with them."""
     findings = await look_at(api, settings, writes=writes)
     for finding in findings:
         if finding.mark == "wrong":

@@ -35,7 +35,6 @@ class DuctileEvents:
 
     @contextlib.contextmanager
     def of(self, job_id: str) -> Iterator[asyncio.Event]:
-        """Set when the job may have ended; whoever waits clears it before looking."""
         hint = self._waiting.setdefault(job_id, asyncio.Event())
         try:
             yield hint

@@ -48,7 +48,6 @@ class LateJobs:
             await asyncio.sleep(self._every_s)
 
     def waiting(self) -> int:
-        """How many jobs have outlived their calls and not ended. Raises TryAgain."""
         return len(self._overdue.all())
 
     async def _look_or_give_up(self, late: OverdueJob, tell: Tell) -> None:

@@ -31,8 +31,6 @@ _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class RelayIngress:
-    """From `open_relay_ingress`."""
-
     def __init__(self, client: httpx2.AsyncClient, us: RelayPeerSettings, *, clock: Clock) -> None:
         self._client = client
         self._us = us
@@ -79,8 +77,6 @@ async def open_relay_ingress(
 
 
 class RelayStarts:
-    """Fills Starts. From `open_relay_starts`."""
-
     def __init__(
         self,
         ingress: RelayIngress,

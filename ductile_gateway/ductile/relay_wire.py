@@ -122,7 +122,6 @@ def of_call(event_type: str, asked: Asked, payload: Mapping[str, JsonValue]) -> 
 
 
 def body_of(event: SentEvent, peer: str) -> bytes:
-    """The request's body for an event of ours. `peer`: our name."""
     envelope = {
         "event": {"type": event.type, "payload": dict(event.payload), "dedupe_key": event.key},
         "origin": {"instance": peer, "event_id": event.key},

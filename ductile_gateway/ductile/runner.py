@@ -78,11 +78,9 @@ class DuctileRunner:
         self._clock = clock
 
     def now_has(self, tools: DuctileTools) -> None:
-        """What Ductile has changed while we run: calls that come from now on are made by it."""
         self._starts.now_has(tools)
 
     async def findings(self) -> Sequence[Finding]:
-        """What is unusual about the calls that Ductile carries out. Raises TryAgain."""
         alone = [
             Finding(
                 name=f"{self._label.lower()} calls",
@@ -196,7 +194,6 @@ class DuctileRunner:
             return replace(found, reason=f"{found.reason} ({error})") if isinstance(found, Unknown) else found
 
     def _failed(self, plugin: str) -> float:
-        """How long to wait after one more failure to reach the plugin, in seconds."""
         now = self._clock.now()
         if self._breaker.failed(plugin, now):
             log.warning("left alone after several failures", extra={"plugin": plugin})

@@ -32,8 +32,6 @@ NOTHING = DuctileTools()
 
 
 class Ductiles:
-    """From `open_ductiles`."""
-
     finds_anywhere = True
 
     def __init__(self, runners: Mapping[str, DuctileRunner], receipts: Receipts) -> None:
@@ -54,12 +52,10 @@ class Ductiles:
         self._receipts.drop_soon(key)
 
     def now_has(self, tools: Mapping[str, DuctileTools]) -> None:
-        """What each Ductile has by now: calls that come from now on are made by it."""
         for name, found in tools.items():
             self._runners[name].now_has(found)
 
     async def findings(self) -> Sequence[Finding]:
-        """What is unusual about the calls. Raises TryAgain."""
         parts = [await runner.findings() for runner in self._runners.values()]
         return [finding for part in parts for finding in part]
 
@@ -116,7 +112,6 @@ async def open_ductiles(
     clock: Clock,
     told: ToldOfSent = untold,
 ) -> AsyncIterator[Ductiles]:
-    """A runner over all of them, by name. `tools`: what those have that said it."""
     async with contextlib.AsyncExitStack() as stack:
         runners = dict[str, DuctileRunner]()
         for name, settings in every.items():

@@ -71,8 +71,6 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class OverdueJob:
-    """A job that outlived its call, whose deadline was at about `since`."""
-
     key: str
     job: Job
     since: datetime
@@ -131,7 +129,6 @@ class JobWatch:
                 delay_s = SOON_S if hinted else self._pace.after((now - begun_at).total_seconds())
 
     def patient_until(self, call: ToolCall) -> datetime:
-        """How long a Ductile is waited for that is away: when it is back, it says how the job ended."""
         at_least = self._clock.now() + timedelta(seconds=self._pace.patience_s)
         return max(call.deadline_at, call.wanted_until or at_least)
 
@@ -250,7 +247,6 @@ class _Patience:
     away_since: datetime | None = None
 
     def left_s(self, now: datetime, *, is_away: bool) -> float:
-        """How many seconds to wait yet, from `now`."""
         if is_away:
             self.away_since = self.away_since or now
             return (self.most - now).total_seconds()

@@ -167,5 +167,4 @@ async def _come_again(_: Request, error: TryAgain | Broken | Misconfigured) -> J
 
 
 async def _broken(_: Request, _error: Exception) -> JSONResponse:
-    """The framework raises the error again, so that the server logs it."""
     return JSONResponse({"error": "the gateway failed at this request; its log says how"}, 500)

@@ -120,7 +120,6 @@ class Intake:
 
 
 def read_json(body: bytes) -> JsonValue:
-    """The document in a body. Raises RequestRefused."""
     try:
         return strict.read(body)
     except strict.NotStrictJson as error:

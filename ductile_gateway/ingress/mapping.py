@@ -91,7 +91,6 @@ def token(text: str) -> str:
 
 
 def find(document: JsonValue, pointer: str) -> JsonValue:
-    """The value at this place. Raises RequestRefused when there is none."""
     here = document
     for token in pointer.split("/")[1:]:
         name = token.replace("~1", "/").replace("~0", "~")
@@ -111,7 +110,6 @@ def fill(template: str, document: JsonValue) -> str:
 
 
 def of_document(mapping: EventMapping, document: JsonValue, origin: Origin, find_offer: FindOffer) -> Outgoing:
-    """What a mapping makes of a document. Raises RequestRefused."""
     return _message(mapping.to, _payload(mapping, document, origin), origin, find_offer)
 
 

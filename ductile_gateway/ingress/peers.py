@@ -29,7 +29,6 @@ class Peers:
         self._nobodys = token_bytes(32)
 
     async def relay(self, incoming: Incoming) -> tuple[str, Acceptance]:
-        """The peer's name, and what came of its event. Raises RequestRefused, TryAgain or Broken."""
         now = self._clock.now()
         sent = {name: incoming.headers.get(name.lower(), "").strip() for name in (PEER, KEY_ID, TIMESTAMP, SIGNATURE)}
         self._check_headers(sent, now)

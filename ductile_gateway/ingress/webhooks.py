@@ -62,7 +62,6 @@ class Webhooks:
         self._nobodys = tuple(token_bytes(32) for _ in range(most))
 
     async def take(self, name: str, incoming: Incoming) -> Acceptance | None:
-        """What came of a delivery; None where its type is none of ours. Raises RequestRefused, TryAgain or Broken."""
         now = self._clock.now()
         hook, claim, body = await self._verified(name, incoming, now)
         document = read_json(body)

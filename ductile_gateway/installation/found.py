@@ -90,12 +90,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class DuctileProgram:
-    """Raises Misconfigured where it cannot be run."""
-
     path: str
 
     def generation(self) -> Generation:
-        """By whether it has a vault."""
         return "m" if "Unknown command" in self._run("vault", "--help")[1] else "n"
 
     def flaw(self, command: str, main: Path) -> str:
@@ -150,7 +147,6 @@ def _merge(into: dict[str, Any], said: dict[str, Any]) -> None:
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The settings in a file. Raises Misconfigured."""
     try:
         said = parse(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml) as error:

@@ -91,7 +91,6 @@ class Proposal:
 
 
 def installation(found: Found, wishes: Wishes) -> Proposal:
-    """Adds agents, or brings up to date what was added before. Raises Misconfigured."""
     config, noted = _text(found.main) or "", _record(found)
     before = noted or Record(config=config, was_locked=(found.main.parent / CHECKSUMS).exists())
     _check(found, wishes, again=noted is not None)
@@ -123,7 +122,6 @@ def installation(found: Found, wishes: Wishes) -> Proposal:
 
 
 def removal(found: Found) -> Proposal:
-    """Takes out what an installation has added. Raises Misconfigured."""
     before, folder = _record(found), found.main.parent
     if before is None:
         raise Misconfigured(f"nothing was installed in {folder}: there is no {found.ours / RECORD}")
@@ -156,7 +154,6 @@ def _record(found: Found) -> Record | None:
 
 
 def _check(found: Found, wishes: Wishes, *, again: bool) -> None:
-    """Raises Misconfigured where nothing can be added."""
     outcomes, taken = wishes.outcomes, next(found.taken(), "")
     flaws = {
         f"{found.ours} is there already: not made by this command, or kept by `remove` because it was changed. Move it "

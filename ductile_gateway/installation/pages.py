@@ -97,7 +97,6 @@ def files_of(ours: Path, tokens: Path, values: Mapping[str, Any]) -> Iterator[Fi
 
 
 def rendered(template: str, values: Mapping[str, Any]) -> str:
-    """Raises Misconfigured for an address that is none."""
     environment = jinja2.Environment(
         autoescape=False,  # noqa: S701 - templates of YAML, in which every value is written as JSON
         undefined=jinja2.StrictUndefined,

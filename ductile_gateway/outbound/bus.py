@@ -51,7 +51,6 @@ class NatsLifecycle:
         self._take = take
 
     async def run(self) -> None:
-        """Consume until cancelled. Raises Broken or Misconfigured."""
         in_progress_s = await self._ack_wait() / 3
         buried = DeadLetters(subjects.DEAD_LETTERS_OUTBOUND, notify=rejection_of)
         settling = Settling(self._link, self._stream, self._durable, self._handle, buried)

@@ -79,7 +79,6 @@ def lane_of(url: str) -> str:
 
 
 def check_address(address: str, rules: NetworkSettings) -> None:
-    """Raises Forbidden unless an address that a host has may be connected to."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -105,8 +105,6 @@ class Receivers:
 
 
 class Outbound:
-    """Puts events into the outbox and sends them, with retries."""
-
     def __init__(
         self,
         settings: OutboundSettings,
@@ -150,7 +148,6 @@ class Outbound:
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled. Raises Broken."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()

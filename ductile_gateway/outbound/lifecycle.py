@@ -44,7 +44,6 @@ class LifecycleEvent:
 
 
 def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
-    """The event in a message. Raises Unreadable."""
     envelope = _object(body)
     key, payload = envelope.get("dedupe_key"), envelope.get("payload")
     if envelope.get("type") != subject:

@@ -73,7 +73,6 @@ SendResult = Arrived | NotYet | Never | Gone
 
 
 def notifications_of(event: LifecycleEvent, settings: OutboundSettings, *, at: datetime) -> Sequence[Notification]:
-    """Everybody who is to be told of the event, as of `at`."""
     found = []
     for name, relay in settings.every_relay().items():
         if event.type in relay.types:

@@ -68,8 +68,6 @@ class Receiver:
 
 
 class CallbackSender:
-    """From `open_callback_sender`."""
-
     def __init__(
         self,
         client: httpx2.AsyncClient,
@@ -200,8 +198,6 @@ def _receiver(settings: CallbackSettings | SubscriptionSettings) -> Receiver:
 
 
 class RelaySender:
-    """From `open_relay_sender`."""
-
     def __init__(self, ingress: RelayIngress) -> None:
         self._ingress = ingress
 

@@ -95,7 +95,6 @@ def box_of(settings: PluginSettings, environment: Mapping[str, str]) -> Box:
 
 
 def boundary_of(settings: PluginSettings) -> Boundary:
-    """Raises Misconfigured where what is asked for is not to be had."""
     try:
         return boundary.found(settings.boundary, settings.run_as)
     except NoSuchBoundary as error:

@@ -79,13 +79,11 @@ class CallFolder:
         return self._written_at("exit")
 
     def stdout(self, limit: int) -> bytes:
-        """At most `limit` bytes from the start."""
         with contextlib.suppress(FileNotFoundError), (self.path / "stdout").open("rb") as stream:
             return stream.read(limit)
         return b""
 
     def stderr(self, limit: int) -> bytes:
-        """At most `limit` bytes from the end."""
         with contextlib.suppress(FileNotFoundError), (self.path / "stderr").open("rb") as stream:
             stream.seek(max(0, _size(self.path / "stderr") - limit))
             return stream.read(limit)

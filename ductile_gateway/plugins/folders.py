@@ -150,7 +150,6 @@ def _placed(value: JsonValue) -> JsonValue:
 
 
 def require_trust(path: Path) -> None:
-    """Raises PluginRefused for a link, and for what everybody may write to."""
     try:
         mode = path.lstat().st_mode
     except OSError as error:

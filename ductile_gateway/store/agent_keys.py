@@ -39,7 +39,6 @@ class PinnedKeys:
         return {pin.id: pin.public for pin in self.pins()}
 
     def pins(self) -> Sequence[Pin]:
-        """Newest first. Raises TryAgain."""
         try:
             stat = self._path.stat()
             if (seen := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
@@ -61,7 +60,6 @@ class PinnedKeys:
         return ()
 
     def keep(self, pins: Sequence[Pin]) -> None:
-        """These and no others, as they are. Raises TryAgain."""
         text = _HEAD + "".join(f"{pin.id} {pin.public} {pin.pinned_at}\n" for pin in pins)
         try:
             store_folder.write(self._path, text)

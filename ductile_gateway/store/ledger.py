@@ -115,7 +115,6 @@ class SqliteLedger:
         return [past for past in found if isinstance(past, Intent)]
 
     def number_open(self) -> int:
-        """How many intents have no answer. Raises TryAgain or Broken."""
         ((number,),) = self._file.look_up(_NUMBER_OPEN)
         return int(number)
 
@@ -128,7 +127,6 @@ class SqliteLedger:
         await self._file.forget(lambda connection, most: forget(connection, before, most))
 
     def _check_room(self, connection: sqlite3.Connection, run_id: str, key: str, more: int) -> None:
-        """Raises NoRoom where the run would keep too much."""
         ((kept,),) = connection.execute(_KEPT_BYTES, (run_id, key))
         check_room(kept, more, most=self._run_bytes)
 
@@ -144,7 +142,6 @@ class SqliteLedger:
 
 
 def check_room(kept: int, more: int, *, most: int) -> None:
-    """Raises NoRoom where the artifacts of a run would take more than `most` bytes."""
     if kept + more > most:
         may = f"the {most >> 20} MiB that a run may keep (gateway.run_mb)"
         raise NoRoom(f"its artifacts take {kept} bytes already, and with {more} more they would take more than {may}")

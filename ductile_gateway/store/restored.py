@@ -41,7 +41,6 @@ class Restored(BaseModel):
 
 
 def read(folder: Path) -> Restored | None:
-    """None where the ledger is no restored one. Raises Misconfigured."""
     try:
         return Restored.model_validate_json((folder / FILE).read_bytes())
     except FileNotFoundError:
@@ -53,7 +52,6 @@ def read(folder: Path) -> Restored | None:
 
 
 def note(folder: Path, restored: Restored) -> None:
-    """Raises OSError."""
     store_folder.write(folder / FILE, restored.model_dump_json())
 
 

@@ -103,7 +103,6 @@ class GatewayMetrics:
         self._refused.add()
 
     def received(self, ingress: str, outcome: str) -> None:
-        """One event, by `relay` or `webhook`."""
         self._received.add(ingress, outcome)
 
     def listen_to(self, link: NatsLink) -> None:

@@ -182,7 +182,6 @@ class Offers:
         return bool(self._awaited)
 
     def awaited(self, name: str) -> str:
-        """Why it is not known yet whether there is such a tool; empty where it is."""
         found = self._awaited.get(name)
         return found.why if found else ""
 
@@ -190,7 +189,6 @@ class Offers:
         return route in self._routes
 
     def is_ours(self, asked: Asked) -> bool:
-        """Whether we have to answer: a request that names nobody is of whoever serves its route."""
         executor = asked.request.executor
         return self.serves(asked.route) if executor is None else executor == self._executor
 
@@ -202,7 +200,6 @@ class Offers:
         return next((one for one in offer.commands if one.name == command), None) if offer else None
 
     def flaw(self, asked: Asked) -> str | None:
-        """What is wrong with the arguments; None also where there is no schema to check against."""
         request = asked.request
         validator = self._validators.get((request.tool, request.tool_command))
         if validator is None:

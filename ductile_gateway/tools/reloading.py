@@ -50,7 +50,6 @@ def _marks(folders: Iterable[Path]) -> frozenset[Mark]:
 
 
 def _below(root: Path) -> Iterator[Path]:
-    """The folders of a root, and what is in them."""
     for folder in (root, *_inside(root)):
         yield from _inside(folder)
 

@@ -101,7 +101,6 @@ class Archive:
             yield cls(path, connection)
 
     def keep(self, name: str, content: Iterable[bytes]) -> KeptFile:
-        """Take in a file, whose content comes in pieces of BLOCK bytes."""
         size, whole, blocks = 0, hashlib.sha256(), []
         for piece in content:
             digest = hashlib.sha256(piece).digest()
@@ -112,7 +111,6 @@ class Archive:
         return KeptFile(name=name, size=size, sha256=whole.hexdigest(), blocks=tuple(blocks))
 
     def content(self, file: KeptFile) -> Iterator[bytes]:
-        """Its blocks. Raises Misconfigured where one is not what it was."""
         for block in file.blocks:
             rows = self._connection.execute("SELECT content FROM blocks WHERE hash = ?", (bytes.fromhex(block),))
             found = next((_inflated(content, BLOCK) for (content,) in rows), b"")
@@ -156,7 +154,6 @@ class Archive:
         return "".join(hashlib.sha256(_inflated(text)).hexdigest() for (text,) in rows)
 
     def unproved(self, backup: str, part: str) -> Part | None:
-        """What is told of a part, whoever said so."""
         found = self._told(backup, part)
         return self._read(Part, found[0]) if found else None
 
@@ -207,7 +204,6 @@ class Archive:
             self._save()
 
     def _save(self) -> None:
-        """Durable, and still for this process alone."""
         self._connection.execute("COMMIT")
         self._connection.execute("BEGIN IMMEDIATE")
         self._unsaved = 0

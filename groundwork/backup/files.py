@@ -50,7 +50,6 @@ def pieces_of(content: bytes) -> Iterator[bytes]:
 
 
 def write_out(archive: Archive, file: KeptFile, target: Path) -> None:
-    """Write a file of a backup where none is, durably, for this user alone. Raises Misconfigured and OSError."""
     whole = hashlib.sha256()
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
         store_folder.left_to_owner(target)
@@ -117,8 +116,6 @@ KEYS = "keys"
 
 
 def ring_for(path: Path, archive: Archive, part: Part, *, new_keys: bool) -> KeyRing | None:
-    """The keys in the file `path`, which is made where the backup has them; None where there are none, and `new_keys`
-    are wanted. Raises Misconfigured."""
     if not path.exists() and (kept := part.file(KEYS)):
         store_folder.write(path, b"".join(archive.content(kept)).decode())
     if path.exists():

@@ -13,7 +13,6 @@ def of_backup(name: str) -> str:
 
 
 def backup_in(store: str) -> str:
-    """The name of the backup that stands there; empty for the id of a store."""
     return store.removeprefix(_BACKUP) if store.startswith(_BACKUP) else ""
 
 

@@ -40,8 +40,6 @@ class Measured:
 
 
 class _Answer:
-    """What is sent, on its way. `status` is 500 until something is."""
-
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = "500"

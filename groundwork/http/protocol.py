@@ -83,7 +83,6 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Raises ValueError, which the parser hands on as bad HTTP."""
         self._meant_something = True
         self._stop_waiting()
         self._theirs_since = self.loop.time()

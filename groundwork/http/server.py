@@ -16,8 +16,6 @@ ANSWERED_WITHIN_S = 1.0
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the root has them. Inherits because uvicorn offers no setting for it."""
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

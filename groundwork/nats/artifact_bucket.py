@@ -37,8 +37,6 @@ class NoSuchArtifact(GiveUp):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """`size` in bytes, `sha256` in hex."""
-
     key: str
     size: int
     sha256: str
@@ -64,7 +62,6 @@ class ArtifactBucket:
         return wanted
 
     async def get(self, key: str) -> bytes:
-        """The content. Raises NoSuchArtifact."""
         store = await self._store()
         try:
             found = await self._patiently(store.get(_checked(key)))

@@ -54,7 +54,6 @@ class Value:
 
 
 async def value(link: NatsLink, bucket: str, key: str) -> bytes | None:
-    """The newest value; None where there is none, or it was removed. Raises TryAgain where nobody can say."""
     answer = await _asked(link, bucket, key)
     return _body_of(answer.get("message") or {}, bucket)
 

@@ -67,7 +67,6 @@ class Needs:
 
 
 def read_denial(text: str) -> Denial | None:
-    """What an error of the client tells of; None for any other."""
     found = _TEXT.search(text)
     return Denial(found[1], found[2]) if found else None
 
@@ -124,8 +123,6 @@ OF_JETSTREAM = (b"$JS.ACK.", b"$JS.FC.")
 
 
 class NotEncrypted(nats.errors.Error):
-    """The server does not speak TLS."""
-
     def __str__(self) -> str:
         return (
             "it does not speak TLS, which `tls://` or the TLS files of the settings ask for, so it was told nothing, no"

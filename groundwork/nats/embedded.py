@@ -114,7 +114,6 @@ class EmbeddedNats:
             raise
 
     async def stop(self, *, within_s: float = STOP_SECONDS) -> None:
-        """SIGTERM, and SIGKILL if that is not enough. Stopping a stopped one is harmless."""
         if (process := self._process) is not None:
             process.terminate()
             await _wait_while(lambda: process.poll() is None, within_s)

@@ -133,12 +133,10 @@ class NatsLink:
 
     @property
     def violation(self) -> str:
-        """The latest permission that the server denied, empty if none."""
         return self._watch.violation
 
     @property
     def denials(self) -> tuple[Denial, ...]:
-        """What the server denied in the last minute, once each."""
         return self._watch.denials
 
     @property
@@ -182,7 +180,6 @@ class NatsLink:
         return await self._read(stream, {"seq": seq})
 
     async def newest(self, stream: str, subject: str) -> Stored | None:
-        """The newest message of a subject, as the stream's leader has it; None for none. Raises as `stored` does."""
         return await self._read(stream, {"last_by_subj": subject})
 
     async def keep(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
@@ -256,7 +253,6 @@ class NatsLink:
         return self._client.new_inbox()
 
     async def until_lost(self) -> None:
-        """Wait for the end: returns when we closed the link, raises Unreachable when the client gave up for good."""
         await self._watch.closed.wait()
         if not self._watch.closing:
             raise Unreachable(CLOSED_FOR_GOOD.format(reason=self._watch.last_error))

@@ -73,8 +73,6 @@ class NoStream(TryAgain):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Stored at `seq` of `stream`; `duplicate`: the same id had been stored there before."""
-
     stream: str
     seq: int
     duplicate: bool
@@ -82,8 +80,6 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message as its stream keeps it."""
-
     subject: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)

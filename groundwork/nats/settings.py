@@ -66,7 +66,6 @@ class NatsSettings(BaseModel):
 
     @property
     def servers(self) -> str:
-        """The addresses for people: without user, password and token."""
         return ", ".join(without_login(_whole(url)) for url in self.urls)
 
     @property

@@ -34,8 +34,6 @@ _WRONG_SEQUENCE, _ALREADY_IN_PROCESS, _NO_SUCH_STREAM = 10071, 10164, 10059
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One message of the log. `seq` is its place in it."""
-
     seq: int
     subject: str
     body: bytes
@@ -80,7 +78,6 @@ class SharedLog:
         return await self._put_with_parts(subject, parts, told)
 
     async def newest(self, subject: str) -> Fact | None:
-        """The newest fact of a subject; None where there is none. Raises TryAgain, Misconfigured."""
         stored = await self._link.newest(self._stream, subject)
         return await self.whole(_fact(stored)) if stored else None
 
@@ -114,7 +111,6 @@ class SharedLog:
                 yield Batch(facts, batch.upto, at=batch.at)
 
     async def whole(self, fact: Fact) -> Fact:
-        """The fact with all its parts; empty where one is gone. Raises TryAgain."""
         count = fact.headers.get(PARTS, "")
         if not count.isdecimal():
             return fact

@@ -51,8 +51,6 @@ _SECONDS = frozenset({"max_age", "duplicate_window", "ack_wait"})
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """A stream and its settings: `StreamSpec("ORDERS", {"subjects": ["orders.>"], "max_age": 86400.0})`."""
-
     name: str
     settings: Mapping[str, Any]
 
@@ -144,7 +142,6 @@ async def create_missing(link: NatsLink, topology: Topology) -> list[Deviation]:
 
 
 async def found_stream(link: NatsLink, stream: StreamSpec) -> StreamInfo | None:
-    """None where it is missing. Raises as `check_topology`, as the others here do."""
     return await _found(link, stream.what, link.jetstream.stream_info(stream.name))
 
 

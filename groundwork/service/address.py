@@ -5,7 +5,6 @@ from urllib.parse import unquote, urlsplit
 
 
 def without_login(url: str) -> str:
-    """The address without what opens it. Everything up to the last `@` goes: a password may hold any character."""
     scheme, rest = _split(url)
     return scheme + rest.rpartition("@")[2]
 

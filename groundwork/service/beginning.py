@@ -50,6 +50,5 @@ def run(load: Callable[[], Callable[[], None]]) -> None:
 
 
 def loaded(place: str) -> Any:
-    """What `module:name` names."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -53,7 +53,6 @@ class LazyGroup(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - same
-        """What help and shells tell of it; None for no command."""
         if at := self.table.get(cmd_name):
             return TyperCommand(cmd_name, help=at.about, rich_help_panel=at.panel)
         return self.commands.get(cmd_name)

@@ -91,7 +91,6 @@ class Fields:
     secrets: set[Keys] = field(default_factory=set)
 
     def validated(self, model: type[M], raw: Mapping[str, Any]) -> M | None:
-        """The settings; None if there are problems, which are then reported."""
         resolved = self._resolved(raw, model, self.root)
         try:
             return model.model_validate(resolved)
@@ -259,7 +258,6 @@ def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_given(document: Any, environ: Mapping[str, str]) -> Any:
-    """What a file says, with what stands for variables; one that is not set is empty."""
     return _Reading(Problems(""), (), "", environ).interpolated(document, ())
 
 

@@ -66,7 +66,6 @@ class Claim:
 
 @contextlib.asynccontextmanager
 async def laid(claim: Claim) -> AsyncIterator[Ground]:
-    """All of it, left again in the reverse order. Raises Failure."""
     async with contextlib.AsyncExitStack() as ours:
         link = await ours.enter_async_context(_connected(claim))
         await claim.check(link)
@@ -125,7 +124,6 @@ async def _locked(claim: Claim, *, within_s: float) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def _usable(claim: Claim) -> Iterator[None]:
-    """The store's folder, made if absent, and closed to others."""
     try:
         store_folder.closed(claim.store)
         yield

@@ -69,8 +69,6 @@ def set_up(
 
 
 class _Lines(logging.Formatter):
-    """Inherits because handlers take nothing else."""
-
     def __init__(self, layout: Callable[[Fields], str], clean: Clean) -> None:
         super().__init__()
         self._layout = layout
@@ -125,7 +123,6 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _exception(error: BaseException, clean: Clean) -> Fields:
-    """The stack is short: the innermost frames of the error and of each of its causes."""
     summary = traceback.TracebackException(type(error), error, error.__traceback__, limit=-STACK_FRAMES)
     lines = [line for part in summary.format() for line in part.splitlines()]
     return {"type": type(error).__qualname__, "text": clean(_text(error)), "stack": [clean(line) for line in lines]}

@@ -29,7 +29,6 @@ SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
 
 
 def public_of(seed: bytes) -> str:
-    """The public key to a seed of 32 bytes."""
     return _text(_signing_key(seed).verify_key.encode())
 
 
@@ -113,8 +112,6 @@ class Key:
 
 
 class KeyRing:
-    """Makes and checks proofs with the keys that `held` tells, newest first and at least one."""
-
     def __init__(self, held: Callable[[], tuple[Key, ...]]) -> None:
         self._held = held
 

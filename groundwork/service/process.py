@@ -56,7 +56,6 @@ def show_memory() -> None:
 
 
 def gain_nothing() -> None:
-    """Neither this process nor one below it becomes more by a program that is setuid."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -95,7 +94,6 @@ def tied_to_us(command: list[str]) -> list[str]:
 
 
 def user_name(number: int) -> str:
-    """The user's name; the number itself for one without a name, as in many containers."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -60,7 +60,6 @@ def _open_two_doors(one: str, other: str) -> bool:
 
 
 def unfit(fault: str) -> PydanticCustomError:
-    """The error of a validator that refuses a secret. `fault` quotes nothing of it."""
     return PydanticCustomError(UNFIT, "{fault}", {"fault": fault})
 
 
@@ -80,8 +79,6 @@ log = logging.getLogger(__name__)
 
 
 class FileSecret(SecretStr):
-    """Inherits so that it can stand wherever settings have a secret."""
-
     def __init__(self, file: Path) -> None:
         """Raises OSError or ValueError for what is no readable text file; its fitness is for the settings to check."""
         self._file = file

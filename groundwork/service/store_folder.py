@@ -44,8 +44,6 @@ def write(path: Path, text: str) -> None:
 
 
 def create(path: Path, text: str) -> bool:
-    """The same, unless there is such a file: of several processes at the same time one makes it, and is told so.
-    Raises OSError."""
     beside = _written_beside(path, text)
     try:
         path.hardlink_to(beside)
@@ -77,7 +75,6 @@ def folder_of_ours(folder: Path) -> None:
 
 
 def closed(folder: Path) -> None:
-    """The same, and the files that lie in it. Raises OSError."""
     folder_of_ours(folder)
     for entry in folder.iterdir():
         if entry.is_file() and not entry.is_symlink():
@@ -184,7 +181,6 @@ async def locked(folder: Path, *, within_s: float) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def claimed(root: Path) -> Iterator[Path]:
-    """The folder, made if absent, for this process alone. Raises OSError."""
     closed(root)
     with contextlib.ExitStack() as held:
         for number in count():
@@ -199,7 +195,6 @@ ID_FILE = "store.id"
 
 
 def known_id(folder: Path) -> str:
-    """The id of the store in a folder; empty if it has none yet. Raises OSError."""
     file = folder / ID_FILE
     return file.read_text(encoding="ascii").strip() if file.exists() else ""
 

@@ -32,7 +32,6 @@ class NotStrictJson(ValueError):
 
 
 def read(body: bytes) -> JsonValue:
-    """The value that `body` holds. Raises NotStrictJson."""
     try:
         value: JsonValue = _READER.decode(body.decode())
     except UnicodeDecodeError as error:
@@ -104,7 +103,6 @@ class NotYaml(Exception):
 
 
 def parse(text: str) -> Any:
-    """The data of one YAML document, None if it is empty. Raises NotYaml."""
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -130,7 +128,6 @@ class _Nodes:
         """By identity."""
 
     def weigh(self, node: yaml.Node) -> int:
-        """How many values it comes to. Raises RecursionError where it holds itself."""
         if id(node) not in self.weights:
             self.weights[id(node)] = 1 + sum(map(self.weigh, self._children(node)))
         return self.weights[id(node)]

@@ -100,7 +100,6 @@ class SqliteFile:
             return list(rows)
 
     async def forget(self, some: Callable[[sqlite3.Connection, int], int]) -> None:
-        """Have `some` forget at most so many rows and say how many, until all are gone: others write in between."""
         while await self.write(lambda connection: some(connection, FORGOTTEN_AT_ONCE)) == FORGOTTEN_AT_ONCE:
             pass
 
@@ -177,7 +176,6 @@ async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator
 
 
 def make_private(path: Path) -> None:
-    """Make the file and its folder, both for this user alone. Raises Misconfigured."""
     try:
         store_folder.folder_of_ours(path.parent)
         path.touch(mode=0o600)

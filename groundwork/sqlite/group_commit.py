@@ -125,7 +125,6 @@ class GroupCommit:
         self._enqueue(_Work(work, None))
 
     async def close(self) -> None:
-        """Finish all queued works, checkpoint, close the file. Closing twice is harmless."""
         if not self._closing:
             self._closing = True
             self._asked.append(None)

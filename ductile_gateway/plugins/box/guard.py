@@ -140,7 +140,6 @@ class _Guard:
                 os.killpg(self._plugin, signal.SIGTERM)
 
     def _bury(self) -> None:
-        """The dead among the plugin and what it left behind. Raises ChildProcessError once there is nobody."""
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == self._plugin:
                 self._code = _as_a_shell_tells(ended[1])

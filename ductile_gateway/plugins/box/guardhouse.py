@@ -115,7 +115,6 @@ def _become_guard(order: Order, tasks: int) -> NoReturn:
 
 
 def _received(gateway: socket.socket) -> tuple[bytes, int]:
-    """An order and the lock beside it. Raises EOFError at the end."""
     head, descriptors, *_ = socket.recv_fds(gateway, LENGTH.size, 1)
     try:
         return _exactly(gateway, *LENGTH.unpack(head)), descriptors[0]

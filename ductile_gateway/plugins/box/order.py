@@ -46,7 +46,6 @@ class Order:
 
     @classmethod
     def of_json(cls, content: bytes) -> "Order":
-        """Raises ValueError, TypeError or KeyError for anything else than what `to_json` writes."""
         raw: dict[str, Any] = json.loads(content)
         texts = {name: tuple(raw[name]) for name in ("read", "write", "frozen", "closed")}
         user = User(**raw["user"] | {"groups": tuple(raw["user"]["groups"])}) if raw["user"] else None

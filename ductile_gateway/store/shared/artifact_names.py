@@ -25,12 +25,10 @@ class Artifact:
 
 
 def read(row: Row) -> list[Artifact]:
-    """The artifacts in a row. Raises ValueError where nobody can read it."""
     return [] if row.body is None else read_fact(row.body)[1]
 
 
 def read_fact(fact: bytes) -> tuple[str, list[Artifact]]:
-    """The run and its artifacts. Raises ValueError."""
     columns, _ = unframed(fact)
     try:
         return str(columns["run_id"]), [Artifact(**one) for one in columns["artifacts"]]

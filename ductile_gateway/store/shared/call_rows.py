@@ -26,7 +26,6 @@ class CallRows:
         return self._after_soon(calls.read(await self._rows.read(subject_of(CALL, key)), key=key))
 
     async def change(self, key: str, change: Change) -> Call:
-        """The call after the change, durably. Raises what that raises."""
         soon = self._soon.get(key, ())
 
         def work(row: Row) -> bytes | None:

@@ -92,7 +92,6 @@ def written(call: Call) -> bytes:
 
 
 def read(row: Row, *, key: str) -> Call:
-    """The call in a row. Raises TryAgain for what is no fact of this call."""
     if row.body is None:
         return Call(key=key)
     with contextlib.suppress(ValueError):
@@ -103,7 +102,6 @@ def read(row: Row, *, key: str) -> Call:
 
 
 def read_fact(fact: bytes, *, seq: int) -> Call:
-    """The call in a fact. Raises ValueError."""
     columns, body = unframed(fact)
     known = {"position": seq} | {name: value for name, value in columns.items() if name in _COLUMNS}
     try:
@@ -138,7 +136,6 @@ def intended(call: Call, intent: Intent, receipt: Receipt | None, *, by: str) ->
 
 
 def adopted(call: Call, intent: Intent, *, by: str) -> Call:
-    """It is this gateway's from now on. Raises TryAgain where it is not as it was found."""
     if call.is_answered or call.by not in (intent.by, by) or call.digest != intent.asked.digest:
         raise TryAgain(f"another gateway sees to the call {call.key} ({call.by})", LOOK_AGAIN_S)
     return replace(call, by=by)

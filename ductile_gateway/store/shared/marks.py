@@ -32,7 +32,6 @@ class Mark:
 
 
 def read(row: Row) -> Mark:
-    """Raises TryAgain where a newer version has moved it, and ValueError."""
     if row.body is None:
         return Mark()
     columns, _ = unframed(row.body)
@@ -45,7 +44,6 @@ async def put(rows: Rows, mark: Mark, *, before: Mark) -> None:
 
 
 async def refuse_unless_here(rows: Rows) -> None:
-    """To be asked by a gateway before it begins. Raises Misconfigured."""
     mark = read(await rows.read(SUBJECT))
     if mark.state == "left":
         raise Misconfigured(

@@ -129,7 +129,6 @@ def rows_without_copy(log: SharedLog) -> Rows:
 
 
 async def refuse_a_stream_with_rows(log: SharedLog) -> None:
-    """Raises Misconfigured for a stream that holds anything, and TryAgain."""
     if await log.end():
         raise Misconfigured(
             f"the stream {subjects.STREAM_LEDGER} is not empty: a ledger can be moved only into an empty one. Make it "

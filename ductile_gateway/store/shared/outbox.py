@@ -47,8 +47,6 @@ FROM heads WHERE lane = ? AND due_at <= ? AND by IN (SELECT value FROM json_each
 
 
 class SharedOutbox(SqliteOutbox):
-    """The notifications of all gateways. `file` is the own copy."""
-
     def __init__(self, file: SqliteFile, rows: Rows, *, members: Members) -> None:
         super().__init__(file)
         self._rows = rows

@@ -49,7 +49,6 @@ def written(one: Owed) -> bytes:
 
 
 def read_fact(fact: bytes, *, seq: int) -> Owed:
-    """The delivery in a fact. Raises ValueError."""
     columns, body = unframed(fact)
     known = {name: value for name, value in columns.items() if name in _COLUMNS}
     try:

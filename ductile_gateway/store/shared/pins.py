@@ -16,8 +16,6 @@ _ALL = "SELECT id, public, pinned_at FROM pins ORDER BY place"
 
 
 class SharedPins:
-    """`known` tells them as they are known here."""
-
     def __init__(self, known: Callable[[], Sequence[Pin]], rows: Rows, *, clock: Clock) -> None:
         self._known = known
         self._rows = rows
@@ -68,5 +66,4 @@ def written(pins: Sequence[Pin]) -> bytes:
 
 
 def read_fact(fact: bytes) -> list[Pin]:
-    """The pins in a fact. Raises ValueError and TypeError."""
     return [Pin(*one) for one in json.loads(unframed(fact)[1])]

@@ -58,7 +58,6 @@ class PullAccount:
     trouble: str = ""
 
     def to_ask(self, busy: int) -> int:
-        """How many to ask for now, when `busy` slots are taken; 0 while enough are on their way."""
         free = self.slots - busy - self.want
         return free if free > 0 and self.want <= self.slots // 2 else 0
 
@@ -73,7 +72,6 @@ class PullAccount:
         self.want = max(0, self.want - 1)
 
     def heard(self, generation: int, status: Mapping[str, str], now: float) -> None:
-        """What the server said about a pull: a heartbeat, or that the pull ended and how many it still lacked."""
         self.last = now
         code = status.get("Status", "")
         if code == _HEARTBEAT:
@@ -85,7 +83,6 @@ class PullAccount:
             self.trouble = "" if usual else f"{code} {status.get('Description', '')}".strip()
 
     def silent(self, now: float) -> bool:
-        """True when something should have come by now, if only a heartbeat."""
         return self.want > 0 and now - self.last > SILENCE_SECONDS
 
     def start_over(self, now: float) -> None:
@@ -180,7 +177,6 @@ class PullLoop:
 
     @property
     def trouble(self) -> str:
-        """Why no message can come at present, empty if they can."""
         return self._account.trouble if self._link.connected else "not connected to NATS"
 
     async def run(self) -> None:
@@ -322,7 +318,6 @@ class PullLoop:
             holding.cancel()
 
     async def _fenced(self) -> bool:
-        """Whether nothing will ever leave by this link again, because its guard forbids it for good."""
         with contextlib.suppress(TryAgain):
             try:
                 await self._link.permitted()

@@ -51,7 +51,6 @@ class Delivery:
 
 
 def is_delivery(message: Msg) -> bool:
-    """True for a message of the stream, False for what the server says about a pull."""
     return message.reply.startswith(_ACK_PREFIX)
 
 
@@ -113,8 +112,6 @@ Notify = Callable[[Delivery, str, str], Notice]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Where messages go that cannot be handled, and after how many deliveries an error counts as final."""
-
     subject: str
     max_deliveries: int = 5
     notify: Notify | None = None

@@ -161,8 +161,6 @@ def boot_time() -> float:
 
 
 class Lease:
-    """The role, for one process. `owner` says who that is."""
-
     def __init__(self, link: NatsLink, role: Role, owner: Owner, *, clock: Callable[[], float] = boot_time) -> None:
         self._link = link
         self._role = role
@@ -180,7 +178,6 @@ class Lease:
 
     @property
     def trouble(self) -> str:
-        """Why it is not ours for sure at present; empty while it is."""
         lapsed = self._clock() >= self._until
         return self._taken or (f"the lease of the {self._role.key} has lapsed" if lapsed else "")
 
@@ -219,7 +216,6 @@ class Lease:
             await self._regain()
 
     async def keep(self) -> None:
-        """Renew it for as long as it is ours. Raises Taken."""
         has_lapsed = False
         while True:
             await asyncio.sleep(self._owner.ttl_s / RENEWALS)

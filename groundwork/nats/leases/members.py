@@ -69,12 +69,10 @@ class Members:
 
     @property
     def who(self) -> dict[str, str]:
-        """The others, as people know them: process, host and folder."""
         return {name: str(heard.owner) for name, heard in self._others.items()}
 
     @property
     def trouble(self) -> str:
-        """Why this process is not known to be a member at present; empty while it is."""
         return self._lease.trouble
 
     def heir(self, key: str) -> str:
@@ -175,7 +173,6 @@ class Members:
 
 
 def member_role(role: Role, name: str) -> Role:
-    """The record of one member. Nobody takes its place by a command."""
     return replace(role, key=f"{role.key}.{name}", command="")
 
 

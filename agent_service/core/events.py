@@ -63,9 +63,8 @@ Proof = Literal["named", "another", "none"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
     """A result. `malformed`: only its correlation could be read, and `result` is that error. `place` names the message
-    of a
-    result without an attempt, so that a redelivery does not answer the next attempt. `unfit`: flaws in a continuation's
-    arguments. `proof`: null where it was not checked.
+    of a result without an attempt, so that a redelivery does not answer the next attempt. `unfit`: flaws in a
+    continuation's arguments. `proof`: null where it was not checked.
     """
 
     at: datetime
@@ -126,8 +125,7 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
     """The answer to call `call`. `plan` came along with a framing or a reflection. `heard`: how many words of people
-    the
-    prompt told. `seen`: one for each quote. `prompt_bytes`: UTF-8; 0 where not known.
+    the prompt told. `seen`: one for each quote. `prompt_bytes`: UTF-8; 0 where not known.
     """
 
     at: datetime
@@ -145,8 +143,7 @@ class ModelReplied:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUnavailable:
     """Call `call` brought no answer; `remedy` says what follows. `shrink`: the prompt is too long. `hold`: the day's
-    money is
-    spent, so call and deadline wait. `lost`: its possible cost in tokens and USD; null for nothing.
+    money is spent, so call and deadline wait. `lost`: its possible cost in tokens and USD; null for nothing.
     """
 
     at: datetime

@@ -46,10 +46,7 @@ class LimitRefused(ValueError):
 
 
 def grant(policy: LimitPolicy, constraints: Constraints, *, context: dict[str, JsonValue], at: datetime) -> Limits:
-    """Raises LimitRefused for a past deadline or a number over its cap. RFC-103 lets `max_steps` come with the context
-    too;
-    the constraints win.
-    """
+    """Raises LimitRefused. RFC-103 lets `max_steps` come with the context too; the constraints win."""
     defaults = policy.defaults
     check_caps(policy, constraints, at=at)
     _check_context(policy.cap_context_bytes, context)

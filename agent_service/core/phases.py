@@ -46,8 +46,7 @@ class Proof:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
     """The goal as a bounded objective (RFC-95): one sentence, and 3-7 items that can each be checked. `proofs`: one for
-    each,
-    in their order; without them any step or artifact shows any item.
+    each, in their order; without them any step or artifact shows any item.
     """
 
     goal_statement: str
@@ -176,8 +175,7 @@ class Refusal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
     """A reply that is no valid decision. `raw` is how it began, literally. `cut`: it reached the most tokens of a
-    reply.
-    `reason` has all `flaws` in one text.
+    reply. `reason` has all `flaws` in one text.
     """
 
     reason: str

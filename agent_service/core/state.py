@@ -74,8 +74,7 @@ class DoneItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A block of the prompt, kept as it is for the provider's cache. `step`: what one step did and brought. `person`: a
-    message
-    to the run. `memory`: older notes, compacted.
+    message to the run. `memory`: older notes, compacted.
     """
 
     kind: Literal["step", "person", "memory"]
@@ -104,9 +103,8 @@ class StepRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
     """A decision about what needed approval. `subject_hash`: of tool, command and arguments, or of the framing. `by`:
-    empty
-    where it expired. `step`: the one that it allowed, or 0. `heard`: the count of people's words; a refusal stays until
-    there are more.
+    empty where it expired. `step`: the one that it allowed, or 0. `heard`: the count of people's words; a refusal stays
+    until there are more.
     """
 
     subject_hash: str
@@ -148,8 +146,7 @@ class LastResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
-    whose reply
-    was lost; it counts against the limits.
+    whose reply was lost; it counts against the limits.
     """
 
     calls: int = 0
@@ -271,8 +268,7 @@ class RunState:
     @property
     def over_at(self) -> datetime:
         """The deadline. Unless the caller named it, none while a call is held for money or a child is in flight, whose
-        end tells
-        how long people were waited for.
+        end tells how long people were waited for.
         """
         brief, waiting = self.brief, self.waiting
         if brief.limits.deadline_named:

@@ -39,8 +39,7 @@ FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
     """The most that a model call may spend. `cost_usd` is null when the price is unknown. `if_lost`: tokens and USD
-    that count
-    when its reply is lost (its prompt, and a reply longer than any so far). Null: it counts in full.
+    that count when its reply is lost (its prompt, and a reply longer than any so far). Null: it counts in full.
     """
 
     tokens: int

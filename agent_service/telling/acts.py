@@ -1,7 +1,4 @@
-"""How an executor carried out a call, as it tells beside what came of it: for whoever has to find the call. Pure.
-
-Acts: what came of the attempts of steps, and which step a run left unfinished. Pure.
-"""
+"""What came of the attempts of steps, and how their executors carried them out."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,10 +25,7 @@ from schemas.fields import Count, Text, Told
 
 
 class Execution(BaseModel):
-    """`job_id` is the executor's own name of the call (Ductile's: the job), `attempts` how often it ran the tool.
-
-    `last_error` is what the tool said when it failed before.
-    """
+    """`job_id` names the call, `attempts` counts how often the tool ran, `last_error` is its last failure."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -61,17 +55,12 @@ ActStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
 """`continuation`: it needs more first. `budget`: what its step asks for is more than a step may gather. `late`: it came
 after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
 Name = tuple[int, str, int]
-"""Step, task and round of a request, as Pending names it: no task and 0 for the step's own."""
 OWN = frozenset({None, "", AGAIN})
-"""Tasks by whose name a step's own tool is asked, first and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One attempt and its outcome. `action` is None where the run never planned this step.
-
-    `task` and `round` are of a sub-request; empty and 0 for the step's own request.
-    """
+    """`action` is None where the run never planned the step; `task`, `round`: of a sub-request."""
 
     step: int
     attempt: int
@@ -109,11 +98,7 @@ def act_of(moment: Moment) -> Act | None:
 
 
 def settled(moment: Moment) -> tuple[Act, ...]:
-    """The acts of what is over by no answer of its own, as `act_of` tells it.
-
-    A step or a task that a person's answer settles: by what came of it after the end, or by the person's word. A step
-    that may gather no more. A task that failed before it was asked, as attempt 0.
-    """
+    """What ended by a person's word, a late result, its step's budget, or before it was sent (attempt 0)."""
     if moment.before is None or not (moment.finished or moment.after.evidence) or _is_plain(moment, moment.before):
         return ()
     answered, before, after = moment.answered, moment.before, moment.after
@@ -236,7 +221,6 @@ def _refused(run: RunState, pending: Pending) -> tuple[ActStatus, ToolError] | N
 
 
 def _overdue(before: RunState, pending: Pending) -> Act:
-    """The attempt that was given up because no answer came in time."""
     return Act(
         step=pending.step,
         attempt=pending.attempt,
@@ -283,8 +267,6 @@ def _newest_steps(run: RunState) -> Iterator[tuple[int, Action]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """Sent, and never completed."""
-
     step: int
     attempt: int
     action: Action

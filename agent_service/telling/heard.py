@@ -1,4 +1,4 @@
-"""What a journal says of a run beyond its state, entry by entry: newest results, models, wishes for more. Pure."""
+"""What a journal says of a run beyond its state: the newest results, the models, wishes for more."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from schemas.events import ToolError, ToolResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestResult:
-    """The newest result of a step, also one that came after the run's end."""
+    """Also one that came after the run's end."""
 
     tool: str
     attempt: int | None
@@ -22,17 +22,13 @@ class NewestResult:
 
 
 class Heard:
-    """What a journal says of a run beyond its state: the newest result of each step, and the models that replied.
-
-    It takes up a journal bit by bit: `seq` is the last entry that it has. `gathered`: whether a tool asked for more.
-    """
+    """Takes up a journal bit by bit: `seq` is its last entry. `gathered`: whether a tool asked for more."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.seq = 0
         self.results: dict[int, NewestResult] = {}
         self.gathered = False
         self.models: dict[str, None] = {}
-        """Each once, in the order of their first replies."""
         self.hear(entries)
 
     def hear(self, entries: Iterable[Entry]) -> None:

@@ -1,7 +1,7 @@
-"""The log's line of an entry: what moved which run from where to where, how long that took, what it cost, who asked.
+"""The log's line of an entry: which run moved where, how long that took, what it cost, who asked.
 
-Structure only: no words of goals, models and tools, but the reason why something went wrong. A model or a tool out of
-reach is a WARNING, and so is a run that stops otherwise than done or as somebody asked.
+No words of goals, models and tools but the reason of a failure. WARNING: a model or tool out of reach, and a run that
+stops otherwise than done or as asked.
 """
 
 import logging
@@ -47,7 +47,7 @@ from agent_service.trust.identity import trace_id
 
 LONGEST_REASON = 500
 FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
-"""Fields of lines that a person who watches them can do without."""
+"""Fields that a person who watches the log can do without."""
 AS_ASKED = (Status.DONE, Status.CANCELLED)
 
 Fields = dict[str, Any]
@@ -57,10 +57,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """`fields` have the names of the external sibling card, 105; what is not known of an entry is null.
-
-    `latency_ms` is since the request of the attempt that is answered, else since the run's entry before. `tokens` and
-    `cost_usd` are those of the model call that is answered, and of the whole run where it ends.
+    """Names follow card 105; unknown values are null. `latency_ms` is since the answered request, else since the entry
+    before. `tokens` and `cost_usd` are of the answered call; of the whole run at its end.
     """
 
     level: int
@@ -138,7 +136,6 @@ def _error_class(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> 
 
 
 def _stopped(moment: Moment) -> bool:
-    """Whether the run ended or pauses now, and neither done nor because somebody asked for it."""
     if not isinstance(moment.after.waiting, Ended | ForPerson):
         return False
     return (moment.ended or moment.paused) and moment.after.status not in AS_ASKED

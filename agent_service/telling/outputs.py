@@ -1,4 +1,4 @@
-"""What a run leaves for people: its files by name, and artifacts as the journal names them. Pure."""
+"""What a run leaves for people: its files by name, and artifacts as the journal names them."""
 
 import re
 from collections.abc import Iterable
@@ -11,14 +11,13 @@ from agent_service.run.moments import Moment
 from schemas.events import ARTIFACT_PATH, ToolOutput
 
 FILES = ("context.md", "memory.md", "skills.md", "plan.md", "decisions.md", "trace.jsonl")
-"""The pages of every run; `pages/` renders them."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedArtifact:
-    """An artifact as its newest mention describes it, in entry `entry`. `size` is in bytes, `sha256` in hex."""
+    """As entry `entry`, its newest mention, describes it. `size` is in bytes, `sha256` in hex."""
 
     path: str
     content_type: str | None

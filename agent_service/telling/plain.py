@@ -1,9 +1,4 @@
-"""Texts of tools, models and callers, made fit to be shown, and instants and durations for people.
-
-A view: what the API shows of something, frozen.
-
-The outcome of one check, in the words in which the gateway tells its own. Pure.
-"""
+"""Foreign texts, instants and durations made fit to be shown, and what all API views share."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,22 +10,20 @@ from schemas.status import Finding
 
 
 def clipped(text: str, limit: int) -> str:
-    """At most `limit` characters of `text`, and how many more there are."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """`text` on one line, for terminals and lists."""
     return clipped(" ".join(visible(text).split()), limit)
 
 
 def instant(at: datetime) -> str:
-    """An instant for people: `2026-11-21 12:00:05Z`, with milliseconds where there are any."""
+    """`2026-11-21 12:00:05Z`, with milliseconds where there are any."""
     return _utc(at, "milliseconds" if at.microsecond else "seconds").replace("T", " ")
 
 
 def duration(time: timedelta) -> str:
-    """A duration for people: `0.4 s`, `4:07` (minutes), `1:02:03` (hours)."""
+    """`0.4 s`, `4:07` (minutes), `1:02:03` (hours)."""
     whole = max(0.0, time.total_seconds())
     if whole < 60:
         return f"{whole:.1f} s"

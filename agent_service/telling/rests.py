@@ -1,4 +1,4 @@
-"""What a run rests for, in words: the same wherever that is told. Pure."""
+"""What a run waits for, in words."""
 
 from datetime import datetime
 

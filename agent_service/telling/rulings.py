@@ -1,4 +1,4 @@
-"""Rulings: what became of each decision in a reply of the model, and why. Pure."""
+"""What became of each decision in a reply of the model, and why."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,16 +11,12 @@ from agent_service.core.waiting import Asking
 from agent_service.run.moments import Moment
 
 RulingStatus = Literal["ok", "unusable", "refused", "ignored", "outrun"]
-"""`unusable`: no valid decision. `refused`: valid, and not carried out. `ignored`: what came along with a decision that
-led elsewhere. `outrun`: a person said something newer."""
+"""`ignored`: came along with a decision that led elsewhere. `outrun`: a person said something newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """One decision. `step` is the one planned or reflected upon; `attempt` counts how often it was asked for.
-
-    `error_class` and `why` say why it was not taken up.
-    """
+    """`step` is planned or reflected upon; `attempt` counts how often it was asked for."""
 
     phase: Phase
     step: int
@@ -97,7 +93,7 @@ def _objection(moment: Moment, before: RunState, decision: Decision, phase: Phas
 
 
 def _not_taken_up(moment: Moment, decision: Decision, phase: Phase) -> bool:
-    """Whether the run stopped because of this decision, not only after it."""
+    """Whether the run stopped because of this decision."""
     stopped_for = moment.after.ending_class
     reframe = isinstance(decision, Reflection) and decision.verdict is Verdict.REFRAME
     if reframe and stopped_for == "budget_reframes":

@@ -1,7 +1,6 @@
-"""What an entry of the journal means, in one line for people: for lists, terminals and event streams. Pure.
+"""An entry of the journal in one line of plain text for people.
 
-`say` tells what happened and what followed from it. The lines hold words of models and tools; they are plain text, one
-line, and every model is named by the name it gave itself, so that a script is known as a script.
+A model has the name it gave itself, so that a script is known as a script.
 """
 
 from typing import assert_never

@@ -1,8 +1,6 @@
-"""What steps gather before their tools can answer, as a tree: the one place that knows how it hangs together. Pure.
+"""The tree of sub-requests that steps gather, for API, pages, traces, timeline and terminal.
 
-Told from moments, entry by entry. A step has tasks, which its tool asked for, and tasks may have tasks; whoever asked
-is asked again once all of that came (`again`). Each is a request with a key of its own. API, pages, traces, timeline
-and terminal show what is told here.
+A task, with its own key, may ask for more in turn; its asker is asked again (`again`) once all came.
 """
 
 from collections import defaultdict
@@ -23,11 +21,11 @@ from agent_service.telling.plain import View
 from schemas.fields import Instant
 
 Key = tuple[str, int]
-"""Task and round: what names a sub-request in its step."""
+"""The name of a sub-request in its step."""
 TaskStatus = Literal["waiting", "pending", "ok", "error", "continuation", "budget", "unfinished"]
-"""`waiting`: for what it depends on, for its turn, or for its next attempt. `pending`: its request is out, or it asked
-for more itself. `continuation`: asked again, it asked for more once more. `budget`: that was more than a step may
-gather. `unfinished`: its step or its run ended before."""
+"""`pending`: sent, or asked for more. `continuation`: asked again, it asked for more. `budget`: that was too much.
+`unfinished`: its step or its run ended before.
+"""
 _OPEN = frozenset({"waiting", "pending"})
 
 
@@ -76,7 +74,7 @@ class TaskView(View):
 
 
 class Tasks:
-    """What the steps of a run gathered so far. `seq` is the last entry that was heard."""
+    """`seq` is the last entry that was heard."""
 
     def __init__(self, moments: Iterable[Moment] = ()) -> None:
         self.seq = 0

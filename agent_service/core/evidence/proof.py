@@ -45,8 +45,7 @@ class Judged:
 
 def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Judged:
     """What the reflection takes back goes first: it may be proved anew. A failed claim counts only where its item is
-    left
-    without proof, because models repeat what was accepted.
+    left without proof, because models repeat what was accepted.
     """
     looked_up = {(look.evidence, look.quote): look for look in seen}
     items = {item.id: item for item in state.done_items}

@@ -89,10 +89,7 @@ def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Tran
 
 
 def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> Transition:
-    """Send all that may be sent beside `sent`, or ask for the first approval. After the run's deadline nothing begins:
-    its
-    timer decides.
-    """
+    """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
     passed, barred = set[Name](), list[tuple[Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
         state = _over(state, stopped, at)

@@ -18,8 +18,7 @@ from schemas.events import MAX_MESSAGE_BYTES
 
 MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200
 """Bytes of JSON: of one kept result, of all handed on together, and of each of these at least. A request must fit into
-a
-message, where a control character takes six bytes.
+a message, where a control character takes six bytes.
 """
 NAMED, MAX_NAMED = ("artifact_path", "content_type", "class"), 200
 MAX_SENT = MAX_MESSAGE_BYTES - 16 * 1024

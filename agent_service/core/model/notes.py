@@ -124,8 +124,7 @@ def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
 
 def shrunk(state: RunState) -> RunState | None:
     """Shrunk as far as possible without a model: all but the newest plan's steps, else all but the newest step. None
-    when
-    there is nothing to give up.
+    when there is nothing to give up.
     """
     steps = [note for note in state.notes if note.kind == "step"]
     newest = len(state.plan.actions) if state.plan else 1

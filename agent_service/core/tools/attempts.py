@@ -51,9 +51,8 @@ class Flight:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """An open sub-request. `id`: `task-1` by the step's tool, `task-1.task-2` by that task; empty for the step's own
-    question.
-    `round` and `place`: its continuation, and its place there from 1. `action`: without the evidence given along.
-    `needs`: ids of the tasks whose results it gets. `asks`: the continuation that it waits for, or 0.
+    question. `round` and `place`: its continuation, and its place there from 1. `action`: without the evidence given
+    along. `needs`: ids of the tasks whose results it gets. `asks`: the continuation that it waits for, or 0.
     """
 
     id: str
@@ -75,10 +74,9 @@ class Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
     """What a step gathers. `first`: its own request, answered with the first continuation at `since`. `round`:
-    continuations
-    so far. `tasks`: open ones, first the step's own question. `stopped`: why nothing more begins; possible writes are
-    waited for. `heard`: places of messages that answered without naming a request. `words`: words of people that it has
-    gone on with, without the model.
+    continuations so far. `tasks`: open ones, first the step's own question. `stopped`: why nothing more begins;
+    possible writes are waited for. `heard`: places of messages that answered without naming a request. `words`: words
+    of people that it has gone on with, without the model.
     """
 
     step: int

@@ -83,8 +83,7 @@ def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transitio
 
 def unheard(state: RunState, *, at: datetime) -> tuple[ToolResult, ...]:
     """Ends attempts whose answers a stream may have dropped, by a repetition. The last allowed one goes on waiting. An
-    executor
-    that answers without naming attempts may give all answers one id.
+    executor that answers without naming attempts may give all answers one id.
     """
     return tuple(
         _without_answer(state, pending, _UNHEARD, at=at)

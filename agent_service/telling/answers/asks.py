@@ -1,4 +1,4 @@
-"""What a run asks of people, and until when they can answer, as the API shows it. Pure."""
+"""What a run asks of people, as the API shows it."""
 
 from datetime import datetime
 from typing import Literal
@@ -41,7 +41,6 @@ class AsksView(View):
 
 
 def asks_view(run: RunState) -> AsksView | None:
-    """What is asked now; null where nothing is."""
     asked = petition(run)
     return AsksView.model_validate(asked, from_attributes=True) if asked else None
 

@@ -1,4 +1,4 @@
-"""Entries of journals as the API shows them, read and told from where an earlier reader had got to."""
+"""Entries of journals as the API shows them, read from where an earlier reader stopped."""
 
 import json
 from collections import OrderedDict
@@ -18,7 +18,6 @@ from schemas.fields import Instant
 HIDDEN = "(hidden)"
 REMEMBERED_RUNS = 64
 MOST_ENTRIES = 1_000_000
-"""More than any journal has."""
 
 T = TypeVar("T")
 
@@ -62,8 +61,6 @@ def entry_views(entries: Iterable[Entry], before: RunState | None = None) -> Ite
 
 
 class JournalReader:
-    """Reads of journals what was not read before."""
-
     def __init__(self, journals: Journals) -> None:
         self._journals = journals
         self._reached: OrderedDict[str, RunState] = OrderedDict()
@@ -71,7 +68,6 @@ class JournalReader:
         self._tasks: OrderedDict[str, Tasks] = OrderedDict()
 
     async def moments(self, run_id: str, after: int, limit: int) -> Sequence[Moment]:
-        """At most `limit` moments after entry `after`."""
         reached = self._reached.get(run_id)
         before = reached if reached and reached.version <= after else None
         seq = before.version if before else 0

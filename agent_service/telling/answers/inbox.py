@@ -1,4 +1,4 @@
-"""What waits for a person, one card for each: runs that stopped, and dead letters. Pure."""
+"""The inbox of people: runs that stopped, and dead letters."""
 
 from datetime import datetime
 from typing import Literal
@@ -32,7 +32,7 @@ Action = Literal[
     "retry",
     "discard",
 ]
-"""What a person may do about an item: all that applies, the usual one first."""
+"""What a person may do, the usual action first."""
 
 
 class InboxItem(View):

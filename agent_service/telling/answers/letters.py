@@ -1,9 +1,7 @@
-"""Dead letters as their stream keeps them, and what a person may do about them. Pure.
+"""Dead letters as their stream keeps them, and what a person may do about them.
 
-A letter is named by its sequence in that stream. What a person did about it is a message of its own on
-`agentic.dlq.settled.<id>`, which says who and when, and repeats the letter's headers: it outlives a letter that was
-dropped. A server that lost its newest messages gives their sequences out again, so a record also names the instant
-at which its letter was buried.
+Settling one is a message on `agentic.dlq.settled.<id>` with who, when and the letter's headers; it outlives a dropped
+letter. A server that lost messages gives their sequences out again, so it also names when the letter was buried.
 """
 
 import re
@@ -37,7 +35,7 @@ class NotSentAgain(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A message of the stream of dead letters, or of the one that a letter came from. `size`: its body's bytes."""
+    """A message in a stream. `size`: its body's bytes."""
 
     subject: str
     seq: int
@@ -49,8 +47,6 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What a person did about a letter."""
-
     deed: str
     by: str
     at: datetime

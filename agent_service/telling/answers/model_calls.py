@@ -1,4 +1,4 @@
-"""One model call of a run: the state that it was asked from, and what it brought. Pure."""
+"""One model call of a run: the state that it was asked from, and what it brought."""
 
 import json
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ class CallView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A call. `state` is the run's when its prompt was made, at `at`; `last` is the moment that was the end of it."""
+    """`state` is the run's when its prompt was made, at `at`; `last` is the moment that ended it."""
 
     state: RunState
     asking: Asking
@@ -87,7 +87,6 @@ class Made:
 
 
 def made_call(moments: Iterable[Moment], number: int) -> Made | None:
-    """Call `number`; None for one that was never asked for."""
     made: Made | None = None
     for moment in moments:
         if moment.asked and moment.asked.call == number:

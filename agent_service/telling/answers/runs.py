@@ -1,7 +1,4 @@
-"""Runs as the API shows them: frozen pydantic models, made from states. Pure.
-
-Texts of models and tools are shown as they are: JSON carries them, and who shows them to people makes them fit.
-"""
+"""Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
 
 from dataclasses import asdict
 
@@ -99,7 +96,6 @@ class RunView(OfRun):
     @computed_field  # type: ignore[prop-decorator] # as pydantic documents it
     @property
     def state(self) -> Status:
-        """The status, as card 105 names it."""
         return self.status
 
     parent_run_id: str | None
@@ -166,10 +162,7 @@ def run_view(
     present: frozenset[str] | None = None,
     trouble: str = "",
 ) -> RunView:
-    """The run; without what was `heard` of its journal, and the `tasks` it tells of, no more than the state knows.
-
-    `trace_url` is where a trace is shown, with `{trace_id}` in its place; `present`: see `pending_views`.
-    """
+    """`heard` and `tasks` add what the journal knows beyond the state. `trace_url` has `{trace_id}` in its place."""
     now, pendings = remedy(run), tuple(pending_views(run, present, trouble))
     return RunView(
         run_id=run.run_id,

@@ -1,4 +1,4 @@
-"""One step of a run in full: what was asked of its tool and why, and all that came back. Pure."""
+"""One step of a run in full: what was asked of its tool and why, and all that came back."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,7 +80,6 @@ class _Asked:
         self._about: dict[str, Any] = {}
         self._tasks = Tasks()
         self._sent: dict[Key, dict[str, Any]] = {}
-        """What was asked with each, and who allowed it."""
         self._attempts = defaultdict[Key, dict[int, AttemptView]](dict)
 
     def hear(self, moment: Moment) -> None:

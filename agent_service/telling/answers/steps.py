@@ -1,4 +1,4 @@
-"""The steps of a run as its view shows them, in short, and what is under way. Pure."""
+"""The steps of a run in short, and what is in flight."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -14,8 +14,6 @@ from agent_service.telling.tasks import FailureView, Tasks, TaskView, child_of
 from schemas.fields import Instant
 
 StepStatus = Literal["ok", "error", "budget", "pending", "waiting", "unfinished"]
-"""`budget`: its tool asked for more than a step may gather. `waiting`: a retry waits to be sent. `unfinished`: under
-way when the run ended."""
 
 
 class StepView(View):
@@ -63,7 +61,7 @@ class PendingView(View):
 
 
 def step_views(run: RunState, results: Mapping[int, NewestResult], tasks: Tasks) -> Iterator[StepView]:
-    """All steps in the order of their numbers. `results` are the newest by the number of their step."""
+    """In the order of their numbers. `results` are the newest by step."""
     for view in sorted(_step_views(run, results), key=lambda view: view.step):
         beneath = {"tasks": tasks.of(view.step), "child_run_id": child_of(run, (view.step, "", 0))}
         yield view.model_copy(update=beneath)
@@ -88,8 +86,7 @@ def _step_views(run: RunState, results: Mapping[int, NewestResult]) -> Iterator[
 
 
 def pending_views(run: RunState, present: frozenset[str] | None, trouble: str) -> Iterator[PendingView]:
-    """What is under way. `present` are the executors that answered when they were last asked; `trouble` is that of the
-    first."""
+    """`present`: executors that answered the last catalog query; `trouble` is of the first."""
     for place, flight in enumerate(flights(run.waiting)):
         yield _pending(run, flight, present, "" if place else trouble)
 

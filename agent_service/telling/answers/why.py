@@ -1,8 +1,6 @@
-"""Where a message of a run is on the bus, and which consumers it concerns. Pure.
+"""Why a run stands where it stands: what it waits for, where its message is on the bus, and what to do about it.
 
-Why a run stands where it stands: what it waits for, what is known of that, and what to do about it. Pure.
-
-Nothing is guessed: a verdict names what was found, and says when something could not be looked at.
+Nothing is guessed: a verdict names what was found, and says what could not be looked at.
 """
 
 from collections.abc import Iterator, Mapping
@@ -116,10 +114,8 @@ class WhyView(OfRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was looked at besides the run: its messages on the bus, who is there, and what the agent lacks.
-
-    `looked` is false where the bus could not be asked, and `trouble` says why. `lacks` is what is wrong with each thing
-    that the agent needs, by its name; `word` is what the gateway says of the call that is waited for.
+    """`looked` is false where the bus could not be asked; `trouble` says why. `lacks` is what is wrong with each thing
+    that the agent needs. `word` is what the gateway says of the pending call.
     """
 
     now: datetime

@@ -1,4 +1,4 @@
-"""Copies of a run's artifacts for its folder: which are missing there, and their contents from the object store."""
+"""Copies of a run's artifacts for its folder: which are missing, and their contents from the object store."""
 
 import hashlib
 import logging
@@ -11,9 +11,7 @@ from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 
 MAX_ARTIFACTS = 100
-"""Copied per run, the first ones; the store has the rest."""
 MAX_TOTAL = 4 * MAX_BYTES
-"""Bytes of one run copied at once."""
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +26,7 @@ def missing(workspace: Workspace, moments: Sequence[Moment]) -> tuple[NamedArtif
 
 
 async def fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
-    """The contents of `wanted` by path. Raises what the store raises when it cannot be read."""
+    """By path. Raises what the store raises."""
     contents: dict[str, bytes] = {}
     for artifact in wanted:
         room = min(MAX_BYTES, MAX_TOTAL - sum(map(len, contents.values())))

@@ -1,8 +1,7 @@
-"""Files by descriptor: folders and files opened beneath an open folder, one plain name at a time, no link followed.
+"""Files by descriptor, beneath an open folder, one plain name at a time. Names are checked before they get here.
 
-A name is checked before it gets here. What is opened for reading is a regular file with one name, on the folder's own
-mount: symbolic links, hard links, pipes, sockets, devices and mounts are refused (Unsafe), also when they take a
-file's place between two calls.
+Only a regular file with one name, on the folder's own mount, is read; links, pipes, sockets, devices and mounts are
+refused (Unsafe), also when they take a file's place between two calls.
 """
 
 import ctypes
@@ -21,7 +20,7 @@ _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP})
 
 
 class Unsafe(OSError):
-    """Something other than a plain file or folder of ours stands there: remove it by hand, then try again."""
+    """Something other than a plain file or folder: remove it by hand, then try again."""
 
 
 class TooLarge(OSError):
@@ -30,7 +29,7 @@ class TooLarge(OSError):
 
 @contextmanager
 def folder(name: str, *, beneath: int) -> Iterator[int]:
-    """The open folder `name`. Raises FileNotFoundError, or Unsafe where it is no folder."""
+    """Raises FileNotFoundError, or Unsafe where it is no folder."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=beneath)
     except OSError as error:
@@ -49,7 +48,7 @@ def make_folder(name: str, *, beneath: int) -> None:
 
 @contextmanager
 def plain_file(name: str, *, beneath: int) -> Iterator[tuple[BufferedReader, int]]:
-    """The open file and its size in bytes. Raises FileNotFoundError, or Unsafe."""
+    """Its size is in bytes. Raises FileNotFoundError, or Unsafe."""
     descriptor, size = _open_settled(name, beneath)
     try:
         with open(descriptor, "rb", closefd=False) as file:
@@ -59,7 +58,7 @@ def plain_file(name: str, *, beneath: int) -> Iterator[tuple[BufferedReader, int
 
 
 def content(name: str, *, beneath: int, limit: int) -> bytes:
-    """All of a plain file. Raises as `plain_file`, and TooLarge for more than `limit` bytes."""
+    """Raises as `plain_file`, and TooLarge for more than `limit` bytes."""
     with plain_file(name, beneath=beneath) as (file, size):
         data = file.read(limit + 1) if size <= limit else None
     if data is None or len(data) > limit:
@@ -68,7 +67,7 @@ def content(name: str, *, beneath: int, limit: int) -> bytes:
 
 
 def write_new(name: str, data: bytes, *, beneath: int) -> None:
-    """A file that was not there before, with all of `data`, not yet on disk for sure."""
+    """Not yet on disk for sure."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(name, flags, 0o600, dir_fd=beneath)
     try:
@@ -95,11 +94,7 @@ def clear(beneath: int) -> None:
 
 
 def sync_file_system(descriptor: int) -> None:
-    """Bring everything written to the file system of `descriptor` to the disk. Raises OSError.
-
-    One call for a whole batch: from four runs on it took a third of the time of an fsync per file, and half of the
-    processor time. Where the system has no syncfs, `sync` does the same for all file systems.
-    """
+    """Raises OSError. One syncfs for a batch takes a third of the time of an fsync per file, from four runs on."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "syncfs"):
         os.sync()

@@ -1,4 +1,4 @@
-"""A run's folder is written when somebody asks for it: where several agents share a store, none writes those of all."""
+"""Renders a run's folder when it is asked for: agents that share a store keep no folders in step."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,21 +13,17 @@ REMEMBERED_RUNS = 1024
 
 
 class Runs(Protocol):
-    """The part of the port RunStore that tells how a run stands."""
-
     async def load(self, run_id: str) -> Run | None:
-        """The run, or None. Raises Damaged and TryAgain."""
+        """Raises Damaged and TryAgain."""
 
 
 class OnDemand:
-    """Brings folders up to date, one after the other."""
-
     def __init__(self, runs: Runs, projector: Projector, workspace: Workspace) -> None:
         self._runs = runs
         self._projector = projector
         self._workspace = workspace
         self._written: OrderedDict[str, str] = OrderedDict()
-        """Of the runs that were asked for last: the hash of the newest entry that their folders tell."""
+        """The newest entry's hash in the folders of the runs that were asked for last."""
         self._turn = asyncio.Lock()
 
     async def bring_up_to_date(self, run_id: str) -> None:
@@ -44,8 +40,6 @@ class OnDemand:
 
 
 class PutAway:
-    """Writes pages again that were put away."""
-
     def __init__(self, runs: Runs, projector: Projector, workspace: Workspace) -> None:
         self._runs = runs
         self._projector = projector

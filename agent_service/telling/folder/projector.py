@@ -1,8 +1,7 @@
-"""Keeps the workspace in step with the journal: after each commit a run is marked, and written with others in a batch.
+"""Keeps the workspace in step with the journal: a commit marks its run; the `Writer` process renders in batches.
 
-Ended runs are written soon, runs that go on every few seconds. The marks are in memory only: at the next start those
-runs are caught up with that may have moved since the workspace was known to have all. What fails (full disk) is tried
-again later. Here is only the book-keeping: pages are rendered and written by another process (`Writer`).
+Marks are in memory: at the next start, runs that moved since the workspace was last complete are caught up. What fails
+(full disk) is tried again later.
 """
 
 import asyncio
@@ -27,15 +26,12 @@ MAX_RETRY_S = 60.0
 log = logging.getLogger(__name__)
 
 OnDamage = Callable[[Damaged], None]
-"""Told of a run whose journal cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a run's folder. `missing` are artifacts that the journal names and the folder has not.
-
-    `why` is empty where the pages are as the journal has them, and else says why they are not; with `lasting` another
-    try would fail too. `damaged` is what of the journal cannot be read.
+    """`missing`: artifacts that the folder lacks. `why`: empty where the pages match the journal; with `lasting` a
+    retry would fail too. `damaged`: what of the journal cannot be read.
     """
 
     missing: tuple[NamedArtifact, ...] = ()
@@ -45,14 +41,12 @@ class Outcome:
 
 
 class Writer(Protocol):
-    """Writes the pages of runs as their journals have them now."""
-
     async def write(self, run_ids: Collection[str]) -> Mapping[str, Outcome]:
         """What became of each run."""
 
 
 class Projector:
-    """Says what is to be written when: live runs after `live_s` seconds, ended ones after `soon_s`."""
+    """Live runs are written after `live_s` seconds, ended ones after `soon_s`."""
 
     def __init__(
         self,
@@ -95,7 +89,7 @@ class Projector:
 
     @asynccontextmanager
     async def at_rest(self, forgotten: Collection[str]) -> AsyncIterator[None]:
-        """Inside, nothing is written; and the runs that are `forgotten` are not to be written any more."""
+        """Inside, nothing is written, and the `forgotten` runs are dropped."""
         async with self._turn:
             self._marks.drop(forgotten)
             yield
@@ -144,10 +138,7 @@ class Projector:
 
 
 class Marks:
-    """Run ids with the instants at which they fall due; of two marks of one run, the earlier counts.
-
-    Failed runs wait longer each time. Instants are of the monotonic clock, in seconds.
-    """
+    """Run ids with due instants (monotonic, in seconds); the earlier counts. Failed runs wait longer each time."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
@@ -167,7 +158,7 @@ class Marks:
         await self._any.wait()
 
     def take(self, limit: int) -> list[str]:
-        """Up to `limit` runs that are due, longest due first. They are marked no longer."""
+        """Unmarks and returns up to `limit` due runs, longest due first."""
         now = time.monotonic()
         due = heapq.nsmallest(limit, ((at, run_id) for run_id, at in self._due.items() if at <= now))
         return self._taken([run_id for _, run_id in due])

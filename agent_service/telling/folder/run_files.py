@@ -1,5 +1,4 @@
-"""The files of a run as they are read: from its folder, and an artifact also from the store while it has no copy
-there."""
+"""Reads the files of a run: from its folder, and an artifact without a copy there from the store."""
 
 import asyncio
 import hashlib
@@ -16,16 +15,14 @@ class ArtifactChanged(Exception):
 
 
 BeforeReading = Callable[[str], Awaitable[None]]
-"""What is to happen before a run's folder is read. May raise TryAgain and Damaged."""
+"""May raise TryAgain and Damaged."""
 
 
 async def as_it_is(_: str) -> None:
-    """The folder is kept in step with the journal all the time."""
+    """For a folder that is kept in step all the time."""
 
 
 class RunFiles:
-    """Between the workspace, the store of artifacts and the journal that names them."""
-
     def __init__(
         self, workspace: Workspace, journals: Journals, artifacts: Artifacts, before: BeforeReading = as_it_is
     ) -> None:
@@ -35,12 +32,12 @@ class RunFiles:
         self._before = before
 
     async def files(self, run_id: str) -> Listing | None:
-        """What lies in the run's folder. Raises as Workspace.files."""
+        """Raises as Workspace.files."""
         await self._before(run_id)
         return await asyncio.to_thread(self._workspace.files, run_id)
 
     async def read(self, run_id: str, path: str) -> bytes | None:
-        """A file's content; None where there is none. Raises as Workspace.read and the ports, and ArtifactChanged."""
+        """None where there is none. Raises as Workspace.read and the ports, and ArtifactChanged."""
         await self._before(run_id)
         copy = await asyncio.to_thread(self._workspace.read, run_id, path)
         named = await self._named(run_id, path) if is_artifact_path(path) else None

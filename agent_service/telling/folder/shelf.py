@@ -1,4 +1,4 @@
-"""Which runs that have ended have their pages in their folders: those that were written last."""
+"""The ended runs whose pages stay in their folders: those written last."""
 
 import logging
 from collections.abc import Iterable
@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from agent_service.telling.folder.workspace import Workspace
 
 AT_ONCE = 500
-"""Of many that lie there from before, so many are put away with each batch that is written."""
+"""Pages put away per batch, where many lie there from before."""
 
 log = logging.getLogger(__name__)
 
 
 class Shelf:
-    """`keep`: of how many runs the pages stay, at least one. `lying`: runs that have ended whose pages may be there,
-    the longest written first."""
+    """`keep`: at least one. `lying`: ended runs that may have pages, the longest written first."""
 
     def __init__(self, workspace: Workspace, keep: int, lying: Iterable[str] = ()) -> None:
         self._workspace = workspace

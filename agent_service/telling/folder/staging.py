@@ -1,4 +1,4 @@
-"""One batch of files on its way into the workspace: written aside, brought to disk, renamed; two syncs in all."""
+"""A batch of files for the workspace: written aside, synced, renamed; two syncs in all."""
 
 import os
 import re
@@ -30,7 +30,7 @@ _RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
 
 
 class IllegalName(ValueError):
-    """No run and no file of a run may be called so; nothing was touched."""
+    """No run and no file of a run may have this name; nothing was touched."""
 
 
 def checked(run_id: str) -> str:
@@ -45,7 +45,7 @@ def is_run(name: str) -> bool:
 
 
 def place_of(path: str) -> tuple[str, str]:
-    """Folder (empty for the run's own) and name of a run's file. Raises IllegalName for any other path."""
+    """Folder (empty for the run's own) and name of a file. Raises IllegalName."""
     if path in FILES:
         return "", path
     if is_artifact_path(path):
@@ -62,7 +62,7 @@ class _Staged:
 
 
 class Batch:
-    """`with Batch(root, staging) as batch:` for open folders that are the caller's alone, on one file system."""
+    """For open folders that only the caller uses, on one file system."""
 
     def __init__(self, root: int, staging: int) -> None:
         self._root = root
@@ -80,9 +80,8 @@ class Batch:
         clear(self._staging)
 
     def stage(self, run_id: str, files: Files) -> None:
-        """Write what differs from what is there aside: all of it, or the run is not part of the batch.
-
-        Raises IllegalName; OSError where the run's folder is unsafe or the disk is full.
+        """All of what differs, or the run leaves the batch. Raises IllegalName; OSError for an unsafe folder, a full
+        disk.
         """
         name = checked(run_id)
         try:
@@ -93,10 +92,7 @@ class Batch:
             self._staged += self._changed_files(run_id, run, files)
 
     def publish(self) -> dict[str, Exception]:
-        """Put all staged files in their places; the runs for which that failed, by id.
-
-        Raises OSError where the disk failed as a whole.
-        """
+        """Returns the ids of runs whose files could not be renamed. Raises OSError where the disk failed as a whole."""
         if not self._staged:
             return {}
         sync_file_system(self._root)

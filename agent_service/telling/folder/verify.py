@@ -1,4 +1,4 @@
-"""Is a run's journal whole, and is its folder what the journal says? Named is the first place that was changed."""
+"""Checks a run's journal, and its folder against it; names the first place that was changed."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from agent_service.telling.pages.trail import TRACE, broken_line, pages_of
 JOURNAL = "journal"
 
 Kind = Literal["changed", "missing", "extra", "behind"]
-"""`behind`: the file is what the journal gave at an earlier entry; it may be about to be written."""
+"""`behind`: the file is of an earlier entry; it may be about to be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Flaw:
 
 
 class Folder(Protocol):
-    """Where the files of runs are; they raise as those of a workspace."""
+    """Raises as a workspace does."""
 
     def files(self, run_id: str) -> Listing | None: ...
 
@@ -48,11 +48,8 @@ _Judge = Callable[[bytes], Flaw | None]
 def verify(
     entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, bytes] | None = None
 ) -> list[Flaw]:
-    """The flaws of a run, at most one per place; none when all is as it was written.
-
-    `stored`: contents of artifacts by path, as the object store has them, for those whose hash the journal does not
-    know. A flawed journal is the only flaw told: by it, no file can be judged. Raises IllegalName for a run id that can
-    have no folder.
+    """At most one flaw per place; only the journal's where that is flawed. `stored`: artifacts by path, as the object
+    store has them. Raises IllegalName.
     """
     flaw = flaw_in_journal(entries, run_id)
     if flaw:

@@ -1,7 +1,6 @@
 """The workspace: a folder of files for people per run, `<root>/<run_id>/…`, six pages and `artifacts/`.
 
-Names are matched before they touch the disk, and no link is followed inside a run's folder. Writers take turns by a
-lock. Nothing here is async.
+Names are matched before they touch the disk; no link is followed. Writers take turns by a lock. Nothing is async.
 """
 
 import fcntl
@@ -33,7 +32,7 @@ from groundwork.service import store_folder
 
 CAUGHT_UP = ".caught-up"
 MAX_BYTES = 64 << 20
-"""What is read of one file, or hashed for a list."""
+"""Bytes read of one file, or hashed for a list."""
 MAX_LISTED = 1_000
 BLOCK = 512
 """Bytes of what a file system counts by."""
@@ -41,7 +40,7 @@ BLOCK = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A file of a run. `size` is in bytes; `sha256` in hex, null for a file too large to be hashed for a list."""
+    """`size` is in bytes; `sha256` in hex, null for a file too large to be hashed for a list."""
 
     path: str
     size: int
@@ -50,32 +49,24 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The files of a run, and what lies beside them and is no file of ours: links, pipes, strange names."""
+    """The files of a run, and other entries of its folder: links, pipes, strange names."""
 
     files: tuple[Listed, ...]
     foreign: tuple[str, ...]
 
 
 class Workspace:
-    """The folders below `root`, which is made when something is written."""
-
     def __init__(self, root: Path) -> None:
         self._root = root
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Files to be staged and published, while no other writer does the same.
-
-        What a writer reads of a journal while it has this is at least as new as all that is in the workspace.
-        """
+        """Excludes other writers: a journal read meanwhile is at least as new as the workspace."""
         with self._writing() as (root, staging), Batch(root, staging) as batch:
             yield batch
 
     def write(self, trails: Iterable[tuple[str, Files]]) -> dict[str, Exception]:
-        """Write the runs; return those that failed, by id. What could not be written whole keeps its old content.
-
-        Files whose content is there already are left alone. Raises OSError when the disk failed as a whole.
-        """
+        """Returns the runs that failed, which keep their old content. Raises OSError for a failed disk."""
         failed: dict[str, Exception] = {}
         with self.batch() as batch:
             for run_id, files in trails:
@@ -86,10 +77,7 @@ class Workspace:
             return failed | batch.publish()
 
     def read(self, run_id: str, path: str) -> bytes | None:
-        """A file's content; None where it does not exist.
-
-        Raises IllegalName, Unsafe for what is no plain file, TooLarge for more than MAX_BYTES.
-        """
+        """None where there is none. Raises IllegalName, Unsafe for no plain file, TooLarge for more than MAX_BYTES."""
         place, name = place_of(path)
         try:
             with self._run(run_id) as run, ExitStack() as opened:
@@ -99,10 +87,7 @@ class Workspace:
             return None
 
     def files(self, run_id: str) -> Listing | None:
-        """What lies in the run's folder, sorted by path, the first MAX_LISTED names; None without a folder.
-
-        Raises IllegalName, Unsafe where the folder is none.
-        """
+        """By path, the first MAX_LISTED; None without a folder. Raises IllegalName, and Unsafe for no folder."""
         try:
             with self._run(run_id) as run:
                 return _listing(run)
@@ -126,7 +111,7 @@ class Workspace:
         return {run.name: _bytes_in(run) for run in runs}
 
     def put_away(self, run_ids: Iterable[str]) -> None:
-        """Remove the pages of runs, and what else is in their folders not. Raises OSError."""
+        """Removes pages only. Raises OSError."""
         wanted = [checked(run_id) for run_id in run_ids]
         if not wanted:
             return
@@ -138,7 +123,7 @@ class Workspace:
                     os.rmdir(name, dir_fd=root)
 
     def has_pages(self, run_id: str) -> bool:
-        """Whether the run's pages are there. Raises IllegalName, and Unsafe where the folder is none."""
+        """Raises IllegalName, and Unsafe where the folder is none."""
         try:
             with self._run(run_id) as run:
                 return not set(FILES).isdisjoint(_names(run))
@@ -154,8 +139,7 @@ class Workspace:
         return [name for _, name in sorted(changed) if is_run(name)]
 
     def note_caught_up(self) -> None:
-        """Note that no run which ended before now waits to be written: as the time of an empty file, which takes no
-        room on a full disk. Where it cannot be noted, more is written again after the next start."""
+        """No run that ended before now waits to be written: an empty file's time, which needs no room on a full disk."""
         with suppress(OSError):
             (self._root / CAUGHT_UP).touch(mode=0o600)
 

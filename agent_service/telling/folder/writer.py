@@ -1,4 +1,4 @@
-"""Writes the trails of given runs into the workspace, from their journals."""
+"""Writes the pages of given runs into the workspace, from their journals."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -16,7 +16,6 @@ from agent_service.telling.pages.trail import pages_of
 WRITTEN = Outcome()
 
 OnTold = Callable[[Sequence[Moment]], None]
-"""Told of each run as it stands, from its first moment on."""
 
 
 def nobody(_: Sequence[Moment]) -> None:
@@ -24,7 +23,7 @@ def nobody(_: Sequence[Moment]) -> None:
 
 
 class TrailWriter:
-    """From journals into the workspace. One run that fails never stops the others. Without a `shelf` all pages stay."""
+    """One run that fails never stops the others. Without a `shelf` all pages stay."""
 
     def __init__(
         self, journals: Journals, workspace: Workspace, on_told: OnTold = nobody, shelf: Shelf | None = None
@@ -63,9 +62,8 @@ class TrailWriter:
 
 
 async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> None:
-    """Delete the run's folder and write it from the journal; a run without entries has none.
-
-    Raises IllegalName, OSError, ValueError for a journal that cannot be told, and what the ports raise.
+    """Writes the folder anew; a run without entries has none. Raises IllegalName, OSError, ValueError for a journal
+    that cannot be told, and what the ports raise.
     """
     copies = await fetched(artifacts, run_id, lawful(tuple(retell(await journals.entries(run_id)))))
     workspace.remove(run_id)

@@ -1,4 +1,4 @@
-"""What a timeline is made of: its items, as the API shows them, and which of them are open. Pure."""
+"""The items of a timeline, as the API shows them, and which of them are open."""
 
 from typing import Any, Literal, Self
 
@@ -12,8 +12,6 @@ from schemas.fields import Instant
 
 ItemKind = Literal["accepted", "phase", "step", "task", "attempt", "wait", "person", "ending"]
 ItemStatus = Literal["ok", "open", "error", "refused", "waiting", "cancelled", "continuation"]
-"""`refused`: it was there and was not taken up. `cancelled`: under way when the run stopped. `continuation`: answered
-with a wish for more."""
 
 
 class ErrorView(View):
@@ -78,7 +76,7 @@ class TimelineView(OfRun):
 
 
 class Items:
-    """All items in the order in which they began. `open` has the ids of the open ones by what they are, one of each."""
+    """In the order in which they began. `open` has the ids of open ones by key."""
 
     def __init__(self) -> None:
         self.open: dict[str, str] = {}

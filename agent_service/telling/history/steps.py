@@ -1,4 +1,4 @@
-"""The steps of a timeline, what they gather, and the attempts of each. Pure."""
+"""The steps of a timeline, their tasks and attempts."""
 
 from typing import Any
 
@@ -19,12 +19,9 @@ _STATUSES: dict[str, ItemStatus] = {"ok": "ok", "continuation": "continuation"}
 
 
 class Steps:
-    """Tells of steps among the `items` of a timeline."""
-
     def __init__(self, items: Items) -> None:
         self._items = items
         self._newest: dict[tuple[int, str], str] = {}
-        """The newest item of each task, by step and id."""
 
     def acted(self, moment: Moment) -> None:
         act = act_of(moment)

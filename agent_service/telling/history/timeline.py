@@ -1,8 +1,7 @@
-"""The timeline of a run: its phases, steps, attempts, waits and what people said, each from when until when. Pure.
+"""The timeline of a run: its phases, steps, attempts, waits and people's words, each from when until when.
 
-Told from moments, entry by entry, so that a journal that grew is not told again from its beginning. An item begins with
-an entry, stays open while the run is in it, and is closed by a later entry. The words are those of `sayings`; texts of
-models and tools in them are as they came.
+It grows entry by entry: an entry opens an item, a later one closes it. The words are those of `sayings`; texts of
+models and tools are as they came.
 """
 
 from collections.abc import Iterable
@@ -48,7 +47,7 @@ _OF_ENDINGS: dict[Status, ItemStatus] = {Status.DONE: "ok", Status.CANCELLED: "c
 
 
 class Timeline:
-    """What was heard of a run so far. `seq` is the last entry that it has."""
+    """`seq` is the last entry that it has."""
 
     def __init__(self) -> None:
         self.seq = 0

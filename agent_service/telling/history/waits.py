@@ -1,4 +1,4 @@
-"""The waits of a timeline: for the next try of a call or an attempt, for an instant, for a person. Pure."""
+"""The waits of a timeline: for a retry, an instant, or a person."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -51,7 +51,6 @@ def pause_of(run: RunState) -> dict[str, Any]:
 
 
 def is_rejected(moment: Moment) -> bool:
-    """Whether what waited for approval is refused now, by a person or because nobody decided in time."""
     new = moment.after.rulings[len(moment.before.rulings) :] if moment.before else ()
     return any(ruling.verdict != "approved" for ruling in new)
 

@@ -1,4 +1,4 @@
-"""decisions.md: the run's diary, entry by entry: what was thought, decided, done, refused and ended, by whom. Pure."""
+"""decisions.md: the run's diary, entry by entry."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

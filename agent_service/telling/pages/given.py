@@ -1,4 +1,4 @@
-"""context.md and skills.md: what the run was given: goal, context, limits, and the tools that it may call. Pure."""
+"""context.md and skills.md: goal, context, limits, and the tools that the run may call."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ from agent_service.telling.plain import instant
 from schemas.catalog import ToolCommand, ToolOffer
 
 WHOLE = 4 << 20
-"""More characters than a message can bring: what was asked is shown in full."""
+"""More characters than a message can bring."""
 
 
 def context_page(moments: Sequence[Moment]) -> str:

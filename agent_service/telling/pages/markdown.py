@@ -1,4 +1,4 @@
-"""Markdown whose structure is ours: headings, lists and ticks come from here, and no text of others can forge them."""
+"""Markdown whose structure no text of others can forge."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from agent_service.telling.plain import clipped, one_line
 
 MAX_LINE = 2_000
 MAX_BLOCK = 8_000
-"""Characters shown of one text; the journal has all of it."""
 
 _ACTIVE = re.compile(r"[\\`*\[\]<]|~~|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|&(?=[#A-Za-z])")
 _ACTIVE_AT_START = re.compile(r"^(?:[-+=#>~|]|(\d{1,9})(?=[.)]))")
@@ -19,13 +18,11 @@ _BACKTICKS = re.compile(r"`+")
 
 
 def inline(text: str, limit: int = MAX_LINE) -> str:
-    """`text` as one line of ordinary words."""
     escaped = _ACTIVE.sub(r"\\\g<0>", one_line(text, limit))
     return _ACTIVE_AT_START.sub(lambda m: f"{m[0]}\\" if m[1] else f"\\{m[0]}", escaped) or "(empty)"
 
 
 def code(text: str, limit: int = 200) -> str:
-    """`text` as code within a line."""
     line = one_line(text, limit)
     if not line:
         return "(empty)"
@@ -35,7 +32,6 @@ def code(text: str, limit: int = 200) -> str:
 
 
 def fenced(text: str, language: str = "text", *, limit: int = MAX_BLOCK) -> str:
-    """`text` as a block, as it is."""
     shown = clipped(visible(text), limit).strip("\n")
     fence = "`" * max(3, _longest_run(shown) + 1)
     return f"{fence}{language}\n{shown}\n{fence}"
@@ -46,7 +42,6 @@ def json_block(value: Mapping[str, JsonValue], *, limit: int = MAX_BLOCK) -> str
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list; `lines` are Markdown already."""
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -55,12 +50,10 @@ def numbered(texts: Iterable[str]) -> str:
 
 
 def sentence(markdown: str) -> str:
-    """`markdown` with a full stop, unless it has an end of its own."""
     return markdown if markdown.endswith((".", "!", "?", "…")) else f"{markdown}."
 
 
 def tick(done: bool, line: str) -> str:
-    """One item of a checklist; `line` is Markdown already."""
     return f"- [{'x' if done else ' '}] {line}"
 
 

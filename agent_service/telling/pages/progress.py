@@ -1,8 +1,4 @@
-"""memory.md and plan.md: where the run stands now. Pure.
-
-memory.md has what it holds to be true: its goal, what is proved, what was learned. plan.md has the steps so far,
-exactly one next action, and the outline, which binds nobody.
-"""
+"""memory.md (goal, proofs, facts) and plan.md (steps so far, one next action, the advisory outline)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -192,7 +188,6 @@ def _asked(pending: Pending) -> str:
 
 
 def thought_by(moments: Iterable[Moment], *phases: Phase) -> str:
-    """One line of Markdown with the models that replied when asked for one of `phases`; empty while none has."""
     models: dict[str, None] = {}
     for moment in moments:
         asking = moment.before.asking if moment.before else None

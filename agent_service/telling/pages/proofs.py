@@ -1,4 +1,4 @@
-"""What shows that a run is done: the proofs that its framing wants, what was claimed, and what was accepted. Pure."""
+"""The proofs of a run: wanted by its framing, claimed, and accepted."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,6 @@ from agent_service.run.moments import Moment
 from agent_service.telling.pages.markdown import bullets, code, inline, numbered, tick
 
 MAX_QUOTE = 200
-"""Characters shown of a quote; the journal has all of it."""
 
 
 def items_to_prove(framing: Framing) -> str:

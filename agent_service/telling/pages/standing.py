@@ -1,4 +1,4 @@
-"""Where a run stands, at the top of a page: its outcome, or what it waits for and what a person does now. Pure."""
+"""The head of a page: the run's outcome, or what it waits for and what a person does now."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,4 @@
-"""trace.jsonl: one line per act and per decision (RFC-95), each chained to the line before. Pure.
-
-The paper trail: the texts of a run's workspace files, from its whole journal. Pure.
-"""
+"""The texts of a run's pages, and trace.jsonl: a line per act and decision (RFC-95), hash-chained."""
 
 import hashlib
 import json
@@ -174,7 +171,7 @@ _PAGES = dict(zip(FILES, _RENDERERS, strict=True))
 
 
 def trail(entries: Sequence[Entry]) -> Mapping[str, str]:
-    """The text of each file by its name. Raises ValueError for a journal that is empty or cannot be told."""
+    """By file name. Raises ValueError for a journal that is empty or cannot be told."""
     return dict(pages_of(tuple(retell(entries))))
 
 

@@ -1,4 +1,4 @@
-"""Steps of a run, what they gather, and their attempts, as spans: several at once where requests run together. Pure."""
+"""Steps, tasks and attempts of a run as spans."""
 
 from datetime import datetime
 
@@ -18,15 +18,13 @@ from schemas import keys, subjects
 
 
 class Acting:
-    """The steps and tasks of a run that are under way, and their attempts."""
-
     def __init__(self, tree: Tree, content: Content | None) -> None:
         self._tree = tree
         self._content = content
         self.requests: dict[Name, Open] = {}
         self._attempts: dict[Name, Open] = {}
         self._told: set[str] = set()
-        """What has a span already: the end of a run cuts spans off, and an answer lets what they are of go on."""
+        """A run's end cuts spans off, and an answer lets them go on: these have one already."""
 
     def sent(self, moment: Moment) -> None:
         asking = (gathering.first for gathering in gatherings(moment.after.waiting))

@@ -1,7 +1,6 @@
-"""What spans carry, by the names of `groundwork.telemetry.names`. Pure.
+"""Span attributes, by the names of `groundwork.telemetry.names`.
 
-Without content only names, numbers and classes: a goal, a prompt, a reply, arguments and results may hold anything that
-a run has seen.
+Without content only names, numbers and classes: any text may hold what a run has seen.
 """
 
 import json
@@ -23,7 +22,6 @@ from groundwork.telemetry.span import Value
 from schemas import keys, subjects
 
 MOST_CONTENT = 32_768
-"""Characters of one attribute."""
 
 Attributes = dict[str, Value]
 
@@ -32,8 +30,6 @@ _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(t
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Tells also what was said. `prompt_of` renders what the model was told."""
-
     prompt_of: Callable[[Question], PromptText]
 
 
@@ -63,7 +59,6 @@ def accepted(event: WakeAccepted, content: Content | None) -> Attributes:
 
 
 def turn(agent: str, run: RunState, came: str) -> Attributes:
-    """`came` is the event that began it."""
     return {
         names.OPERATION: "invoke_agent",
         names.AGENT_NAME: agent,

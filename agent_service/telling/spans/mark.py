@@ -1,4 +1,4 @@
-"""Until when the traces of all runs are known to be sent: the time of an empty file beside the runs' folders."""
+"""Until when all traces are known to be sent: the time of an empty file beside the runs' folders."""
 
 import os
 from collections.abc import Callable
@@ -8,13 +8,12 @@ from pathlib import Path
 
 FILE = ".traced"
 MARGIN = timedelta(seconds=60)
-"""How much earlier a run may have moved that is told again: what is told twice costs less than what is not told."""
+"""Runs are told again from so much earlier: telling twice is cheap."""
 LONGEST_BACK = timedelta(days=1)
-"""How far back runs are told again."""
 
 
 class Mark:
-    """`told_until` says until when the agent knows that all was handed over; None for never."""
+    """`told_until`: None for never."""
 
     def __init__(self, folder: Path, told_until: Callable[[], datetime | None]) -> None:
         self._file = folder / FILE

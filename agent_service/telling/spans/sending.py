@@ -1,9 +1,8 @@
-"""Sends the traces of runs to a receiver, from their journals: what could not be sent is told again.
+"""Sends the traces of runs to a receiver, from their journals.
 
-The journal is the buffer. While the receiver is away, and where more comes than it takes, nothing is kept in memory:
-later all runs are told again that have moved since all was known to be sent (`Mark`), and so they are after a crash. A
-backend that has a span already drops it, for it is the same to the byte. Of several agents that share a store each
-sends what its own entries add, so that all of a trace is sent once; what a dead one may not have sent, another does.
+The journal is the buffer: after an outage or a crash, runs that moved since `Mark` are told again. The spans are the
+same to the byte, so a backend drops those it has. Agents that share a store send what their own entries add; another
+sends what a dead one may not have sent.
 """
 
 import asyncio
@@ -27,7 +26,6 @@ from groundwork.telemetry.settings import Keeps
 from groundwork.telemetry.span import Span
 
 MOST_WAITING = 16_384
-"""Spans that may wait in memory."""
 AT_ONCE = 256
 """Spans of one request: with all that they may hold, less than receivers take at once."""
 RUNS_AT_ONCE = 16
@@ -42,12 +40,9 @@ Send = Callable[[Sequence[Span]], bool]
 
 
 Committed = Callable[[str, str], Container[int]]
-"""Which entries of a run a member has committed."""
 
 
 class Archive(Protocol):
-    """The part of the port Archive that is enough to tell traces again."""
-
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         """The run's entries with `seq` > `after`, in order."""
 
@@ -56,8 +51,6 @@ class Archive(Protocol):
 
 
 class Mark(Protocol):
-    """Until when all is known to be sent."""
-
     def note(self) -> None:
         """All that was taken is sent."""
 
@@ -66,8 +59,6 @@ class Mark(Protocol):
 
 
 class Traces:
-    """Takes what is told of runs, and sends it in the background."""
-
     def __init__(
         self,
         archive: Archive,
@@ -79,7 +70,7 @@ class Traces:
         member: str = "",
         committed: Committed | None = None,
     ) -> None:
-        """`committed` and `member`: where others send too, which entries are those of this one."""
+        """`committed` and `member`: where others send too, which entries are this one's."""
         self._member = member
         self._committed = committed
         self._archive = archive
@@ -89,7 +80,7 @@ class Traces:
         self._content = content
         self._told: dict[str, int] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """Up to which entry of each run all was taken: of live runs, and of those that ended last."""
+        """The last sent entry of live runs, and of those that ended last."""
         self._waiting: deque[Span] = deque()
         self._away = False
         self._missed = True
@@ -97,10 +88,7 @@ class Traces:
         self._something.set()
 
     def take(self, moments: Sequence[Moment]) -> None:
-        """A run as it stands, from its first moment on. What was taken of it before is not taken again.
-
-        Raises nothing: whatever is wrong with a trace, the pages of its run are to be written.
-        """
+        """`moments` begin with the run's first. Raises nothing: a trace's error must not stop pages."""
         self._something.set()
         if self._away or len(self._waiting) > MOST_WAITING:
             self._missed = True
@@ -111,7 +99,7 @@ class Traces:
             log.exception("a trace cannot be told", extra={"run_id": moments[-1].after.run_id})
 
     async def tell(self, run_ids: Iterable[str], member: str = "") -> None:
-        """Take these runs as they stand; with `member`, what that one committed of late, as far as it is the newest."""
+        """With `member`, the newest entries of that one."""
         for run_id in run_ids:
             with suppress(Damaged, ValueError):  # whoever writes its pages tells of it
                 moments = tuple(retell(await self._archive.entries(run_id)))
@@ -152,7 +140,7 @@ class Traces:
             return False
 
     async def finish(self, within_s: float) -> None:
-        """Send what is left, for `within_s` seconds at most: the rest is told after the next start."""
+        """Waits `within_s` seconds at most: the rest is told after the next start."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._tried()

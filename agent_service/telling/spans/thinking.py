@@ -1,4 +1,4 @@
-"""Phases and model calls of a run, as spans. Pure."""
+"""Phases and model calls of a run as spans."""
 
 from datetime import datetime
 
@@ -12,12 +12,10 @@ from agent_service.telling.spans.tree import Open, Tree
 
 OF_THE_MODEL = (CallReserved, ModelReplied, ModelUnavailable)
 LOST = "lost"
-"""The class of a call that was begun and of which nothing was heard: its process died."""
+"""The class of a call whose process died."""
 
 
 class Thinking:
-    """The open question of a run, and the call that is made for it."""
-
     def __init__(self, tree: Tree, content: Content | None) -> None:
         self._tree = tree
         self._content = content

@@ -58,16 +58,13 @@ WAITS: dict[type[Waiting], str] = {
     ForAnswer: "question",
     ForTime: "time",
 }
-"""What is waited for without anybody of ours at work, as a span is called."""
 
 
 def spans(
     moments: Iterable[Moment], *, after: int = 0, of: Container[int] | None = None, content: Content | None = None
 ) -> Iterator[Span]:
-    """What the entries with `seq` > `after` add to the trace of a run, whose `moments` begin with its first; with `of`,
-    those entries alone.
-
-    Whatever has been told up to an entry is a whole tree: no span is told before the one it belongs to.
+    """The spans that entries `seq` > `after` (or those in `of`) add; `moments` begin with the run's first. Spans told
+    up to an entry are a whole tree.
     """
     trace: Trace | None = None
     for moment in moments:
@@ -78,8 +75,6 @@ def spans(
 
 
 class Trace:
-    """The trace of one run, moment by moment."""
-
     def __init__(self, first: Moment, content: Content | None) -> None:
         self._content = content
         self._tree = Tree(first.after.run_id, first.entry.at, attributes.of_run(first.after))

@@ -1,4 +1,4 @@
-"""The trace of a run as it grows: spans are handed out once all above them are over. Pure."""
+"""The trace of a run as it grows: a span is handed out once all above it are over."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,13 +9,13 @@ from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Event, Kind, Span, Value, span_id
 
 TICK = timedelta(microseconds=1)
-"""The length of the root. A span that is no longer than the one it belongs to, and lies outside of it, is taken for one
-of a wrong clock by Jaeger; one without a length for a faulty one. So the root is the shortest of all."""
+"""The root's length, the shortest: Jaeger takes a longer parent's outer spans for a wrong clock, and none for faulty.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
 class Open:
-    """A span that goes on. `above` is the one that it belongs to, which may be over; None for the root."""
+    """`above` may be over; None for the root."""
 
     id: str
     name: str
@@ -27,11 +27,11 @@ class Open:
     links: tuple[Context, ...] = ()
     over: bool = False
     kept: list[Span] = field(default_factory=list)
-    """Spans below it that are over, and wait until it is."""
+    """Ended spans below it, which wait for its end."""
 
 
 class Tree:
-    """The spans of one run. `everywhere` is what each of them carries."""
+    """`everywhere`: attributes of each span."""
 
     def __init__(self, run_id: str, at: datetime, everywhere: dict[str, Value]) -> None:
         self._run_id = run_id
@@ -40,7 +40,7 @@ class Tree:
         self.root = Open(id=root_span_id(run_id), name="start_run", at=at, above=None, attributes=dict(everywhere))
 
     def open(self, what: str, name: str, at: datetime, above: Open | None = None, kind: Kind = "internal") -> Open:
-        """Begin a span; `what` it is, is said once in a run. Without `above` it belongs to the root."""
+        """`what` is unique in a run. Without `above` it belongs to the root."""
         identity = span_id(f"{self._run_id}:{what}")
         return Open(
             id=identity, name=name, at=at, above=above or self.root, kind=kind, attributes=dict(self._everywhere)
@@ -59,7 +59,7 @@ class Tree:
         span.kept.clear()
 
     def publish(self, subject: str, key: str, at: datetime, above: Open) -> None:
-        """A message left: its span is the one that its `traceparent` names."""
+        """The span that the message's `traceparent` names."""
         about = self._everywhere | attributes.publish(subject, key, self._run_id)
         sent = Open(id=span_id(key), name=f"publish {subject}", at=at, above=above, kind="producer", attributes=about)
         self.close(sent, at)

@@ -1,7 +1,6 @@
-"""Runs the agent: what it stands on, its parts (`building`), the order in which it begins, and how it is taken down.
+"""Runs the agent: the order in which its parts (`bootstrap`) begin and end, in one task group.
 
-Everything that goes on belongs to one task group. Stop order: no new messages and requests, then what is in hand, then
-the paper trail, the store and the bus.
+Stop order: no new messages and requests, then what is in hand, then the pages, the store and the bus.
 """
 
 import asyncio
@@ -57,9 +56,8 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
-    """Run the agent until SIGTERM or SIGINT. Raises Fatal when it cannot start, or not go on, like this.
-
-    `take_over` makes the agent end that owns the bus now, and waits for what that one leaves.
+    """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the owner of the
+    bus.
     """
     with ended_by_signals(lambda: log.info("stopping")):
         while True:
@@ -73,7 +71,7 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
 
 
 async def _serve(settings: AgentSettings, *, take_over: bool) -> None:
-    """As one agent on the bus, or one of several. Raises Taken, in an ExceptionGroup, when the others go on without."""
+    """Raises Taken, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
     async with AsyncExitStack() as ours:
@@ -131,7 +129,6 @@ def _observe(agent: Agent) -> Instruments:
 
 
 async def _start(agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket) -> None:
-    """First what was left goes on and what waits is taken up; then what can wait for that."""
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
@@ -181,8 +178,7 @@ async def _push(agent: Agent) -> None:
 
 
 async def _keep_time(agent: Agent) -> None:
-    """From when on is heard what came meanwhile: a result or a word may be there for a run whose time is over since. A
-    bus that cannot be read holds no timer up for longer than HEARD_WITHIN_S."""
+    """Timers wait for what came meanwhile, which may be their runs' results: at most HEARD_WITHIN_S."""
     async with asyncio.TaskGroup() as group:
         if agent.missed.any:
             since = await agent.recovery.waiting_since(agent.clock.now()) - FORGETTABLE

@@ -1,4 +1,4 @@
-"""Work that no message carries: begun, and forgotten by whoever began it."""
+"""Background turns: after a wake, a timer, a cancel, a restart. Their errors are logged."""
 
 import asyncio
 import logging
@@ -12,14 +12,11 @@ log = logging.getLogger(__name__)
 
 
 class Background:
-    """Starts turns that no message carries: after a wake, a timer, a cancel, a restart. Their errors are logged."""
-
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run `work` to its end. What it leaves undone is in the store, and is taken up again from there: also where
-        this process is ending, and begins nothing any more."""
+        """A process that ends starts nothing: what is undone is in the store, and is taken up from there."""
         name = getattr(work, "__qualname__", "work")
         ending = to_its_end(work, name)
         try:

@@ -1,7 +1,4 @@
-"""The composition root: puts the agent together from its settings.
-
-What makes an agent one of several that share a store: it hears what they commit, and takes over what they leave.
-"""
+"""The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -56,8 +53,6 @@ from schemas.argument_schemas import schema_flaw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """The parts that the root starts and that tests look at."""
-
     settings: AgentSettings
     ground: Ground
     store: SqliteStore
@@ -196,7 +191,7 @@ def _company(members: Members) -> Company:
 
 
 def _workspaces(settings: AgentSettings, folder: Path) -> Path:
-    """Of several agents on one machine each writes what it is asked for in a place of its own."""
+    """Agents on one machine each write to a folder of their own."""
     return folder / "workspaces" if settings.shared else settings.workspaces
 
 
@@ -241,7 +236,7 @@ def _telling(settings: AgentSettings, member: str) -> Telling:
 
 
 def join_in(agent: Agent, background: Background) -> None:
-    """Let it hear of the others, if it has any. To be done before it begins."""
+    """Subscribes to the other agents' commits and deaths, if there are any. Called before `agent` begins."""
     store, ground = agent.store, agent.ground
     if not isinstance(store, SharedStore) or not isinstance(ground, SharedGround):
         return

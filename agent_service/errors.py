@@ -32,8 +32,6 @@ class WakeConflict(Exception):
 
 
 class Damaged(ValueError):
-    """`what` is stored of run `run_id` cannot be read."""
-
     def __init__(self, run_id: str, what: str) -> None:
         super().__init__(
             f"run {run_id} is damaged and left alone ({what}); the others go on. Stop the agent, restore its database "
@@ -44,15 +42,11 @@ class Damaged(ValueError):
 
 
 class Changed(Damaged):
-    """What is stored of run `run_id` is not what the agent wrote."""
-
     def __str__(self) -> str:
         return f"{super().__str__()}. What was changed says `agentic verify {self.run_id}`"
 
 
 class Newer(TryAgain):
-    """Run `run_id` is in the hands of a newer version of the agent."""
-
     def __init__(self, run_id: str) -> None:
         super().__init__(
             f"run {run_id} was moved on by a newer version of the agent and is left alone here; agents of that version "
@@ -66,27 +60,21 @@ class Stopped(TryAgain):
 
 
 class OverQuota(TryAgain):
-    """A caller asks for more than its quota `which`."""
-
     def __init__(self, message: str, which: str, delay_s: float) -> None:
         super().__init__(f"{message}: its quota {which} is used up", delay_s)
         self.which = which
 
 
 class Replaced(Exception):
-    """What is stored as an artifact of run `run_id` is not what its tool made."""
-
     def __init__(self, run_id: str, path: str) -> None:
         super().__init__(f"{path} of run {run_id} is not what its tool made, by its SHA-256: somebody has replaced it")
 
 
 class ModelError(Exception):
-    """A model call brought no answer."""
-
     def __init__(self, remedy: Remedy, error_class: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.remedy: Remedy = remedy
         self.error_class = error_class
         self.retry_after_s = retry_after_s
         self.lost: tuple[int, float | None] | None = None
-        """What the call has cost all the same, or perhaps has, in tokens and in USD; None for nothing."""
+        """The call's possible cost all the same, in tokens and USD; None for nothing."""

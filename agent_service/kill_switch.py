@@ -1,24 +1,15 @@
-"""The brake: whether everything stands still, or this process alone. Asked before every turn that begins, model call
-and tool request.
+"""The kill switch, for all agents of a store or for this process: asked before every turn, model call and tool request.
 
-What is under way is not broken off: its result is recorded, and what would follow from it is left in the outbox.
-
-Stopping everything by a person's word, and letting it go on: the switch for when nothing must happen any more.
+What is in flight is not broken off: its result is recorded, and what follows waits in the outbox.
 
     stop ─▶ durable ─▶ the brake ─▶ shown on the bus         go_on ─▶ durable ─▶ every run is told ─▶ the brake
 
-Rules: what is stopped is stopped after every restart, until somebody lets it go on. The store's word counts; what the
-bus shows is put right by it, and can only stop: so that a person can stop everything where no agent runs, and nobody
-can let it go on by writing to the bus. A crash on the way leaves everything stopped, and `settle` goes on from there.
-Of several processes of one store each hears what another has made durable, and goes by it; who lets everything go on
-tells the runs of all, and where that one dies on the way another does.
+A stop outlasts restarts. The store's word counts; the bus shows it, and can only stop: a person can stop everything
+where no agent runs, but nobody lets it go on by writing to the bus. A crash on the way leaves everything stopped, and
+`settle` goes on from there; the processes of a store do so for each other.
 
-Draining this process: it takes nothing new, ends what it has in hand, and then itself, as a signal would end it.
-
-    begin ─▶ no message, no wake, no model call or tool request begins here ─▶ what is in hand ends ─▶ the process ends
-
-A model call that is under way is paid for, so its reply is waited for and committed. What would follow from it is left
-in the store: to another agent that shares it, which takes it over at once, or to the next start.
+Draining stops this process alone, and then ends it. A model call in flight is paid for, so its reply is committed;
+what follows is for another agent of the store, or the next start.
 """
 
 import asyncio
@@ -39,14 +30,10 @@ from groundwork.service.errors import TryAgain
 from schemas.status import Halt
 
 LOOK_AGAIN_S = 5.0
-"""After which a start of the bus is looked at again."""
 
 
 class Brake:
-    """Free until `halt` is set to one that is not over. Whoever sets it makes it durable first (see halting).
-
-    `leaving`: why nothing begins in this process alone, which is about to end (see draining).
-    """
+    """Free until `halt` is set to one that is not over; the setter makes it durable first. `leaving`: why it drains."""
 
     def __init__(self) -> None:
         self.halt: Halt | None = None
@@ -63,7 +50,6 @@ class Brake:
         return self.why or self.leaving
 
     def check(self) -> None:
-        """Raises Stopped while nothing begins here."""
         if why := self.holds:
             raise Stopped(why, LOOK_AGAIN_S)
 
@@ -72,23 +58,20 @@ LOOK_S = 1.0
 TOLD_AT_ONCE = 64
 ON_THE_BUS = "written on the bus"
 SETTLED_WITHIN = timedelta(seconds=10)
-"""After which another process is not waited for any more that lets everything go on."""
 
 log = logging.getLogger(__name__)
 
 
 class Turns(Protocol):
-    """What moves runs, as far as the switch needs it."""
-
     accepted: asyncio.Event
     """Set when queued runs may begin."""
 
     async def take(self, run_id: str, event: StoodStill) -> Any:
-        """The run hears the event. Raises Damaged, TryAgain."""
+        """Raises Damaged, TryAgain."""
 
 
 class Halting:
-    """`going_on` is called whenever everything goes on, besides that queued runs begin."""
+    """`going_on` is called whenever everything goes on."""
 
     def __init__(
         self,
@@ -109,11 +92,9 @@ class Halting:
         self._going_on = going_on
         self._deciding = asyncio.Lock()
         self._by_another = False
-        """Whether the newest of what is known was made durable by another process of the store."""
 
     async def recall(self) -> None:
-        """What was in force when the last process ended, or was written on the bus since. Before anything is resumed.
-
+        """Takes up what was in force at the last end, or was written on the bus since, before anything is resumed.
         Raises TryAgain for a store that cannot be read.
         """
         self._brake.halt = await self._halts.newest()
@@ -125,8 +106,7 @@ class Halting:
         await self._settle()
 
     async def stop(self, *, by: str, reason: str) -> Halt:
-        """From now on no run begins, and no turn, model call or tool request. Durable when it returns; the one that is
-        in force where everything is stopped already. Raises TryAgain, and everything goes on."""
+        """Durable when it returns; a stop that is in force stays. Raises TryAgain, and everything goes on."""
         async with self._deciding:
             known = self._brake.halt
             if known and self._brake.why and known.until is None:
@@ -138,7 +118,7 @@ class Halting:
         return halt
 
     async def go_on(self, *, by: str) -> Halt | None:
-        """Everything goes on from where it was; None where nothing is stopped. Raises TryAgain: it is stopped still."""
+        """None where nothing is stopped. Raises TryAgain: it is stopped still."""
         async with self._deciding:
             known = self._brake.halt
             if known is None or not self._brake.why:
@@ -162,14 +142,14 @@ class Halting:
             self._begin_again()
 
     async def keep_shown(self) -> None:
-        """See to it, for ever, that the bus shows what is in force."""
+        """Keeps the bus showing what is in force, for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
             with suppress(TryAgain):
                 await self.look()
 
     async def look(self) -> None:
-        """Take up a stop that the bus shows, and put right what else it shows. Raises TryAgain."""
+        """Takes up a stop that the bus shows, and corrects what else it shows. Raises TryAgain."""
         async with self._deciding:
             await self._compare()
             halt = self._brake.halt
@@ -184,7 +164,7 @@ class Halting:
             await self._board.show(self._brake.halt)
 
     def _is_news(self, shown: Halt) -> bool:
-        """Whether it is a stop that is not known here. That one is over counts only by our own word."""
+        """Whether it is an unknown stop. Its end counts only by our own word."""
         known = self._brake.halt.number if self._brake.halt else 0
         return shown.number > known and not shown.over and not self._brake.why
 
@@ -238,8 +218,7 @@ _end: Callable[[], None] = partial(signal.raise_signal, signal.SIGTERM)
 
 @dataclass(slots=True, kw_only=True)
 class Draining:
-    """`leave` ends listening to the bus, and gives what is in hand there so many seconds; `thinking` says how many
-    model calls are under way. `end` ends the process."""
+    """`leave` stops listening to the bus within so many seconds; `thinking` counts model calls in flight."""
 
     brake: Brake
     background: Background
@@ -253,7 +232,7 @@ class Draining:
         return bool(self.brake.leaving)
 
     def begin(self, within_s: float, *, by: str) -> None:
-        """What does not end `within_s` is given up, as at a stop. Asked again, nothing changes."""
+        """What does not end `within_s` is given up, as at a stop. A second call changes nothing."""
         if self.begun:
             return
         self.brake.leaving, self.within_s = WHY, within_s

@@ -1,4 +1,4 @@
-"""The HTTP API of an agent with all that operators ask: what takes longest to load of the composition root."""
+"""The composition of what operators ask beyond waking, watching and cancelling runs; loaded when callers are let in."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,13 @@ from schemas import subjects
 from schemas.status import Finding
 
 FRESH_S = 2.0
-"""How old what the gateway said of itself may be."""
+"""Seconds that the gateway's status is reused."""
 UNDER_WAY = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 
 
 async def serve_http(
     agent: Agent, desk: Desk, switch: Switch, fresh: Fresh, observed: Instruments, listener: socket.socket
 ) -> None:
-    """Until the feed of the agent is told to end."""
     members = agent.ground.members
     app = create_app(
         desk,
@@ -108,6 +107,6 @@ def _of_money(spending: Spending) -> Sequence[Finding]:
 
 
 def prompt_of(question: Question) -> PromptText:
-    """What a model is told with a question. Templates are loaded when first asked for: a script needs none."""
+    """Templates are loaded when first asked for: a script needs none."""
     text: PromptText = loaded("agent_service.models.prompts.prompt:as_text")(question)
     return text

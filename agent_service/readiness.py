@@ -1,4 +1,4 @@
-"""Whether the agent can work now: what is wrong with each thing that it needs."""
+"""Readiness: what is wrong with each thing that the agent needs."""
 
 from collections.abc import Awaitable
 
@@ -39,7 +39,6 @@ async def readiness(
 
 
 async def wrong_with(question: Awaitable[object]) -> str:
-    """Why it brings no answer; empty when it does."""
     try:
         await question
     except (TryAgain, Fatal) as error:

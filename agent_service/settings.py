@@ -1,7 +1,4 @@
-"""Settings of the agent: the section `agent:` of agentic.yaml; the environment (`AGENT_…`) has the last word.
-
-Every field says its unit and its default; `agentic doctor` shows what is in force.
-"""
+"""Settings of the agent: the section `agent:` of agentic.yaml; the environment (`AGENT_…`) has the last word."""
 
 import hashlib
 import os

@@ -1,9 +1,7 @@
-"""What people read of runs, as it is kept up: the folders of runs, and their traces.
+"""Keeps the pages and traces of runs up to date.
 
-one agent with a store of its own   the folders follow the journal all the time, and the traces with them; pages of runs
-                                    that ended long ago are written again when somebody asks for them
-several agents that share one       a folder is written by whoever is asked for it; each sends what its own entries
-                                    add to traces, and the heir of a dead one what that may not have sent
+An agent with its own store writes both after each commit, and old pages on request. Agents that share a store write
+pages on request; each sends the traces of its own entries, and a dead one's heir what that may not have sent.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,7 +23,7 @@ from agent_service.telling.spans.mark import MARGIN
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Fills the port Writer: of the runs that moved here it sends the traces, and writes nothing."""
+    """Sends traces, and writes no pages."""
 
     process: TrailProcess
 
@@ -35,7 +33,7 @@ class Tracing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperTrail:
-    """`projector` follows what this agent commits, if `follows`; `kept` says where it notes how far it came."""
+    """`projector` follows this agent's commits, if `follows`; `kept` notes how far it came."""
 
     process: TrailProcess
     projector: Projector
@@ -73,7 +71,6 @@ def kept_in_step(process: TrailProcess, workspaces: Path, store: SqliteStore, ar
 def written_on_demand(
     process: TrailProcess, workspaces: Path, folder: Path, store: SqliteStore, artifacts: Artifacts
 ) -> PaperTrail:
-    """Of one of several agents; `folder` is its own."""
     workspace, kept = Workspace(workspaces), Workspace(folder)
     asked = OnDemand(store, Projector(process, workspace, artifacts, on_damage=store.quarantine), workspace)
     files = RunFiles(workspace, store, artifacts, asked.bring_up_to_date)

@@ -32,10 +32,8 @@ MOST_LEAVES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """Where traces are sent, and how the process logs. It comes by a pipe: others may read a command line.
-
-    `member`: which one the agent is of those that share a store; empty where it has one for itself. `keep_pages`: of
-    how many ended runs the pages stay in their folders.
+    """The worker's settings. They come by a pipe: others may read a command line. `member`: this agent among those that
+    share a store, else empty.
     """
 
     member: str = ""
@@ -63,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 class TrailProcess:
-    """Fills the port Writer. The process is started when it is needed, and ended when nothing was for `idle_s`."""
+    """The worker starts when it is needed, and ends after `idle_s` without requests."""
 
     def __init__(self, store: Path, workspaces: Path, telling: Telling, *, idle_s: float = IDLE_S) -> None:
         self._telling = telling
@@ -82,7 +80,7 @@ class TrailProcess:
         return await self._done(Request(runs=tuple(run_ids)))
 
     async def trace(self, run_ids: Collection[str], member: str = "") -> Mapping[str, Outcome]:
-        """Send what is new of the traces of runs; with `member`, what that one may not have sent of them."""
+        """With `member`, what that one may not have sent."""
         return await self._done(Request(runs=tuple(run_ids), traced=True, member=member))
 
     async def _done(self, request: Request) -> Mapping[str, Outcome]:

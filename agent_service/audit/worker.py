@@ -28,7 +28,7 @@ from groundwork.telemetry.traces import CLOSING_S, SpanSender
 from schemas import subjects
 
 YIELDING = 19
-"""Where the processors do not suffice for all, the turns come first."""
+"""The worker's niceness: turns come first."""
 LONGEST_REQUEST = 1 << 24
 """Bytes of a line."""
 

@@ -1,4 +1,4 @@
-"""How things stand at the moment somebody reads: runs that are under way or wait, what is to be told, what is wrong."""
+"""Gauges, read on demand: runs in flight or waiting, what is still to be told, what is wrong."""
 
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,8 +15,6 @@ LIVE = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
 
 
 class Standing(Protocol):
-    """The parts of the ports RunStore and Archive that are enough."""
-
     async def counts(self) -> dict[Status, int]: ...
 
     async def queued(self, limit: int) -> Sequence[str]: ...
@@ -25,8 +23,6 @@ class Standing(Protocol):
 
 
 class People(Protocol):
-    """The part of the port Inbox that is enough."""
-
     async def count(self) -> int: ...
 
 
@@ -42,7 +38,7 @@ def observe_inbox(instruments: Instruments, inbox: People) -> None:
 
 
 def observe_runs(instruments: Instruments, store: Standing, clock: Clock, untold: Callable[[], int]) -> None:
-    """`untold`: of how many runs something is left to be told to the bus."""
+    """`untold`: how many runs have entries that are not fully dispatched."""
     active = instruments.gauge(
         "agentic.run.active", "Runs that have not ended", unit="{run}", attributes=("agentic.run.state",)
     )
@@ -84,8 +80,6 @@ def observe_brake(instruments: Instruments, brake: Brake) -> None:
 
 
 class Purse(Protocol):
-    """What may be spent in a day, and was."""
-
     @property
     def usd_per_day(self) -> float | None: ...
 

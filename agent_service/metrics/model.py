@@ -1,4 +1,4 @@
-"""What is measured of model calls, by the GenAI conventions of OpenTelemetry where they have a name for it."""
+"""Metrics of model calls, by the GenAI conventions of OpenTelemetry where they have a name."""
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Unusable
@@ -14,8 +14,6 @@ PHASE, TOKEN_TYPE = "agentic.phase", "gen_ai.token.type"
 
 
 class CallMetrics:
-    """How long calls and phases take, and what came of them."""
-
     def __init__(self, instruments: Instruments, provider: str) -> None:
         self._provider = provider
         self._phases = instruments.histogram(
@@ -35,7 +33,7 @@ class CallMetrics:
         )
 
     def answered(self, reply: ModelReplied, phase: str, call_s: float | None, phase_s: float | None) -> None:
-        """Null is what is not known, because a restart came between."""
+        """Null is not known, after a restart."""
         if call_s is not None:
             self._calls.record(call_s, CHAT, self._provider, reply.model, NONE)
         if phase_s is not None:
@@ -49,8 +47,6 @@ class CallMetrics:
 
 
 class SpentMetrics:
-    """Tokens, and what they cost."""
-
     def __init__(self, instruments: Instruments, provider: str) -> None:
         self._of_a_call = CHAT, provider
         self._usage = instruments.histogram(

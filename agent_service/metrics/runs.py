@@ -1,14 +1,7 @@
-"""What tools ask for before they can answer: how often, and what becomes of it.
+"""Metrics of runs: endings, steps, attempts, model calls and their cost, continuations, and waits for people.
 
-What runs ask of people and what comes of it: how long they wait for it, and which ends an answer opens again.
-
-What the moments of runs are counted and measured as: endings, steps, attempts, model calls, what they cost.
-
-A moment costs some microseconds, on the thread that carries every turn. How long something took is taken from the
-instants in the journal, so that a restart in the middle is part of it; how long a model call took that a restart
-interrupted is not known, and left out.
-
-All that the agent counts and measures, put together; who takes part gets the piece that it needs.
+A moment costs microseconds on the thread of the turns. Durations come from the journal's instants, so they span a
+restart; that of a model call which a restart interrupted is left out.
 """
 
 import logging
@@ -34,8 +27,6 @@ from groundwork.telemetry.metrics import Counter, Instruments
 
 
 class GatheringMetrics:
-    """Takes every moment as it is committed."""
-
     def __init__(self, instruments: Instruments) -> None:
         self._continuations = instruments.counter(
             "agentic.tool.continuations",
@@ -76,8 +67,6 @@ WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 
 
 
 class PeopleMetrics:
-    """Takes every moment as it is committed."""
-
     def __init__(self, instruments: Instruments) -> None:
         self._waits = instruments.histogram(
             "agentic.person.wait.duration",
@@ -128,13 +117,12 @@ log = logging.getLogger(__name__)
 
 
 class RunMetrics:
-    """Takes every moment as it is committed. `provider` is who is asked for replies."""
+    """`provider` is who is asked for replies."""
 
     def __init__(self, instruments: Instruments, provider: str, retries: Counter) -> None:
         self._asked: dict[str, datetime] = {}
-        """When the open question of a run was put, however often the model has been asked since."""
+        """When the open question was first put."""
         self._made: dict[str, CallReserved] = {}
-        """Its open call, where something was set aside for that."""
         self._entries = instruments.counter(
             "agentic.journal.entries", "Entries committed", unit="{entry}", attributes=("agentic.event",)
         )

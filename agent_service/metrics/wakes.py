@@ -1,8 +1,6 @@
-"""The classes of errors that are told apart: others may be worded by a tool, which would make a series of each word.
+"""Metrics of wakes, messages, results and dead letters, and of what is published.
 
-What comes in: wakes, with how long until they were durable; messages of the bus, results, dead letters.
-
-What leaves is counted as: what had to be sent again, what was there already, ids that others have taken.
+Error classes are a fixed list: a tool's wording would make a series of each word.
 """
 
 import time
@@ -18,7 +16,7 @@ from groundwork.telemetry.metrics import Instruments
 from schemas.events import ToolResult
 
 NONE = ""
-"""No error: Prometheus takes a label without text for one that is not there."""
+"""Prometheus takes a label without text for a missing one."""
 OTHER = "other"
 
 DENIED = frozenset({"not_allowed"})
@@ -59,21 +57,15 @@ def outcome_of(error: str) -> str:
 
 WAKE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 Transport = Literal["http", "nats", "stream"]
-"""How a wake came: `POST /v1/wake`, a request to the micro service, or an `agentic.start` in the stream."""
+"""`POST /v1/wake`, a request to the micro service, or an `agentic.start` in the stream."""
 
 
 class Waking:
-    """A wake that is being taken."""
-
     duplicate = False
-    """Whether it named a run that was there already."""
     refused_as = ""
-    """The class of a refusal that no error tells."""
 
 
 class IncomingMetrics:
-    """Of wakes, tool results, and messages that are refused."""
-
     def __init__(self, instruments: Instruments) -> None:
         self._wakes = instruments.histogram(
             "agentic.wake.duration",
@@ -135,7 +127,7 @@ class IncomingMetrics:
             self._handled.record(time.perf_counter() - began, subject, error)
 
     def stale_result(self, *, duplicate: bool) -> None:
-        """Nobody waits for it: its step has ended (`duplicate`), or it answers an earlier attempt."""
+        """Its step has ended (`duplicate`), or it answers an earlier attempt."""
         self._stale.add()
         self.dedupe.add("result_duplicate" if duplicate else "result_stale")
 
@@ -162,8 +154,6 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
 
 
 class OutgoingMetrics:
-    """Of what one link publishes. What is done again, and what came again, is counted with what comes in."""
-
     def __init__(self, instruments: Instruments, incoming: IncomingMetrics) -> None:
         self._retries, self._dedupe = incoming.retries, incoming.dedupe
         self._taken = instruments.counter(

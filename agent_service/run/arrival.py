@@ -1,4 +1,4 @@
-"""A message from the bus, and what it says: strict where the agent has to know, tolerant of what was added since."""
+"""Parses a message from the bus: strict where the agent has to know, tolerant of added fields."""
 
 import hashlib
 from collections.abc import Mapping
@@ -20,8 +20,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message from the bus. `place` names it for good: its stream sequence and the instant it was stored, which is
-    `at` too; null for what the stream did not keep."""
+    """`place`: stream sequence and stored instant, which is `at` too; null for what the stream did not keep."""
 
     subject: str
     body: bytes
@@ -36,7 +35,7 @@ class Arrival:
 
 
 def read(arrival: Arrival) -> Envelope[Any]:
-    """What the message says. Raises Unreadable."""
+    """Raises Unreadable."""
     if len(arrival.body) > MAX_MESSAGE_BYTES:
         raise Unreadable(f"a message of {len(arrival.body)} bytes: at most {MAX_MESSAGE_BYTES} are taken")
     model = INBOUND.get(arrival.subject)
@@ -54,8 +53,7 @@ def read(arrival: Arrival) -> Envelope[Any]:
 
 
 def correlation(arrival: Arrival) -> Correlation | None:
-    """What a result relates to that cannot be read as a whole. Where it does not say of which sub-request it is, or
-    that cannot be read, its key does."""
+    """Of a result that cannot be read as a whole; a missing or unreadable sub-request comes from its key."""
     try:
         found = object_in(enveloped(arrival.subject, arrival.body, arrival.headers)) or {}
         said = found.get("payload")
@@ -69,7 +67,7 @@ def correlation(arrival: Arrival) -> Correlation | None:
 
 
 def _by_its_key(said: object, key: object) -> Correlation | None:
-    """What a result relates to by its run and step, and the task and round in its key. Raises ValidationError."""
+    """Raises ValidationError."""
     if not isinstance(said, dict) or not isinstance(key, str):
         return None
     about = Correlation.model_validate({name: told for name, told in said.items() if name not in ("task", "round")})

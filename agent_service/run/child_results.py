@@ -1,10 +1,8 @@
-"""How deep a run is, by what its start says of where it comes from. Never less than its parent and one. Pure.
+"""Results of children, and how deep a run is.
 
-What came of children, taken from the store: no message about a child is believed.
-
-A result on the bus that is to be a child's says no more than that the child has ended. What came of it is made from its
-own state, so that nobody else can answer for it, spend its grant or hide what it left in doubt. Its artifacts are put
-among those of its parent, under names that tell their content.
+No message about a child is believed: one on the bus says only that it ended. Its result is made from its own state, so
+that nobody else can answer for it, spend its grant or hide its in-doubt writes. Its artifacts are copied to its parent,
+under names that tell their content.
 """
 
 import hashlib
@@ -25,10 +23,9 @@ from schemas.events import AgenticStart, ToolOutput, ToolResult
 
 
 def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> int:
-    """How many agents called each other to get to `start`; `parent`: the run that it names, as it stands here.
-
-    Raises LimitRefused where that is not known here or has ended, and for a start that says that it is deeper than
-    `deepest`. What a context tells that is no depth is taken for the deepest: such a run calls no other.
+    """Never less than its parent and one. `parent`: the run that it names, as it stands here. Raises LimitRefused for
+    one that is unknown here or has ended, and for a start deeper than `deepest`. An invalid depth counts as the
+    deepest.
     """
     in_context = _told_in(start.context)
     told = deepest if in_context is None else in_context
@@ -52,16 +49,13 @@ DIGEST_DIGITS = 16
 
 
 class ChildResults:
-    """Brings the results of children to their parents."""
-
     def __init__(self, store: RunStore, artifacts: KeptArtifacts) -> None:
         self._store = store
         self._artifacts = artifacts
 
     async def of(self, result: ToolResult) -> ToolResult:
-        """`result`; where it answers for a child, what came of that one.
-
-        Raises Unreadable for a child that has not ended, and TryAgain when its artifacts cannot be brought along.
+        """The result; a child's is made from its state. Raises Unreadable for a child that has not ended, and TryAgain
+        when its artifacts cannot be copied.
         """
         if result.tool != catalog.NAME:
             return result
@@ -106,8 +100,7 @@ class ChildResults:
 
 
 def name_for(path: str, sha256: str) -> str:
-    """What an artifact of a child is called among its parent's: its own name, and the beginning of its digest, by which
-    it is known when a tool is given it (as that of a relayed result is)."""
+    """Its own name, and the beginning of its digest, by which a tool knows it."""
     name, told = PurePosixPath(path), f"-relayed-{sha256[:DIGEST_DIGITS]}"
     stem = name.stem.removesuffix(told)[:LONGEST_STEM]
     suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""

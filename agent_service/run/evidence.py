@@ -1,8 +1,7 @@
-"""Evidence: quotes looked up in full, so that what a model claims as proved can be decided upon.
+"""Looks up the quotes with which a model proves its claims, for the journal; nothing is decided here.
 
-A step's result is read in the journal, with the artifacts that it names: a quote counts wherever it stands in them,
-also in what was cut from the prompt. Of an artifact that is no text, what the results that name it say counts. Nothing
-is decided here; what is found goes into the journal with the reply.
+A step's result and the artifacts it names are read in full, also what was cut from the prompt. Of an artifact that is
+no text, the results that name it count.
 """
 
 import asyncio
@@ -28,10 +27,9 @@ from schemas.events import ToolResult
 _APART = "\n\0\n"
 """Between texts that a quote must not reach across."""
 PIECE, OVERLAP = 128 * 1024, 8 * 1024
-"""Characters that are looked through at once, so that a long artifact does not hold up the turns of others; and what
-pieces have in common, which is more than any quote has."""
+"""Characters that are searched at once, to delay no other turn; and the overlap, longer than any quote."""
 MOST_QUOTES = 40
-"""Quotes of one reply that are looked up, each place that a claim names being one."""
+"""Each place that a claim names counts as one."""
 TOO_MANY = f"{MOST_QUOTES} quotes of a reply are looked up: claim what is left with the next"
 GONE = "is not there any more"
 ASKED = "it is of the address that was asked for: quote what was brought"
@@ -41,7 +39,7 @@ _BETWEEN_WORDS = re.compile(r"\s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What stands in a place: results, and other texts; `why` says what of it could not be read."""
+    """`why` says what could not be read."""
 
     outputs: tuple[dict[str, JsonValue], ...] = ()
     texts: tuple[str, ...] = ()
@@ -55,8 +53,6 @@ class Told:
 
 
 class Evidence:
-    """Looks up what a decision quotes. Fills EvidenceCheck."""
-
     def __init__(self, archive: Archive, artifacts: Artifacts) -> None:
         self._archive = archive
         self._artifacts = artifacts
@@ -163,7 +159,7 @@ def _stands(quote: str, piece: str, texts: tuple[str, ...]) -> bool:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` in parts that overlap, begun and ended between words where there is any such place nearby."""
+    """Overlapping parts, cut between words where possible."""
     begin = 0
     while begin < len(text):
         end = _between_words(text, begin + PIECE)

@@ -1,12 +1,9 @@
-"""What comes in, from the bus and from callers, as events to runs.
+"""Takes what comes from the bus and from callers to its run, as an event.
 
-A run that is accepted is durable, and begins by itself (`recovery.Starter`): its message need not wait for that.
-
-A start from the bus is named by its `wake_id`, else by its dedupe key (by what follows `agentic:start:`, where it
-begins so), else by its `Nats-Msg-Id` and what it says, or by its place in the stream: so one that is delivered twice is
-one run, and one that is published twice too, also where the server has forgotten its id. What cannot be read, or asks
-for what is not granted, is refused with the reason, and never half stored; a run that waits for a result of which no
-more than what it relates to can be read waits no longer.
+An accepted run is durable and begins by itself (`recovery.Starter`): its message need not wait for that. A start is
+named by its `wake_id`, else its dedupe key (without `agentic:start:`), else its `Nats-Msg-Id` and content, or its
+place in the stream: delivered or published twice, it is one run. What cannot be read or granted is refused with the
+reason, never half stored; a result with a readable correlation ends its run's wait.
 """
 
 import asyncio
@@ -47,11 +44,11 @@ from schemas.fields import Id
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 START_PREFIX = keys.start("")
 RULING = frozenset({"approve", "reject", "answer"})
-"""What is said about something that waits for it. Where nothing does, whoever said it must know that it was in vain."""
+"""Answers to something that waits; where nothing does, the sender must know."""
 
 
 class UnknownRun(Unreadable):
-    """It is about a run that is not in this store. It may be too early, or meant for an agent with another store."""
+    """It may be too early, or for an agent with another store."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -62,16 +59,13 @@ class UnknownRun(Unreadable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What says which request a result answers, and brings what came of a child."""
-
     capabilities: Capabilities
     children: ChildResults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRuns:
-    """What the settings give to every run: its limits; whether it frames and plans in one call (`fused`), and has a
-    model read its end critically (`verify`); and where its trace is shown, with `{trace_id}` in it."""
+    """Settings of every run. `fused`: one call frames and plans. `verify`: a model reviews its end."""
 
     policy: LimitPolicy
     fused: bool
@@ -80,8 +74,6 @@ class NewRuns:
 
 
 class Intake:
-    """Takes starts, results, cancels and signals to their runs."""
-
     def __init__(
         self,
         turns: Turns,
@@ -105,9 +97,8 @@ class Intake:
         return self._turns.accepted
 
     async def receive(self, arrival: Arrival) -> str:
-        """One message, with the whole turn that it causes: the id of the run that it was about.
-
-        Raises TryAgain, or Unreadable (dead letter), of which UnknownRun may pass by itself.
+        """Handles one message with its whole turn, and returns the run's id. Raises TryAgain, or Unreadable (dead
+        letter), of which UnknownRun may pass by itself.
         """
         try:
             envelope = read(arrival)
@@ -140,12 +131,9 @@ class Intake:
         payer: str = "",
         traceparent: str | None = None,
     ) -> tuple[str, Transition | None]:
-        """A run for a caller's wake, durable: its id, and what is to be performed for it.
-
-        `known`: the wake names a run already, whose limits were granted then (its deadline may have passed since).
-        `by`: what is known of the caller, here as in `cancel` and `signal`; what it says itself is added.
-        `payer`: against whose quota the run counts. `traceparent`: its place in a trace of its own.
-        Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
+        """A durable run, and what is to be performed for it. `known`: the wake names a run already, whose limits were
+        granted then. `by`: the caller, for the record, here as in `cancel` and `signal`. `payer`: whose quota it counts
+        against. Raises LimitRefused, WakeConflict and TryAgain (of which Stopped); nothing is stored then.
         """
         if not known:
             self.admission.brake.check()
@@ -156,12 +144,12 @@ class Intake:
         return await self._turns.accept(_wake(wake_id, start), event)
 
     async def cancel(self, cancel: Cancel, *, by: str) -> Transition:
-        """Cancel a run, durably; the caller follows up. `ignored` says why there was nothing to cancel."""
+        """Durable; the caller follows up. `ignored` says why there was nothing to cancel."""
         reason, who = cancel.reason or "cancelled on request", identity.by(by, says=cancel.by)
         return await self._turns.commit(cancel.run_id, CancelRequested(at=self._clock.now(), reason=reason, by=who))
 
     async def signal(self, signal: Signal, *, by: str, said_at: datetime | None = None) -> Transition:
-        """Let a person's signal be heard, durably; the caller follows up. Raises LimitRefused, as a wake does."""
+        """Durable; the caller follows up. Raises LimitRefused, as a wake does."""
         if signal.constraints:
             check_caps(self.new_runs.policy, signal.constraints, at=self._clock.now())
         who = identity.by(by, says=signal.by)
@@ -172,16 +160,16 @@ class Intake:
         await self._turns.follow(transition)
 
     async def standing(self, run_id: str) -> RunState | None:
-        """The run as it stands now; None where there is none. Raises Damaged, TryAgain."""
+        """Raises Damaged, TryAgain."""
         return await self._turns.current(run_id)
 
     async def begin(self, run_id: str) -> Transition:
-        """The first turn of a queued run, to where it rests. Raises TryAgain while no tool catalog is known."""
+        """The first turn of a queued run. Raises TryAgain while no tool catalog is known."""
         skills = (await self._skills.catalog()).tools
         return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
 
     async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:
-        """Raises Unreadable for one that counts for nothing, because whoever sent it cannot prove a right to."""
+        """Raises Unreadable for a result that is not authentic."""
         heard = None
         while heard is None:  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
             state = await self._turns.state(said.run_id)

@@ -1,11 +1,7 @@
-"""What other processes of the same store commit, as far as it concerns what this one remembers and has in hand.
+"""Invalidates cached runs and in-flight model calls when another process of the same store commits.
 
-    another's entry   the run is remembered no longer as it was; a model call that it does not ask for any more, or for
-                      which another has set something aside, is abandoned
-    one of our own    that this process took for not stored, because its acknowledgement was lost: nobody does what it
-                      asks for, so it is done now
-
-Nothing rests on it: what it is told of late, or never, the store's version and the look at what was left still find.
+An entry of ours whose acknowledgement was lost is performed now. Nothing rests on these messages: a missed one is made
+good by the store's version and by recovery.
 """
 
 from agent_service.background import Background
@@ -18,8 +14,6 @@ from agent_service.run.turn import Turns
 
 
 class Overtaken:
-    """For the process that is the member `me`."""
-
     def __init__(
         self, me: str, turns: Turns, thinker: Thinker, store: RunStore, recovery: Recovery, background: Background
     ) -> None:

@@ -1,4 +1,4 @@
-"""Entries of the journal, and how values become text and come back. Pure: no I/O.
+"""Entries of the journal, and how values become text and back.
 
 An entry is one event decided. Its hash chains to the entry before (SHA-256 over the previous hash and the entry's own
 text), so that a changed, missing or moved entry is found. Stores keep the text and never look inside.
@@ -25,15 +25,14 @@ from agent_service.errors import Damaged
 
 DIGEST_DIGITS = 16
 RULES = 1
-"""Version of the rules: raised when an event leads to other effects than before, or their digest is taken otherwise.
-Then `as_today` reads the events of earlier rules."""
+"""Raised when an event leads to other effects, or their digest differs. Then `as_today` reads events of earlier rules.
+"""
 GENESIS = "0" * 64
 
 GROWING = (
     "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence", "children",
 )  # fmt: skip
-"""Fields of a state that hold more with every step. They are stored item by item beside it, so that an entry writes
-only what it adds: it costs the same at step 5 and at step 500."""
+"""Fields that grow with every step. Stored item by item, so that an entry costs the same at step 5 and at step 500."""
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _STATE = TypeAdapter(RunState)
@@ -62,7 +61,7 @@ def as_today(event: Event, rules: int) -> Event:  # noqa: ARG001 # no rules came
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One row of a run's journal. `event` and `effects` are JSON; `kind` is the event's class name."""
+    """`event` and `effects` are JSON; `kind` is the event's class name."""
 
     run_id: str
     seq: int
@@ -74,7 +73,7 @@ class Entry:
     hash: str
 
     def decoded(self, upcast: Upcast = as_today) -> Event:
-        """The event. Raises Damaged; ValueError for a kind that this version does not know (a newer one wrote it)."""
+        """Raises Damaged; ValueError for a kind that only a newer version knows."""
         if self.kind not in _KINDS:
             raise ValueError(
                 f"run {self.run_id}: entry {self.seq} is of unknown kind {self.kind!r}: use a newer version"
@@ -95,15 +94,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as it is loaded: its state, and the hash of its newest entry."""
-
     state: RunState
     head: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What became of a growing field: its `dropped` oldest items went, and the items `added` (JSON) came."""
+    """Its `dropped` oldest items went, and the items `added` (JSON) came."""
 
     field: str
     dropped: int
@@ -112,10 +109,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one event leaves behind, written in one transaction or not at all.
-
-    `brief` is set when it differs from the stored one; `growth` is how the growing fields differ from theirs;
-    `paid_usd` is what was paid with it, and `opened` by how many its caller has more open runs.
+    """One event's outcome, stored in one transaction. `brief` is set when it differs from the stored one. `opened`: how
+    many more open runs its caller has.
     """
 
     entry: Entry
@@ -127,7 +122,7 @@ class Commit:
 
 
 def commit_of(before: Run | None, event: Event, transition: Transition) -> Commit:
-    """The commit of a transition that changed the run. Raises ValueError for one that did not."""
+    """Raises ValueError for a transition that did not change the run."""
     state = transition.state
     if state is None or transition.ignored:
         raise ValueError(f"nothing to commit: {transition.ignored}")
@@ -146,7 +141,6 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
 
 
 def growth_of(before: RunState | None, after: RunState) -> tuple[Growth, ...]:
-    """How the growing fields of `after` differ from those of `before`."""
     fields = ((name, getattr(before, name, ()), getattr(after, name)) for name in GROWING)
     return tuple(_growth(name, old, new) for name, old, new in fields if old is not new and old != new)
 
@@ -166,7 +160,7 @@ def encode_brief(brief: Brief) -> str:
 
 
 def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) -> RunState:
-    """The state, with the `items` of its growing fields: field and JSON of each, in their order. Raises ValueError."""
+    """`items`: field and JSON of each growing field's items, in order. Raises ValueError."""
     grown: dict[str, list[str]] = {}
     for name, item in items:
         grown.setdefault(name, []).append(item)
@@ -175,7 +169,7 @@ def decode_state(state: str, brief: str, items: Iterable[tuple[str, str]] = ()) 
 
 
 def decode_waiting(fields: dict[str, Any]) -> Waiting:
-    """What a run waits for, by the `fields` of its stored state. Raises ValueError."""
+    """Raises ValueError."""
     return _waiting().validate_python(fields["waiting"], strict=False)
 
 
@@ -205,10 +199,7 @@ def _entry(previous: str, state: RunState, event: Event, effects: Sequence[Effec
 
 
 def digest_of(effects: Sequence[Effect]) -> str:
-    """What an entry notes of its effects: hex digits of a SHA-256, and the version of the rules.
-
-    Of all but what tells people of the run, which is a view of it.
-    """
+    """A SHA-256 in hex digits, and the version of the rules; without effects that tell people, which are a view."""
     noted = hashlib.sha256(b"\n".join(_noted(effect) for effect in effects if not _only_told(effect)))
     return f"{noted.hexdigest()[:DIGEST_DIGITS]}{RULES:02x}"
 
@@ -237,8 +228,7 @@ def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event:
 
 
 def flaw_in_chain(entries: Iterable[Entry], *, after: int = 0) -> str | None:
-    """What is wrong with the chain of a journal, or of its entries `after` one: the first that is missing, moved or
-    changed."""
+    """The first entry that is missing, moved or changed, in a journal or its part `after` an entry."""
     previous = GENESIS if after == 0 else None
     for number, entry in enumerate(entries, start=after + 1):
         if entry.seq != number:

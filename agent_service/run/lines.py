@@ -1,4 +1,4 @@
-"""A run as one line of a list, and which runs a list is of. Pure."""
+"""A run as one line of a list, and which runs a list has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,11 +29,7 @@ WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "ap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsFor:
-    """What a run that is under way waits for.
-
-    `since`: a tool was asked then; of all else, the run's newest entry was made then. `until`: when that is given up,
-    or tried again, if nothing comes; null where only a person can move the run.
-    """
+    """`since`: of a tool's request, else of the newest entry. `until`: timeout or retry; null if only a person acts."""
 
     kind: WaitsForKind
     since: datetime
@@ -42,10 +38,7 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run in a list. `tool` is the one that is asked, or was asked last; `cost_usd` is null as in `Spent`.
-
-    `caller` is who asked for it, as quotas know them.
-    """
+    """`tool` is the newest; `cost_usd` is null as in `Spent`. `caller` is as quotas know it."""
 
     run_id: str
     wake_id: str
@@ -63,16 +56,13 @@ class RunLine:
     waits_for: WaitsFor | None = None
     caller: str = ""
     damaged: str = ""
-    """What of it cannot be read, where it is in quarantine."""
+    """Why it is in quarantine; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which runs a list is of: those to which all of this applies.
-
-    `statuses`: one of them; none is all. `text`: it is in the goal, the summary or the id, whatever the case of its
-    letters. `tool`: a step used it, or is to use it. `since`: accepted then or later; `until`: before then. `wake_id`:
-    named so by whoever asked; `caller`: asked by whom.
+    """A filter; all that is set applies. `statuses`: any of them. `text`: in goal, summary or id, in any case. `tool`:
+    a step used it, or is to. `since`, `until`: when it was accepted; before `until`.
     """
 
     statuses: frozenset[Status] = frozenset()

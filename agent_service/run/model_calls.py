@@ -1,11 +1,8 @@
 """Model calls: bounded in number, cancellable, and always ending in an event.
 
-A call holds one of the slots for turns while it runs. A call that was abandoned, or that the state does not ask for any
-more, brings nothing. A call that costs something is made in two halves: first the most it may spend is set aside, which
-is an event and committed, then it is made. A call found half made is therefore one that a dead process left.
-
-Arguments of a planned action are checked against the tool's JSON Schema here, so that a plan that cannot be carried out
-is told to the model and never sent.
+A call holds a slot while it runs; one that was abandoned, or that the state does not ask for, brings nothing. Its
+reserve is committed before it is made, so a reserve without a reply was left by a dead process. A plan's arguments
+are checked against the tool's JSON Schema here: a flaw is told to the model and never sent.
 """
 
 import asyncio
@@ -34,18 +31,17 @@ _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(t
 
 Reply = CallReserved | ModelReplied | ModelUnavailable
 UNUSABLE = frozenset({"model_auth", "model_not_found"})
-"""Errors that every run would meet."""
 TROUBLE_FOR = timedelta(seconds=60)
 
 
 class ArgumentCheck(Protocol):
-    """Says what is wrong with a plan's arguments by the tool's own schema; nothing when they are valid."""
+    """Returns the flaws of a plan's arguments by the tool's own schema."""
 
     def flaws(self, brief: Brief, plan: Plan) -> tuple[str, ...]: ...
 
 
 class EvidenceCheck(Protocol):
-    """Says of each quote with which a decision claims a proof whether it stands where the decision says."""
+    """Returns whether each quote stands where the decision says."""
 
     async def seen(self, state: RunState, decision: Decision) -> tuple[Seen, ...]: ...
 
@@ -56,12 +52,10 @@ class _Admitted:
     tokens: int
     version: int
     heard: int
-    """Of how many words of people its prompt tells."""
+    """How many words of people its prompt tells."""
 
 
 class Thinker:
-    """Asks the model and turns what comes back into events."""
-
     def __init__(
         self,
         model: Model,
@@ -82,10 +76,9 @@ class Thinker:
         self._pace = limits.pace
         self._slots = asyncio.Semaphore(slots)
         self._wanted: dict[tuple[str, int], int] = {}
-        """Calls that are under way, and the versions of their runs at which they were asked for."""
+        """The version of the run that asked for each call in flight."""
         self._calls: dict[tuple[str, int], asyncio.Task[Any]] = {}
         self._admitted: dict[tuple[str, int], _Admitted] = {}
-        """Calls that this process has set something aside for and not made yet."""
         self._trouble: tuple[datetime, str] | None = None
 
     @property
@@ -95,7 +88,7 @@ class Thinker:
         return self._trouble[1]
 
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
-        """Make the call, or return None when it is moot or abandoned. Raises Stopped while everything stands still."""
+        """None when the call is moot or abandoned. Raises Stopped while everything stands still."""
         key = (state.run_id, effect.call)
         waiting = state.waiting  # a call that was put off is asked for again by its timer
         if not isinstance(waiting, ForModel) or waiting.asking.call != effect.call or key in self._wanted:
@@ -160,7 +153,7 @@ class Thinker:
         return self._reserved(call.estimate, question.call)
 
     def _check_again(self, admitted: int, run_id: str) -> None:
-        """After the wait for its turn. Raises Stopped."""
+        """Raises Stopped."""
         try:
             self._brake.check()
         except Stopped:

@@ -1,7 +1,4 @@
-"""Moments: the journal as it is told, each entry with the run as it was before and after. Pure.
-
-Whoever shows or measures runs takes moments: as they are committed, or told again from the journal, which is the same.
-"""
+"""Journal events: each entry with the run before and after it, as committed or replayed from the journal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,15 +32,13 @@ from schemas.events import ToolResult
 
 
 class Journals(Protocol):
-    """The part of the port Archive that is enough to tell runs again."""
-
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         """The run's entries with `seq` > `after`, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One entry of a journal, and what it changed. `before` is None for the first."""
+    """`before` is None for the first."""
 
     entry: Entry
     event: Event
@@ -84,7 +79,7 @@ class Moment:
 
     @property
     def answered(self) -> Pending | None:
-        """The attempt whose answer came, or that was given up because none came in time."""
+        """The attempt whose answer came, or that timed out."""
         flight = self._answered_flight()
         return flight.pending if flight and flight.retry_at is None else None
 
@@ -96,8 +91,7 @@ class Moment:
 
     @property
     def settled_by_answer(self) -> tuple[tuple[Pending, ToolResult], ...]:
-        """What was under way at the end of a run and is not since an answer has opened it again, with what it goes by:
-        what came after the end, or the person's word."""
+        """After a reopening: what was in flight at the end, with the late result or person's word that settles it."""
         ended, event = self.before.waiting if self.before else None, self.event
         if self.before is None or not isinstance(ended, Ended) or not isinstance(event, SignalReceived):
             return ()
@@ -189,11 +183,8 @@ def opened(run: RunState) -> Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """An entry that another agent of the same store has committed, as far as others need to know of it at once.
-
-    `position` is its place in the journal of all runs, `by` the member that decided it, `status` how the run stands
-    after it, `caller` whose run it is. `paid_usd` and `opened` are those of its commit. The run before and after it is
-    read from the store, by those who need it.
+    """A commit of another agent of the same store. `position` is its place in the journal of all runs, `by` the member,
+    `status` the run's after it. The run itself is read from the store where needed.
     """
 
     entry: Entry
@@ -210,7 +201,7 @@ class Elsewhere:
 
 
 def tell(before: RunState | None, entry: Entry) -> Moment:
-    """The moment of the entry that follows `before`. Raises ValueError for an entry that cannot follow it."""
+    """Raises ValueError for an entry that cannot follow it."""
     event = entry.decoded()
     transition = decide(before, event)
     if transition.state is None or transition.ignored:
@@ -219,10 +210,7 @@ def tell(before: RunState | None, entry: Entry) -> Moment:
 
 
 def retell(entries: Iterable[Entry], before: RunState | None = None) -> Iterator[Moment]:
-    """The moments of entries that follow on `before`; without it, of a journal from its first entry on.
-
-    Raises ValueError as `tell` does.
-    """
+    """Entries that follow on `before`; without it, a journal from its first entry. Raises ValueError as `tell` does."""
     for entry in entries:
         moment = tell(before, entry)
         before = moment.after

@@ -1,7 +1,7 @@
-"""Effects out: every message that leaves the agent goes through here, after its commit; and how far that has come.
+"""The outbox: publishes effects after their commit, and tracks how far each run is dispatched.
 
-The bus is told in no table of its own: a run's row says up to which entry all is done (`told`), and what lies between
-that and its newest entry follows from its journal and its state.
+There is no outbox table: a run's row says up to which entry all is done (`told`); the rest follows from journal and
+state.
 """
 
 import logging
@@ -25,16 +25,14 @@ log = logging.getLogger(__name__)
 
 
 class Told(Protocol):
-    """Hears that all is done that the run's entries from `since` up to `seq` ask for."""
+    """All that the run's entries from `since` up to `seq` ask for is done."""
 
     def __call__(self, run_id: str, seq: int, *, since: int) -> None: ...
 
 
 class Publisher:
-    """Publishes effects under their keys; doing it twice is harmless. `keeps` says which traces are recorded.
-
-    Requests are given their capability, and what is told of runs is signed. An ending says the run's `head`: how far it
-    had come.
+    """Publishes effects under their keys; twice is harmless. `keeps`: which traces are recorded. Requests carry their
+    capability, messages to people a signature, an ending the run's `head`.
     """
 
     def __init__(
@@ -56,10 +54,8 @@ class Publisher:
         self._brake = brake
 
     async def publish(self, run_id: str, effect: Publish) -> None:
-        """Put `effect` on the bus. Raises TryAgain when the bus did not take it within its retry budget, Stopped for a
-        tool request while everything stands still.
-
-        What only tells of a run belongs to its root: such messages have no spans of their own.
+        """Raises TryAgain after the retry budget, Stopped for a tool request while everything stands still. Messages to
+        people belong to the trace's root and have no spans.
         """
         if effect.subject.startswith(subjects.TOOL_REQUEST):
             self._brake.check()
@@ -87,19 +83,16 @@ class Publisher:
 
 
 class Undone:
-    """Entries of which not all is done yet, by run and in their order: those that this process sees to.
-
-    `told` hears since and up to which of them all is done: one that was done before an older one counts with that one.
-    """
+    """Entries not fully dispatched, per run, in order; only owned ones. `told` hears of contiguous ones."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
         self._entries: dict[str, dict[int, bool]] = {}
         self._put_off: set[str] = set()
         self.left: dict[str, set[int]] = {}
-        """Entries that nobody has in hand: to be tried again."""
+        """Entries that nobody has in hand."""
         self.held: set[str] = set()
-        """The runs of these that wait until everything goes on."""
+        """Runs that wait until everything goes on."""
 
     def begin(self, run_id: str, seqs: Iterable[int]) -> None:
         self._entries.setdefault(run_id, {}).update(dict.fromkeys(seqs, False))

@@ -1,12 +1,9 @@
-"""What is to begin, what was left half done, and what falls due: found in the store, not in memory.
+"""Finds in the store what is to begin, what was left half done, and what falls due.
 
-There is one way in which anything is done again, whether a crash, the bus or this program kept it from being done: from
-the run's state follows what it is owed now, and from its journal what its entries said besides, under the same ids and
-word for word. On start that is done for every run of which not all is known to be done. After the bus was lost (and on
-start) what it must know of all live runs, and of those that ended lately, is said again: a bus that syncs its disk less
-often than every message may have forgotten it, and drops by its id what it still knows. What may have been answered
-while nobody listened, so that the bus has dropped the answer, is asked again.
-Of what has passed since, such as that a run was reopened, the bus is not told again.
+One way serves every cause: a run's state gives what it is owed now, its journal what its entries said besides, under
+the same ids and word for word. At start it is done for each run not fully dispatched. After an outage of the bus (and
+at start) the messages of live and lately ended runs are said again, for a bus may forget what it had not synced, and
+drops known ids. What may have been answered unheard is asked again. What a reopening made void is not said.
 """
 
 import asyncio
@@ -48,8 +45,6 @@ log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Resumes runs by what the store says of them."""
-
     def __init__(
         self,
         turns: Turns,
@@ -71,9 +66,9 @@ class Recovery:
         self._resumed: set[str] = set()
         self._unheard: dict[str, RunState] = {}
         self.nameless: set[str] = set()
-        """Places of results that answered earlier attempts without naming them, of the runs of the last `say_again`."""
+        """Places of results that answered earlier attempts without naming them, of the last `say_again`."""
         self.left = asyncio.Event()
-        """Set when another process of the same store has died: it may have left something to this one."""
+        """Set when another process of the same store has died."""
 
     async def resume_all(self) -> int:
         await self.look()
@@ -82,8 +77,7 @@ class Recovery:
         return len(self._resumed)
 
     async def look(self) -> None:
-        """Find what is to be done by what the store says, and nobody here has in hand: to be tried again. Raises
-        TryAgain."""
+        """Resumes what the store has open and nobody here has in hand. Raises TryAgain."""
         for run in await self._store.untold(MOST_LEFT):
             self._turns.undone.found(run.run_id, run.seqs)
 
@@ -93,10 +87,9 @@ class Recovery:
             self._background.start(self._resume(run_id, undone.take(run_id)))
 
     async def say_again(self, forgotten_at: datetime, now: datetime) -> int:
-        """Publish again what the bus must know, and may have forgotten at `forgotten_at`; returns of how many runs.
-
-        What was decided since then is said as it is decided, and what was resumed on start is said by that: an executor
-        that listens without a consumer would hear it twice. Raises TryAgain when the bus is away.
+        """Publishes again what the bus may have forgotten at `forgotten_at`; returns of how many runs. Later decisions,
+        and runs resumed at start, are said by themselves: an executor without a consumer would hear them twice. Raises
+        TryAgain when the bus is away.
         """
         run_ids = await self._store.ours(await self._archive.unsettled(forgotten_at - FORGETTABLE))
         self._unheard.clear()
@@ -111,8 +104,7 @@ class Recovery:
         return bool(self._unheard)
 
     async def ask_again(self, now: datetime) -> None:
-        """Ask for the next attempt of what may have been answered unheard, of the runs of the last `say_again`. Raises
-        TryAgain."""
+        """Asks for the next attempt of what may have been answered unheard in `say_again`. Raises TryAgain."""
         while self._unheard:
             run_id, state = self._unheard.popitem()
             with contextlib.suppress(VersionMoved, Damaged):  # its answer has come; or it is left alone
@@ -121,7 +113,7 @@ class Recovery:
                     state = led_to.state or state
 
     async def waiting_since(self, now: datetime) -> datetime:
-        """Since when the run that has waited longest waits for what it waits for now; `now` if none does."""
+        """Of the run that has waited longest; `now` if none does."""
         runs = [await self._readable(run_id) for run_id in await self._archive.unsettled(now)]
         states = [run.state for run in runs if run and not run.state.final]
         return min((_waits_since(state) for state in states), default=now)
@@ -161,7 +153,7 @@ class Recovery:
             self.try_again()
 
     async def keep_looking(self) -> None:
-        """Take up, for ever, what other processes of the same store leave when they die; at once when `left` is set."""
+        """Takes up, for ever, what dead processes of the same store left; at once when `left` is set."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LEFT_EVERY_S):
@@ -174,7 +166,7 @@ class Recovery:
             self.try_again()
 
     async def _resume(self, run_id: str, seqs: set[int]) -> None:
-        """A few at a time, so that a service with many runs to resume answers meanwhile."""
+        """A few at a time, so that the service answers meanwhile."""
         async with self._slots:
             try:
                 run = await self._readable(run_id)
@@ -240,10 +232,8 @@ def _waits_since(state: RunState) -> datetime:
 
 
 class Starter:
-    """Begins the runs that are queued in the store, at most `slots` at the same time, the oldest first.
-
-    Woken by every run that the intake accepts, it looks by itself too: for what a crash left, and for what could not
-    begin because no tool catalog was known. What is said about a run on the bus begins nothing.
+    """Begins queued runs, `slots` at a time, oldest first: when the intake accepts one, and from time to time for what
+    a crash or a missing catalog left.
     """
 
     def __init__(self, intake: Intake, store: RunStore, background: Background, brake: Brake, *, slots: int) -> None:

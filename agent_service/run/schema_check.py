@@ -1,7 +1,4 @@
-"""Whether what a model replied can be used: its length, and its arguments by the JSON Schemas of their commands.
-
-Whether what a tool asks for fits the tools that it asks: the arguments of its tasks, by the schemas of commands.
-"""
+"""Checks replies of models by length and command schemas, and the arguments that a continuation has for other tools."""
 
 from collections.abc import Iterator
 
@@ -15,7 +12,7 @@ from schemas.continuation import ContinuationInvalid, read
 from schemas.events import ToolResult
 
 MOST_BYTES = 128 * 1024
-"""Of one reply: a request has to fit into a message of the bus (1 MiB), and the journal is kept for ever."""
+"""Bytes of a reply: a request must fit into a message (1 MiB), and the journal is kept for ever."""
 MOST_FLAWS = 8
 
 
@@ -34,8 +31,7 @@ EVIDENCE = "evidence"
 
 
 def unfit(state: RunState, result: ToolResult) -> tuple[str, ...]:
-    """What is wrong with the arguments that a continuation has for others; nothing of any other result, and of one that
-    cannot be read, of which the core says what is wrong."""
+    """The flaws of a continuation's arguments; the core tells those of an unreadable one."""
     asking = next((one for one in state.pendings if _is_of(one, result)), None)
     if asking is None:
         return ()

@@ -2,18 +2,16 @@
 
     event ─▶ load run ─▶ decide ─▶ commit ─▶ perform effects ─▶ … until the run rests ─▶ the caller acknowledges
 
-The lock of a run is held while it is loaded, decided and committed, not while the model thinks: a cancel must end a run
-in the middle of a model call. That one run has one turn at a time follows from its state: a reply counts only for the
-call it asks for. The store's version guards against every other process; the loser loads and decides again. What a
-remembered state would ignore is decided upon where the run really stands, for what is ignored is acknowledged. A model
-call for which another process has set something aside is that one's: what it brought here counts for nothing.
+A run is locked to be loaded, decided and committed, not while the model thinks: a cancel must end it meanwhile. The
+store's version guards against other processes; the loser loads and decides again. What a remembered state would ignore
+is decided on the stored one, for an ignored event is acknowledged. A model call that another process has reserved is
+that one's.
 
-A crash leaves an event not committed (it is delivered again), committed and not performed (the run's row says so, and
-its effects follow from journal and state), or performed and not acknowledged (delivered again, and ignored).
+A crash leaves an event not committed (it is delivered again), not performed (the run's row says so; effects follow from
+journal and state), or not acknowledged (delivered again, and ignored).
 
-A fault of this program in the middle of a turn never leaves a run standing: what cannot be decided or committed ends
-the run as failed (class `internal`), what cannot be performed is tried again first. What a caller waits for (a cancel,
-a signal) is told to the caller instead, and the run goes on.
+A fault of this program never leaves a run standing: what cannot be decided or committed ends it as failed (`internal`),
+what cannot be performed is tried again first. A fault in a cancel or signal is told to the caller; the run goes on.
 """
 
 import asyncio
@@ -42,17 +40,15 @@ from groundwork.service.errors import Fatal, TryAgain
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
 BREAKS_BEFORE_THE_END = 3
-"""How often effects may break, which a passing trouble can be the cause of, before their run ends."""
+"""How often effects may break before their run ends: the cause may pass."""
 
 log = logging.getLogger(__name__)
 
 OnCommit = Callable[[Moment], object]
-"""Told of every commit once it is durable: what shows runs to people, and what measures them, hangs here."""
+"""Hears of every durable commit."""
 
 
 class Turns:
-    """Takes events to runs."""
-
     def __init__(
         self,
         store: RunStore,
@@ -73,13 +69,10 @@ class Turns:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.undone = Undone(store.told)
         self.accepted = asyncio.Event()
-        """Set whenever a run was accepted, which is to begin."""
+        """Set whenever a run was accepted."""
 
     async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]:
-        """Make a new run durable: its id, and what is to be performed for it. Raises WakeConflict, TryAgain.
-
-        A wake that names a run already gives that run's id, and nothing to perform.
-        """
+        """A durable run's id, and what is to be performed (nothing for a known wake). Raises WakeConflict, TryAgain."""
         transition = decide(None, event)
         commit = journal.commit_of(None, event, transition)
         run_id = await self._store.accept(wake, commit)
@@ -90,7 +83,7 @@ class Turns:
         return run_id, transition
 
     async def state(self, run_id: str) -> RunState | None:
-        """The run as it stands; None where there is none. Raises Damaged."""
+        """Raises Damaged."""
         run = await self._load(run_id)
         return run.state if run else None
 
@@ -98,26 +91,25 @@ class Turns:
         return await self._store.tombstone(run_id)
 
     async def current(self, run_id: str) -> RunState | None:
-        """The same, wherever it was moved on last. Raises Damaged, TryAgain."""
+        """Wherever it was moved on last. Raises Damaged, TryAgain."""
         await self._is_outdated(self._known.get(run_id))
         return await self.state(run_id)
 
     def forget(self, run_id: str, version: int) -> None:
-        """Another process has committed entry `version`: what is remembered of the run before is of no use."""
+        """Another process has committed entry `version`."""
         if (known := self._known.get(run_id)) and known.state.version < version:
             del self._known[run_id]
 
     async def take(self, run_id: str, event: Event, *, made_of: RunState | None = None) -> Transition:
-        """One turn: `event`, and all that follows until the run rests. Raises TryAgain if it is not committed.
-
-        `made_of`: the run as the event was made of it; raises VersionMoved where that is to be done again.
+        """One turn, until the run rests. Raises TryAgain if `event` is not committed, and VersionMoved when it has to
+        be made anew of a later state than `made_of`.
         """
         transition = await self._commit_or_end(run_id, event, made_of)
         await self.follow(transition)
         return transition
 
     async def commit(self, run_id: str, event: Event, made_of: RunState | None = None) -> Transition:
-        """Only the first half of a turn: `event` decided and durable. `follow` is the other half."""
+        """The first half of a turn; `follow` is the other half."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             for _ in range(CONFLICTS_BEFORE_GIVING_UP):
                 run = await self._load(run_id)
@@ -132,8 +124,9 @@ class Turns:
         raise TryAgain(f"run {run_id}: others keep moving it on")
 
     async def _check(self, event: Event, made_of: RunState) -> None:
-        """Raises VersionMoved for an event that was made of an earlier state and does not hold of what the run is now:
-        what a result is worth depends on what is waited for, and a call may be another process's by now."""
+        """Raises VersionMoved for an event of an earlier state that does not hold now: a result's worth depends on what
+        is waited for, and a call may be another process's by now.
+        """
         run_id, made_at = made_of.run_id, made_of.version
         if not isinstance(event, Reply) or await self._store.superseded(run_id, event.call, made_at):
             raise VersionMoved(f"run {run_id} stands elsewhere than at version {made_at}, which this was made of")
@@ -147,7 +140,6 @@ class Turns:
         return True
 
     async def follow(self, transition: Transition | None) -> None:
-        """Perform what `transition` asks for, and take the model's replies, until the run rests."""
         while transition and transition.state and not transition.ignored:
             state = transition.state
             transition = await self._carry_out(state, (state.version,), transition.effects)
@@ -192,7 +184,7 @@ class Turns:
         return transition
 
     async def _commit_or_end(self, run_id: str, event: Event, made_of: RunState | None) -> Transition:
-        """`event` committed, or, where this program breaks over it, the run's end. Raises as `commit` does."""
+        """Ends the run where this program breaks over the event. Raises as `commit` does."""
         try:
             return await self.commit(run_id, event, made_of)
         except (TryAgain, Fatal, Damaged, VersionMoved):
@@ -235,7 +227,7 @@ class Turns:
         return await self._thinker.think(state, asked) if asked else None
 
     async def see_to(self, state: RunState, effects: Sequence[StartChild | CancelChild]) -> None:
-        """Start and cancel children of a run that may have been left undone. Raises TryAgain."""
+        """Starts and cancels children. Raises TryAgain."""
         await self._perform(state, effects)
 
     async def _see_to(self, state: RunState, effect: StartChild | CancelChild) -> None:

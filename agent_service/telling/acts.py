@@ -52,8 +52,7 @@ def execution_of(result: ToolResult) -> Execution | None:
 
 
 ActStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
-"""`continuation`: it needs more first. `budget`: what its step asks for is more than a step may gather. `late`: it came
-after the run's end. `refused`: it was not what the run waited for (a protocol violation)."""
+"""`budget`: the step may gather no more. `late`: after the run's end. `refused`: a protocol violation."""
 Name = tuple[int, str, int]
 OWN = frozenset({None, "", AGAIN})
 

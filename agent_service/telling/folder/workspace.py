@@ -139,7 +139,7 @@ class Workspace:
         return [name for _, name in sorted(changed) if is_run(name)]
 
     def note_caught_up(self) -> None:
-        """No run that ended before now waits to be written: an empty file's time, which needs no room on a full disk."""
+        """No run that ended before now waits to be written: the time of an empty file, which a full disk takes."""
         with suppress(OSError):
             (self._root / CAUGHT_UP).touch(mode=0o600)
 

@@ -9,8 +9,7 @@ from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Event, Kind, Span, Value, span_id
 
 TICK = timedelta(microseconds=1)
-"""The root's length, the shortest: Jaeger takes a longer parent's outer spans for a wrong clock, and none for faulty.
-"""
+"""The root's length: Jaeger distrusts the clock of a shorter span outside its parent, and a span without length."""
 
 
 @dataclass(slots=True, kw_only=True)

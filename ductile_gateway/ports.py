@@ -1,9 +1,5 @@
-"""The seams of the gateway: what it needs of the world, in its own words. Adapters fill them, one library each.
-
-Every instant is UTC. Wherever a method may wait for disk or network it may also raise TryAgain (nothing is lost, the
-same again later), Broken or Misconfigured, all in `errors`.
-
-The computer's clock.
+"""The ports of the gateway. Every instant is UTC. Methods that may wait for disk or network may also raise TryAgain
+(nothing is lost, the same again later), Broken or Misconfigured.
 """
 
 from collections.abc import Sequence

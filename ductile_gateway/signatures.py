@@ -1,8 +1,7 @@
 """Signatures of webhooks, received and sent: HMAC-SHA256 in the forms of Ductile, GitHub and Standard Webhooks. Pure.
 
-Ours, and not the package `standardwebhooks`: that one knows one secret, five minutes by the machine's clock and UTF-8
-alone, takes times such as `1e9` and base64 with junk, looks at any number of signatures, and fails at a malformed one.
-What does not have its form exactly is no signature here. Comparing takes the same time wherever two of them differ.
+Not the package `standardwebhooks`: it knows one secret, tolerates times such as `1e9` and base64 with junk, looks at
+any number of signatures, and fails at a malformed one. All comparisons take constant time.
 """
 
 import base64

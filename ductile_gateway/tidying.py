@@ -1,7 +1,7 @@
-"""What the gateway keeps no longer: what its time is over, and while the ledger takes too much, its oldest answers.
+"""Deletes what has expired, and the oldest answers while the ledger is too large.
 
-Nothing of a call that has not ended, or whose answer nobody has been told, ever goes, and no answer within a day of it:
-a request that comes again later than its answer is kept is run again.
+Open calls, untold answers and answers of the last day never go: a request that comes again later than its answer is
+kept is run again.
 """
 
 import asyncio

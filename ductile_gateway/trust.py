@@ -1,12 +1,11 @@
-"""Whose word counts: the agent's, which signs what it says of its runs and what it wants written, and nobody else's.
+"""Only the agent's word counts: it signs what it says of its runs and what it wants written.
 
     a signature by a trusted key   it counts
-    none, or a wrong one           never: whoever may publish there said it
+    none, or a wrong one           never
     by a key that is not known     the agent is asked for its keys; one that a trusted key endorses is trusted, too
 
-Trusted are the keys of the configuration; or, where it names none, those that the agent told when it was first asked,
-which are pinned: whoever answers in its place later is not believed. What it tells no longer, by a key that is trusted,
-it has given up. While no key is known, nothing counts and nothing is lost.
+Trusted are the configured keys, or else those that the agent told when it was first asked, which are pinned. A trusted
+key revokes others by telling them no longer. While no key is known, nothing counts and nothing is lost.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Arguments against the JSON Schema of their command: the same where they are planned and where they are carried out.
 
-References that leave the schema are refused and patterns are matched in linear time: the schema comes with a plugin,
-and what it is held against comes from a model. A schema has so many parts, counted with what its references stand for:
-forty of them that each name the next one twice would keep a check busy for ever.
+References that leave the schema are refused, patterns are matched in linear time, and the parts are bounded, counted
+with what their references stand for: the schema comes with a plugin, and its arguments from a model.
 """
 
 import json

@@ -1,14 +1,8 @@
 """The tools that an executor offers to the agent: request and reply on the subject `ductile-gateway.catalog`.
 
-The gateway is one executor; any other that answers there stands beside it. A tool has a name (what the model says), a
-route (the last token of its requests' subject; the gateway's are Ductile plugins and pipelines) and commands. A
-command's tier decides what may be repeated: `read` and idempotent commands may, a `write` whose outcome is unknown
-never is.
-
-The `agent` tool: a run that is started by a run, as a step of it (a child). What it is asked with, and what a child
-says that it spent.
-
-The agent carries it out itself: its requests are on the bus for others to see.
+A tool has a name (what the model says), a route (the last token of its requests' subject) and commands. `read` and
+idempotent commands may be repeated; a `write` whose outcome is unknown never is. The `agent` tool is a run that is
+started by a run; the agent carries it out itself.
 """
 
 from typing import Annotated, Literal

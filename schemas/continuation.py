@@ -1,13 +1,8 @@
-"""Tasks that wait for each other: what makes it impossible to do them all. Pure.
-
-What a tool says that needs something before it can answer: its continuation (the proposal on plugin loops).
+"""What a tool says that needs something before it can answer: its continuation (the proposal on plugin loops).
 
 Either one retrieval, `{"action": "retrieve", "query", "profile"?, "reason"?, "confidence"?}`, or several tasks that may
 wait for each other, `{"action": "multi-step", "tasks": […], "reason"?, "confidence"?}`. A task without an id is
-`task-<n>` by its place. Held here: fields, ids, dependencies and that there is no cycle. Which tools are on offer, and
-how many tasks are taken, is the agent's to say.
-
-What a plugin answers in the markdown form: `## Plugin Result`, its status, and what it asks for, if anything.
+`task-<n>` by its place. Fields, ids, dependencies and cycles are checked here; tools and numbers by the agent.
 """
 
 import re

@@ -1,20 +1,12 @@
-"""Headers of a message: correlation, trace context and CloudEvents 1.0 in binary mode. Names are lower case or as given
-here; NATS clients compare them by case.
-
-The forms in which others may send what the agent takes, all brought into the envelope of `events`. Pure.
+"""Headers of a message (correlation, trace context, CloudEvents 1.0), and the forms in which others may send theirs.
 
     enveloped    {"type", "payload", "dedupe_key"?}; it stays so whatever its headers say (ours carry ce-* beside it)
     structured   CloudEvents 1.0 in JSON: {"specversion", "id", "source", "type", "data"}
     binary       CloudEvents 1.0 in ce-* headers (its NATS protocol binding), with the payload as the body
     bare         the payload alone: what it is follows from its subject
 
-What makes a CloudEvent unique, its source and id together (CloudEvents 1.0, 3.1), is the dedupe key where its data has
-none; an id that is a key of this contract is the key itself. Anything else is left as it came, for the model to refuse.
-
-What is told of a message that became a dead letter: `agent.rejected`. Pure.
-
-What it relates to is read leniently from whatever was refused. Only names come out of it (printable ASCII without
-blanks, of a limited length), and nothing else of the message is quoted.
+A CloudEvent's source and id together (CloudEvents 1.0, 3.1) are the dedupe key where its data has none; an id that is a
+key of this contract is the key itself. A rejection names what it relates to, and quotes nothing else of the message.
 """
 
 import base64

@@ -1,6 +1,4 @@
-"""What was found wrong, as one text that repeats nothing of a value: places, and the words of the rules.
-
-The types of fields in events, replies and settings: what of a text, a number or an instant may come in at all.
+"""The types of fields in events, replies and settings; and what was found wrong, as a text that repeats no value.
 
 Texts hold no NUL and no lone surrogate, which SQLite and JSON readers refuse; numbers are finite; instants have a zone.
 """

@@ -1,13 +1,9 @@
-"""The AsyncAPI 3.0.0 document: channels, messages and operations from the agent's point of view.
-
-JetStream's facts, for which AsyncAPI has no words, stand under `x-jetstream`. Pure: the schemas and examples are given.
-
-Writes the contract for readers in any language: a JSON Schema per event, one AsyncAPI document of them all, and the
-accounts of a NATS server, which say who may publish and hear what.
+"""Writes the contract for readers in any language: JSON Schemas, an AsyncAPI 3.0.0 document, and NATS accounts.
 
 `python -m schemas.generate` writes schemas/generated/; `--check` writes nothing and exits 1 where that folder is not
-what the models say. What the agent receives is described as it is validated, what it sends as it is serialised.
-Published objects are open: fields are added within a version, and no reader with an older copy may break by that.
+what the models say. The document is from the agent's point of view: what it receives as it is validated, what it sends
+as it is serialised. Published objects are open: fields are added within a version. JetStream's facts stand under
+`x-jetstream`.
 """
 
 import argparse

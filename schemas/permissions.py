@@ -1,14 +1,9 @@
-"""Who may say and hear what on the bus, by role: the least with which each can do its work.
+"""Who may say and hear what on the bus, by role, and the accounts of a NATS server in its configuration language.
 
-A login is a role and a name, and hears answers under an inbox of its own, `_INBOX.<name>`: under a common one it could
-read what others are answered. Nobody but the setup may make, change or remove a stream.
-
-Whoever makes consumers, or reads messages directly (`$JS.API.DIRECT`), names the subject that they are sent to, and so
-speaks there without leave: that is for the services, the operator and the setup alone. Whoever asks a pull consumer for
-the next message does so, too. An executor therefore has neither: its requests are pushed to it, on a subject that
-`agentic setup --executor NAME=ROUTE` sets.
-
-The accounts of a NATS server, in the language of its configuration: logins with their permissions, and no other.
+A login is a role and a name, and hears answers under an inbox of its own, `_INBOX.<name>`. Only the setup may make,
+change or remove a stream. A login that makes consumers, asks a pull consumer for messages or reads them directly
+(`$JS.API.DIRECT`) names the subject that they are sent to, and so speaks there without leave: an executor has none of
+these. Its requests are pushed to it, on a subject that `agentic setup --executor NAME=ROUTE` sets.
 """
 
 import json

@@ -1,9 +1,8 @@
 """How the agent signs what it says of its runs, and tells with which keys. Pure: nothing is computed here.
 
 Every `agent.*` event, and every request for a command of tier `write`, has the header `Agentic-Signature`:
-`<key id>.<signature>`, by Ed25519 over the subject, a line feed and the body. The public keys are told by the micro
-endpoint `agentic-loop.keys`, newest first. A key that follows another is endorsed by that one, so that whoever knows
-the earlier one need not believe anybody else.
+`<key id>.<signature>`, by Ed25519 over the subject, a line feed and the body. The micro endpoint `agentic-loop.keys`
+tells the public keys, newest first; each is endorsed by the key before it.
 """
 
 import re

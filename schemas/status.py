@@ -1,9 +1,7 @@
-"""How the gateway is, as it tells on the subject `ductile-gateway.status`: request and reply, for people and probes.
+"""The gateway's status on `ductile-gateway.status`, and the record that everything is stopped.
 
-Whether everything stands still: the record that the agent and the gateway of a bus share.
-
-It lies under HALT_KEY in the bucket LEASE_BUCKET. The agent writes it, and keeps its own copy in its store; a person
-may write one where no agent runs. Who finds `over` false begins nothing: no turn, no model call, no tool.
+That record lies under HALT_KEY in the bucket LEASE_BUCKET. The agent writes it; a person may where no agent runs. While
+`over` is false nothing is begun: no turn, no model call, no tool.
 """
 
 from datetime import datetime, timedelta

@@ -1,7 +1,6 @@
 """Every subject, stream, durable and bucket name: the only strings of their kind.
 
-A subject token made from a name (a route) must match NAME first: nothing a model or a tool wrote may reach a subject
-unmatched (an over-long or wildcard subject is an attack on the bus).
+A subject token made from a name (a route) must match NAME first: an over-long or wildcard subject is an attack.
 """
 
 import hashlib

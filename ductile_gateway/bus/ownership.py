@@ -1,15 +1,8 @@
-"""Who may begin calls on this bus: this gateway, while its lease lasts, and nothing that another one may have begun.
+"""Who may begin calls on this bus: the gateway that holds it alone, or each of several while its own lease lasts.
 
-What another gateway began is known to its own store, so nobody can look for it here: a write among it is in doubt, and
-never simply run. A request that comes here for the first time and was delivered before is such a one, unless it was
-stored when that gateway's lease was over: without it none begins a call.
-
-Who may begin calls on a bus that several gateways have in common: each of them, while its own lease lasts.
-
-What a call came to is known to all by the ledger, with the gateway that began it. What another began is left to it for
-as long as it is a member. Once it is none, its lease was taken from it, so that it begins nothing more: what it had
-begun is adopted by whoever its request comes to, or by its heir. What it alone can know is left to it for a moment
-more: it may just be started again, and a person is spared the question.
+A write that an earlier gateway with another store may have begun is in doubt, and never simply run. Of several
+gateways, each keeps what it began for as long as it is a member; then it is adopted by the one that its request comes
+to, or by its heir. What only the gone gateway can find waits a moment more: it may just be starting again.
 """
 
 import time

@@ -1,8 +1,7 @@
 """Tool requests from the gateway's consumer to the relay.
 
-A request for another executor is acknowledged and left alone, and a write that the agent did not sign is not carried
-out where that is required (`trust`). A message that can never be taken up goes to the dead letters; one that meets
-trouble of the gateway's own never does: that ends the process, which resumes after its restart.
+A message that can never be taken up goes to the dead letters; one that meets trouble of the gateway's own never does:
+that ends the process, which resumes after its restart.
 """
 
 import contextlib

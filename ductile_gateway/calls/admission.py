@@ -1,9 +1,6 @@
-"""How many calls are let through to their tools at a time; the others are given back to the bus, or wait.
+"""Limits on calls: per tool, in flight in a Ductile, jobs in its queue, and a circuit breaker per plugin.
 
-Four limits, each for another reason: the calls of one tool, so that a slow one leaves room for the fast ones; the calls
-in flight in a Ductile; the jobs in its queue, whoever made them; and none to a plugin that could not be reached several
-times in a row. Where calls wait for each other, runs take turns. A call that is refused here has not begun: TryAgain
-says when it is worth another try.
+A call that is refused here has not begun: TryAgain says when to try again.
 """
 
 import asyncio

@@ -1,9 +1,6 @@
 """From an outcome to a result on the bus: artifacts stored, answer durable, result published, in this order.
 
-Each step may be done twice: artifacts go under the same names, the ledger keeps the first answer, the bus drops a
-message with a known key.
-
-Calls that this gateway began and another has answered meanwhile: what came of them is told late.
+Each step may be repeated. What came of a call that was answered without its end is told late.
 """
 
 import asyncio

@@ -1,10 +1,8 @@
 """Artifacts as a run sees them: `artifacts/<name>`, one flat folder per run. Names, paths and arguments. Pure.
 
-A tool's own name for its artifact is kept (`critique.md`), unless it says nothing of the content: then it is replaced
-by the tool and the step (RFC-103: `artifacts/fetch-01.html`). Where a name is taken by another call of the run, the
-next candidate is: the choice is the ledger's, so that the same call always gets the same names.
-
-An argument whose schema says `"format": "artifact"` holds such a path; the tool gets the content in its place.
+A tool's own name is kept (`critique.md`), unless it says nothing of the content: then tool and step name it (RFC-103:
+`artifacts/fetch-01.html`). An argument whose schema says `"format": "artifact"` holds such a path; the tool gets the
+content in its place.
 """
 
 import hashlib

@@ -1,11 +1,7 @@
-"""A tool call from its request to its answer, as every part of the gateway speaks of it. Values only. Pure.
+"""A tool call from its request to its answer: Asked ─▶ ToolCall ─▶ Verdict ─▶ Answer. Values only.
 
-    Asked ─▶ ToolCall ─▶ Verdict ─▶ Answer
-
-Every call ends in one verdict: an outcome, "it never started", or "unknown". The last is the honest answer when the
-tool may or may not have done its work; what follows from it is for the policy to say, not for whoever ran the tool.
-The ledger keeps of a call first an intent, which is durable before the tool runs, then the answer. An intent alone
-means that the tool may have run. An answer is for ever: a request that comes again gets the same one.
+Every call ends in one verdict: an outcome, "it never started", or "unknown". An intent without an answer means that
+the tool may have run. The first answer is kept for ever.
 """
 
 import hashlib

@@ -1,7 +1,6 @@
-"""What a tool says in the markdown form: that it has succeeded, or not, or needs something first. Pure.
+"""Reads the markdown form in which a tool says how it ended, or what it needs first. Pure.
 
-The form is read where it is the plugin's own word, and nowhere else: not in a text that strangers may have written, nor
-of a plugin that says it never continues. Else a page could ask for tools in the name of whoever fetched it.
+Only the plugin's own word counts: a page that it fetched must not ask for tools in its name.
 """
 
 from collections.abc import Collection

@@ -1,9 +1,7 @@
-"""Places for calls that run at the same time, and whose turn it is when one is free: fair between runs.
+"""Concurrency slots, fair between runs.
 
-Next is a call of the run that has the fewest in its lane, then the fewest of all, then whoever has waited longest since
-a call of its run ended. So a single call never waits for what another run still wants, but at most for what is running;
-and nobody waits for ever, whoever comes. Where the waiting room is full, the run that has most waiting there makes room
-for one that has fewer.
+The next slot goes to the run with the fewest in its lane, then the fewest of all, then to the one that has waited
+longest. Where the waiting room is full, the run with most waiting there makes room for one that has fewer.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """May this call be made? And what follows from a call whose end nobody saw? Pure.
 
-Everything the agent has checked before it asked is checked again: here is the last place before a tool runs. Refusals
-that another plan can mend are `invalid_arguments` or `not_found`; `not_allowed` is for a person to look at. A call that
-expired is known not to have run. A write whose outcome is unknown is in doubt: it is never run again.
+Everything that the agent checked is checked again. Refusals that another plan can mend are `invalid_arguments` or
+`not_found`; `not_allowed` is for a person. A write with an unknown outcome is in doubt: it is never run again.
 """
 
 import unicodedata

@@ -2,10 +2,8 @@
 
     request ─▶ ledger: known? ─▶ admit ─▶ intent durable, tool ─▶ artifacts, answer durable ─▶ publish ─▶ (ack)
 
-Rules: a call that is answered is never run again, its answer is published again. An intent is durable right before the
-tool is started, in one write with what its runner needs to find the call again; without an answer it is looked for,
-never simply run. A crash leaves a call unknown (the request comes again), intended (resumed), answered (published at
-the next start) or published (dropped as a duplicate); the message is acknowledged after all of that.
+An answered call is never run again: its answer is published again. An intent is durable right before the tool starts,
+with what its runner needs to find the call; without an answer it is looked for, never simply run.
 """
 
 import asyncio

@@ -1,9 +1,6 @@
 """From what a tool answered to the result on the bus. Pure.
 
-A result is small, since it is kept in the journal and shown to the model in every later prompt: large text and large
-output become artifacts beside those that the tool made, named in the result by path, type, size and hash (RFC-103: the
-path, not the content). The excerpt is of the first one to be read that the summary does not show already: what the tool
-made itself, before its large output.
+Results are small: large text and output become artifacts, named by path, type, size and hash (RFC-103).
 """
 
 from collections.abc import Mapping, Sequence

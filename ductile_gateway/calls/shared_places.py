@@ -1,17 +1,10 @@
-"""The places of a tool over several gateways: who has how many, and who is given the next. Pure.
+"""Slots of a tool that hold over several gateways: each lets in as many calls as the tool's record gives it.
 
-    free places ─▶ one by one to who needs more than it has: the fewest first, then who has waited longest
+    calls come ─▶ needs ─▶ record, by compare-and-swap: slots are dealt (shares) ─▶ so many are let in here
 
-A gateway keeps the places that it has until another needs one: so a tool that is not fought over costs no message, and
-one that is gives the same to each.
-
-Places for the calls of a tool that hold over several gateways: each lets in as many as the tool's record gives it.
-
-    calls come ─▶ needs ─▶ record, by compare-and-swap: places are dealt (shares) ─▶ so many are let in here
-
-Rules: no more is let in than the newest record that we know to be stored gives us; what we give back is closed here
-before it is written. Whoever writes a record deals out what is free, so that a place given back reaches the next in one
-write. A gateway that is gone has no share any more. What waits because the bus is away waits in hand.
+A gateway keeps its slots until another needs one. No more is let in than the newest stored record gives us; a slot is
+closed here before it is given back. A writer of a record deals out all free slots, so that one given back reaches the
+next in one write. A gateway that is gone has no share.
 """
 
 import asyncio

@@ -1,14 +1,7 @@
-"""Work on one call that nobody waits for, done until it succeeds.
+"""Why a call is not begun yet: something is away, its run may have ended, or a person has stopped everything.
 
-Calls that wait outside of their tool: for a Ductile or an agent that is away, for a place. For who asks why.
-
-Whether a call is wanted yet, right before it is begun: nothing is begun for a run that has ended.
-
-A write is asked about every time, as late as can be; where nobody answers it waits for its agent (one that names
-executors), up to its deadline, unless that was there a moment ago. A read is asked about when it has waited for long,
-and not held up.
-
-Whether a person has stopped everything, as the bus showed it last. A call that would begin waits in hand.
+A write is asked about every time, as late as can be. Where no agent answers, it waits up to its deadline, unless one
+answered a moment ago. A read is asked about after a long wait, and never held up.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """`ductile-gateway check`: the tools that there would be, and what is wrong. It starts nothing.
 
-It ends with 78 only for what is wrong, or where a tool or command is left out that was chosen, or that lies in a folder
-of which all are offered and lacks more than a package of Python; with what it warns of or advises it ends with 0, and
-with 69 while Ductile does not answer.
+It ends with 78 where something is wrong, or a chosen tool or command is left out; with 69 while Ductile does not
+answer.
 """
 
 import asyncio

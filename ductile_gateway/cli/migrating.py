@@ -1,10 +1,8 @@
-"""Whether gateways are at work, for commands that none may be at work beside.
-
-`ductile-gateway migrate`: the ledger moves from the database of one gateway into the stream of several, or back.
+"""`ductile-gateway migrate`: the ledger moves from the database of one gateway into the stream of several, or back.
 
     nobody is at work ─▶ said that it moves ─▶ written, and held against what it was ─▶ said that it is there
 
-It may be interrupted at any point, and is finished by the same command. Until then no gateway begins with either.
+It may be interrupted anywhere, and the same command finishes it. Until then no gateway begins with either.
 """
 
 import asyncio

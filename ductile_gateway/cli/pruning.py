@@ -1,7 +1,5 @@
-"""`ductile-gateway prune`: the ledger forgets what its time is over, and gives the room back.
-
-A gateway that runs does so by itself once an hour; then only what would go is told. Nothing of a call that has not
-ended, or whose answer nobody has been told, ever goes.
+"""`ductile-gateway prune`: deletes expired records from the ledger. Beside a running gateway it only says what would
+go.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """`ductile-gateway restore`: the ledger of a backup becomes that of this machine, which has none.
 
-It is written and proved beside the place where it is to be, and moved there last: killed, it has restored nothing, and
-the same command begins anew. Into the stream of several gateways it comes as with `ductile-gateway migrate`: killed
-then, no gateway begins until the same command has brought the rest. What was under way at the backup, and what runs may
-have done since, is in doubt (store/restored).
+It is written and proved beside its place, and moved there last: killed before, it has restored nothing. Into the stream
+of several gateways it comes as with `ductile-gateway migrate`. What was under way, and what runs may have done since,
+is in doubt (store/restored).
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""What an answer of a Ductile says, or that there is none; and whether it is Ductile's own or a proxy's. Pure.
+"""What an answer of a Ductile says, and whether it is Ductile's own or a proxy's. Pure.
 
-A refusal counts only where Ductile itself says it: then nothing has started. Whatever else answers a call may have let
-it pass before. Ductile refuses with one JSON object `{"error": …}` and with words of its own (`internal/api`: auth.go,
-handlers.go; `internal/relay`: receiver.go). It has no 429 in any version that was read: it takes any number of calls.
+A refusal counts only where Ductile itself says it, with one JSON object `{"error": …}` in words of its own
+(`internal/api`: auth.go, handlers.go; `internal/relay`: receiver.go). Anything else may have let the call pass before.
 """
 
 import json

@@ -1,13 +1,8 @@
-"""The token of Ductile's API, put into each request as it is then: it may stand in a file that changes.
+"""The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
 
-The HTTP API of a Ductile: start a job, look at jobs, ask what there is.
-
-Rules: a body always has a length, because Ductile drops the payload of a chunked request. A name is matched before it
-becomes part of a URL. No redirects, no proxy of the environment, answers of at most 12 MiB.
-
-Each start has a connection of its own, so that one which the other side has closed in the meantime cannot make a call
-doubtful. It is reset when it is closed: else the kernel would go on for minutes to send what has not left yet, of a
-call that is long said never to have arrived.
+A body always has a length, because Ductile drops the payload of a chunked request. No redirects, no proxy of the
+environment, answers of at most 12 MiB. Each start has a connection of its own, so that one which was closed meanwhile
+cannot make a call doubtful; it is reset when closed, or the kernel would go on to send what was given up.
 """
 
 import asyncio

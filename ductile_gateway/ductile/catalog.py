@@ -1,11 +1,9 @@
 """The plugins and pipelines of a Ductile as manifests, for the catalog of tools. Pure.
 
-Rules: only what a tool of the configuration names is taken, because a Ductile tells of every plugin it found, disabled
-ones too, and its tokens cannot be narrowed to some of them. Whether a command is idempotent is not told by Ductile, so
-the configuration says it. A pipeline is a tool of one command, `handle`, that writes unless the configuration says it
-reads; so is a route that is called by events, because it is a pipeline that listens to them, and a plugin of the
-route's name only describes it. A command whose schema takes no further fields is called without the call id. What a
-manifest says of effect and output, Ductile keeps to itself: it is read where an `output_schema` says it too.
+Only what a configured tool names is taken: a Ductile lists disabled plugins too. It does not say whether a command is
+idempotent, so the configuration does. A pipeline, or a route that is called by events, is a tool of one command,
+`handle`, that writes unless the configuration says it reads. A command whose schema takes no further fields is called
+without the call id.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,6 @@
-"""Whether the Ductile that carries out the calls is there: asked every few seconds, told once when that changes.
+"""What a Ductile has to offer, whether it is there, and whether our token opens what the gateway needs, and no more.
 
-What a Ductile has to offer, whether it is there, and whether our token opens what the gateway needs, and no more.
-
-Asked at the start, and now and then after; nothing that is asked changes Ductile. What a token opens is told by the
-answer to requests for what does not exist: 403 without the scope, 400 or 404 with it (Ductile API).
+A token's scopes show in the answers to requests for what does not exist: 403 without the scope, 400 or 404 with it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Ductile's stream of events, as a hint that a job may have ended: sooner than by looking, never instead of it.
 
 Ductile cuts the stream every ten minutes, drops events that are not read at once and begins its ids anew with each
-start. So no id is kept: whenever the stream begins, everybody who waits is told to look.
+start: whenever the stream begins, all who wait look.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""What a job of a Ductile has come to: its status and its plugin's response, read as a verdict. Pure.
+"""Reads a Ductile job's status and its plugin's response as a verdict. Pure.
 
-Rules: only what Ductile calls finished is finished, so a status that is not known is waited for. A job that Ductile has
-tried again already is not worth another attempt unless its plugin says so. `failed` beside a response that is ok means
-that what follows the tool went wrong, never that the tool did nothing.
+A status that is not known is waited for. A job that Ductile has retried is not worth another attempt unless its plugin
+says so. `failed` beside a response that is ok means that what follows the tool went wrong, never the tool.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Follows jobs of a Ductile that outlived the deadlines of their calls, and tells how they ended.
-
-Ductile cannot cancel, so a call that was answered at its deadline may yet do its work. They are kept across restarts.
-"""
+"""Follows jobs of a Ductile that outlived the deadlines of their calls, also across restarts: Ductile cannot cancel."""
 
 import asyncio
 import logging

@@ -1,9 +1,8 @@
 """Ductile's relay ingress over HTTP: one signed event, one answer; and calls of tools made by such events.
 
-A timestamp that is too far off is renewed once. Calls by events are for routes whose plugin acts once per dedupe key:
-an event without an answer is sent again, the same under the same key, until the deadline of its call; one after the
-other, with a pause that gives a job time to end, because only then Ductile knows the key. After the deadline nothing is
-sent. Once a start was lost, a refusal does not say that nothing has run: what remains is Unknown.
+Calls by events are for routes whose plugin acts once per dedupe key: an event without an answer is sent again under the
+same key, until the deadline, with a pause that gives a job time to end, because only then Ductile knows the key. Once a
+start was lost, a refusal does not say that nothing has run: what remains is Unknown.
 """
 
 import asyncio

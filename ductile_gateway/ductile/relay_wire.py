@@ -1,9 +1,8 @@
 """Events between Ductile and us, as Ductile's relay has them on the wire: read, written, signed and answered. Pure.
 
 `{"event": {"type", "payload", "dedupe_key"}, "origin": {"instance", "plugin", "job_id", "event_id"}, "baggage"}`; other
-fields are passed over. What is signed is the method, the path, the timestamp header and the raw body, joined by line
-feeds; every try is signed anew. A repeated event has the same dedupe key: Ductile answers it with the job that it began
-before.
+fields are passed over. Signed are the method, the path, the timestamp header and the raw body, joined by line feeds.
+Ductile answers a repeated event with the job that it began before.
 """
 
 import hmac

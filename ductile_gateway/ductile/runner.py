@@ -2,10 +2,8 @@
 
     intent and receipt durable ─▶ start ─▶ job id durable ─▶ wait for the job ─▶ verdict
 
-Rules: how a call is started, and found when its start was not answered, is for its route to say. What is under way in
-Ductile counts, whoever started it: of a longer queue than may be, and beyond `in_flight` calls, nothing is started.
-Before a write Ductile is asked whether it is there, each time anew: that costs milliseconds of a call that takes most
-of a second, and a write that something on the way answers in its place has to be looked for, or by a person.
+Before a write Ductile is asked whether it is there: a write that something on the way answers in its place would have
+to be looked for, or by a person.
 """
 
 import asyncio

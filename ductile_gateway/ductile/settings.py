@@ -1,11 +1,6 @@
-"""Which Ductile of several has a tool: `home_echo` is the plugin `echo` of the Ductile `home`. Pure.
+"""Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
 
-A Ductile's name has no underscore, and ends at the first one: so no two Ductiles can have tools of one name. The one
-that needs no name has the empty one.
-
-Settings of the way to a Ductile: the section `gateway.ductile`, and each of `gateway.ductiles`.
-
-Every field says its unit and its default.
+Of several Ductiles, `home_echo` is the plugin `echo` of `home`. A Ductile's name has no underscore.
 """
 
 import re

@@ -1,8 +1,6 @@
 """Tools in one Ductile or in several. Fills the port ToolRunner, and leaves each call to the Ductile that has its tool.
 
-Each has limits, a breaker and an event stream of its own, so that one which is away holds up none of the others' calls.
-Receipts and overdue jobs of all are kept together: a receipt is its call's, and an overdue job is noted with the name
-of its Ductile.
+Each has its own limits, breaker and event stream. Receipts and overdue jobs of all are kept together.
 """
 
 import asyncio

@@ -1,13 +1,10 @@
 """Starting a call through the API of a Ductile, and finding the job of a start that was not answered.
 
-Rules: a call is sent at most once, unless it is sure that Ductile has made no job of it. Ductile has no idempotency of
-its own, so the call id travels in the payload: a job whose result shows it is the one. A job that merely may be it is
-waited for, and not taken for it. That there is none is sure when Ductile lists all jobs of the command that it made
-since just before the call was sent, none of them is of unknown origin, and it stays so, in a Ductile that answers all
-the while, for longer than a request can be on its way: Ductile drops one that it has not read whole within ten seconds,
+A call is sent at most once, unless it is sure that Ductile made no job of it. Ductile has no idempotency, so the call
+id travels in the payload: a job whose result shows it is the one. That there is none is sure when Ductile lists all
+jobs of the command since just before the call was sent, none of them is of unknown origin, and it stays so, while
+Ductile answers, for longer than a request can be on its way: Ductile drops one that it has not read within ten seconds,
 and makes a job of it at once. What cannot be found out is Unknown.
-
-One request to a Ductile that was to start a call, as it turned out: for whoever looks on.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Waiting for a job of a Ductile, until its end or the deadline of the call, which is ours: Ductile cannot cancel.
+"""Waits for a job of a Ductile, until its end or the call's deadline, which is ours: Ductile cannot cancel.
 
-Rules: an event is a hint to look, a look is what counts. A Ductile that is away is waited for, beyond the deadline of
-the call and for as long as somebody wants its answer. A job that outlives its call is remembered as overdue.
+An event is a hint to look. A Ductile that is away is waited for, beyond the deadline for as long as the answer is
+wanted. A job that outlives its call is remembered as overdue.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Whether a delivery of GitHub is what its header `X-GitHub-Event` says: the header is not signed, the body is. Pure.
 
-A type is known by the fields at the top of its body that types differ in. Source: GitHub, "Webhook events and
-payloads". Other fields are passed over, since GitHub adds new ones. Where two types have the same fields, such as those
-of alerts, one can pass for the other.
+A type is known by the fields at the top of its body (GitHub, "Webhook events and payloads"). Types with the same
+fields, such as those of alerts, can pass for each other.
 """
 
 from collections.abc import Collection, Mapping

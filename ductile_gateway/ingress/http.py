@@ -1,7 +1,7 @@
-"""The ingress over HTTP: two addresses for events, two for probes, and nothing else. Errors are `{"error": "<text>"}`.
+"""The ingress over HTTP: two addresses for events, two for probes. Errors are `{"error": "<text>"}`.
 
-202 says that the event is durable on the bus; 200 that a webhook's delivery was known before, or is none of ours. A
-relayed event that was known before is answered with 202 too, because Ductile takes anything else for a failure.
+202: the event is durable on the bus. 200: a webhook's delivery was known before, or is not mapped. A relayed event that
+was known before gets 202 too, because Ductile takes anything else for a failure.
 """
 
 import contextlib

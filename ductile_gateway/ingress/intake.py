@@ -1,8 +1,7 @@
 """Deliveries from outside become messages on the bus, each once however often it is sent.
 
-What is too large for the event is stored as an artifact before. A delivery is recorded after the bus has it. A crash in
-between lets its sender send it again: the same content gets the same name, and the bus drops the second message by its
-Msg-Id; later than the bus remembers, the record knows the delivery.
+A delivery is recorded after the bus has it. After a crash in between its sender repeats it: the same content gets the
+same name, and the bus drops the second message by its Msg-Id.
 """
 
 import asyncio

@@ -1,10 +1,7 @@
-"""Why a request from outside is not taken: the HTTP status that says so, and a text that repeats nothing of it.
+"""Turns an event from outside into a start, result, signal or cancel for the agent, as the configuration maps it. Pure.
 
-Turns an event from outside into one that the agent takes, as the configuration maps it. Pure.
-
-A start, a result, a signal or a cancel can come of it and nothing else. Correlation keys (run, step, tool, attempt, and
-the capability that shows that they are right) are taken from the places that a mapping names, or from a relayed event's
-baggage, and never from elsewhere in the content: RFC-103.
+Correlation keys (run, step, tool, attempt and capability) come from the places that a mapping names, or from a relayed
+event's baggage, and never from elsewhere in the content: RFC-103.
 """
 
 import hashlib

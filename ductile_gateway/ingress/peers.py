@@ -1,7 +1,6 @@
 """Events that a Ductile relays: signed, checked as Ductile's own ingress does, and answered in its words.
 
-But for one thing: who asks for a peer or a key that is none of ours is answered as one who signs wrongly, in the same
-time, so that names cannot be found by asking. The log says which it was.
+An unknown peer or key is answered like a wrong signature, in the same time, so that names cannot be found by asking.
 """
 
 from collections.abc import Mapping

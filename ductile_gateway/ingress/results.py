@@ -1,13 +1,7 @@
-"""Results from outside that say what their tool needs first, or how it ended, in one of the forms of a plugin. Pure.
+"""Results from outside that need something first, or are too large for an event. Pure.
 
-A status `continuation` is the sender's own word. Beside ok, which is all that a Ductile knows, either form is read as
-one where it is a tool's of ours that may continue, and no stranger may have written it: a pipeline hands on pages, too.
-Its plugin is the tool that was asked.
-
-Results from outside that are too large for an event: they become artifacts, as those of our own tools do. Pure.
-
-An artifact's name holds a hash of its content: the same delivery again means the same artifact, and another delivery
-for the same step can never replace one that the journal knows.
+A continuation beside `ok` counts only for a tool of ours that may continue, and not where strangers may have written
+it. An artifact's name holds a hash of its content: another delivery for the same step never replaces it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,7 @@
 """Webhooks: each at its own path, with its own secrets and its sender's way to sign.
 
-Whatever is wrong with a signature is answered alike, and a name that no webhook has is answered in the same way and
-time: names cannot be found by asking. What Ductile and GitHub sign is the body alone, so that a delivery is told from
-others by its body: a name in an unsigned header could be anybody's.
+A wrong signature and an unknown name are answered alike, in the same time. Ductile and GitHub sign the body alone, so
+deliveries are told apart by their body: a name in an unsigned header could be anybody's.
 """
 
 import re

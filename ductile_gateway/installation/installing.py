@@ -2,8 +2,8 @@
 
     find ─▶ propose ─▶ show ─▶ Ductile's own check ─▶ write ─▶ lock ─▶ check again, or take it all back
 
-Of the files of others one entry changes: `include` names our folder. A file that was changed since it was written is
-neither overwritten nor removed. A record in our folder has each file as it was written.
+One entry changes in the files of others: `include` names our folder. A file that was changed since it was written is
+neither overwritten nor removed.
 """
 
 import difflib

@@ -1,8 +1,5 @@
 """The files of an installation, rendered from the templates in deploy/ductile/added.
 
-    agentic/    our folder beside Ductile's main file: settings, plugins, and the secrets of generation m
-    the agent   its settings where there are none yet, and the same secrets, each in a file of its own
-
 No secret is a variable: Ductile (m) hands its environment to every plugin. Each secret is in a file for its reader.
 """
 

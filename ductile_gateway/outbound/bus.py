@@ -1,7 +1,6 @@
-"""What the gateway hears of runs on the bus, asks about them, and where it buries what it could not pass on.
+"""What the gateway hears of runs on the bus, asks about them, and where it buries undeliverable notifications.
 
-A consumer that is missing, as in an installation from before it existed, stops nothing else: the log says what to do,
-and it is used as soon as it exists.
+A missing consumer stops nothing else: the log says what to do, and it is used as soon as it exists.
 """
 
 import asyncio

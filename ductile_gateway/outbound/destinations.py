@@ -1,7 +1,6 @@
 """Where a callback may go: public addresses by HTTPS, unless an operator allows more. Pure: nothing is resolved here.
 
-The URL is read here and nowhere else; who connects takes its parts from here, and connects to an address that was
-checked here. An IPv6 address that carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is refused in any case.
+An IPv6 address that carries an IPv4 one inside (mapped, NAT64, 6to4, Teredo) is always refused.
 """
 
 import ipaddress

@@ -4,8 +4,8 @@
                                                      ▲                └─▶ not yet: again, ever later
                                                      └─ after a restart   never, or for too long: the dead letters
 
-Rules: a slow receiver delays no other; of one run a receiver is sent one event at a time, in order. A crash
-between `send` and `settle` sends again, under the same id. What it is not: the order of the events of several runs.
+A slow receiver delays no other; a receiver gets the events of one run one at a time, in order. A crash between `send`
+and `settle` sends again, under the same id.
 """
 
 import asyncio

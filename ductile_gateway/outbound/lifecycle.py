@@ -1,7 +1,7 @@
-"""What the agent says of a run on the bus, as the gateway passes it on: where it ends or waits, and its progress. Pure.
+"""Events of a run, as the gateway passes them on. Pure.
 
-Read leniently: an agent newer than this gateway may say more than it knows, and that is passed on as it is.
-Callbacks have the form of Standard Webhooks 1.0, in less than 20 kB: what is larger is shortened, and says so.
+Read leniently: unknown fields of a newer agent are passed on. Callbacks have the form of Standard Webhooks 1.0, in less
+than 20 kB: larger ones are shortened.
 """
 
 import json

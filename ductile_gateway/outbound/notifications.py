@@ -1,7 +1,6 @@
 """One event on its way to one receiver: what can become of a try to send it, and when it is tried again. Pure.
 
-Notifications to one target are independent of those to any other; those of one run to one target keep their order. The
-spread of the delays comes from the notification itself, so that the same failure gives the same instant.
+The spread of the delays comes from the notification itself, so that the same failure gives the same instant.
 """
 
 import hashlib

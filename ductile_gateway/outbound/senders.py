@@ -1,12 +1,9 @@
 """Notifications over HTTP: callbacks of runs and subscribers, and Ductile's relay ingress. Both fill Sender.
 
-A name is resolved here and all of its addresses are checked; the connection goes to an address that was checked, with
-the name in the Host header and in the certificate. Redirects are not followed, proxies of the environment not used,
-and of an answer only status and Retry-After are read: no cookie is kept. A connection serves one request: the next one
-is checked anew.
-
-Of Ductile its own answer decides: accepted, never (it refuses in its own words), or not now, which is anything else. A
-signature that does not fit is for a person to mend: the event waits for that as it does for a Ductile that is away.
+A name is resolved here and all its addresses are checked; the connection goes to a checked address, with the name in
+the Host header and in the certificate. No redirects, no proxies of the environment, no cookies, one request per
+connection. Of Ductile its own answer decides: accepted, never (it refuses in its own words), or not now. A wrong
+signature waits for a person to mend it.
 """
 
 import asyncio

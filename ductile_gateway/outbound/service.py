@@ -1,10 +1,6 @@
-"""Whether anything would ever be sent to a callback, told while there is still somebody to tell: at the wake.
+"""The outbound side put together; and whether anything would ever be sent to a callback, told at the wake.
 
-By whether there is a secret to sign with, by the URL, and by the addresses that its host has now. It is asked again
-when something is sent, of the addresses of then: a name may have others by that time. What cannot be looked up soon is
-not refused for that.
-
-The outbound side put together from its settings: consumers, outbox, senders and dead letters.
+A callback's addresses are checked again when something is sent. A name that cannot be looked up soon is not refused.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """What one plugin call leaves on disk, so that it outlives the gateway that started it.
 
-The lock is the heart of it: the gateway takes it (flock) before the folder becomes visible, the call's guard is handed
-it and holds it until it is gone, however it dies. So a free lock says that no guard watches and none ever will from
-this start, without trusting process numbers, and a folder that is not there says that nothing was started. A file of
-`began`, `unbegun`, `stopped` or `exit` counts only when it ends in a newline, so half-written is not written.
+The gateway takes the lock (flock) before the folder becomes visible, and the call's guard holds it until it is gone. So
+a free lock says that no guard watches and none ever will from this start, and a missing folder says that nothing was
+started. A file of `began`, `unbegun`, `stopped` or `exit` counts only when it ends in a newline.
 """
 
 import contextlib

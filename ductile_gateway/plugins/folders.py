@@ -1,9 +1,7 @@
 """Plugin folders on disk: found, read and checked before anything in them is run.
 
-A root holds one folder per plugin, each with a `manifest.yaml`, or is one. A plugin that cannot be trusted or used is
-left out, and it is told which file, why, and what would mend it; the others work. Like Ductile we refuse folders that
-everybody may write to and links that lead elsewhere, and any other file of the plugin, too: who can change it could run
-as us.
+A root holds one folder per plugin, each with a `manifest.yaml`, or is one. Like Ductile we refuse folders that
+everybody may write to and links that lead elsewhere, and any other file of the plugin, too: its writer could run as us.
 """
 
 import contextlib

@@ -1,9 +1,4 @@
-"""Tools inside the gateway's own process, for benchmarks and tests: they show what the gateway itself costs.
-
-There is one, `echo`, which gives its arguments back; with a `continuation` among them it asks for that first. A crash
-of the gateway takes the call along, and nobody can tell then how far it had come: what looks for such a call finds it
-unknown. Not for tools that do anything.
-"""
+"""The tool `echo` inside the gateway's own process, for benchmarks and tests. A crash leaves its calls unknown."""
 
 from collections.abc import Mapping
 

@@ -1,14 +1,9 @@
-"""What is wrong with a manifest, in words that say the mend: for whoever writes a plugin. Pure.
+"""The manifest of a plugin folder (Ductile plugin protocol v2), read as strictly as Ductile does or stricter.
 
-The manifest of a plugin folder (Ductile plugin protocol v2), read as strictly as Ductile does or stricter.
-
-Unknown keys are tolerated, as there; a key without a value counts as absent. Names are narrower than Ductile's,
-because they become tokens of subjects and paths: lower case letters, digits, `_` and `-`, at most 64.
-
-Beyond Ductile's keys a command says its `effect`, and a plugin its `output` and whether it `continues`, as
-`schemas.catalog` has them. Ductile tells none of them to others, but schemas as they are: so an `output_schema` may say
-them too, as `x-effect`, `x-output` and `x-continues`. Which `python_packages` its program imports a plugin says for us
-alone.
+Unknown keys are tolerated, as there; a key without a value counts as absent. Names become tokens of subjects and paths:
+lower case letters, digits, `_` and `-`, at most 64. Beyond Ductile's keys a command says its `effect`, and a plugin its
+`output` and whether it `continues` (`schemas.catalog`). Ductile keeps these to itself, but passes schemas on: so an
+`output_schema` may say them too, as `x-effect`, `x-output` and `x-continues`.
 """
 
 import difflib

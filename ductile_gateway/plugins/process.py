@@ -1,8 +1,6 @@
-"""Starts guards, by a small process that is started with the first call (`box/guardhouse.py`).
+"""One plugin process: started by a guard that outlives the gateway, waited for, and ended at its deadline.
 
-One plugin process: started by a guard that outlives the gateway, waited for, and ended at its deadline.
-
-Nothing here is asyncio's subprocess: that kills its children when the loop closes.
+Not by asyncio's subprocess, which kills its children when the loop closes.
 """
 
 import asyncio

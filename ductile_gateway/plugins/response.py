@@ -1,10 +1,8 @@
 """What a plugin process left behind, judged: the answer of Ductile plugin protocol v2, or what its absence means.
 
-Response: one JSON document on stdout, `{status: ok|error, result, error, retry, …}`, and beyond the protocol (extra
-fields are legal there) `output`, `artifacts`, `error_class` and `continuation`: what the plugin needs before it can
-answer. It stands beside the status `continuation`, or beside ok, since a Ductile takes no other. The exit code is
-ignored beside a valid response, except that 78 means: never retry. Anything else on stdout is bad output, which Ductile
-retries, and so may we.
+One JSON document on stdout, `{status: ok|error, result, error, retry, …}`, and beyond the protocol `output`,
+`artifacts`, `error_class` and `continuation`, which also stands beside `ok`, since a Ductile takes no other status. The
+exit code is ignored beside a valid response, except that 78 means: never retry.
 """
 
 import base64

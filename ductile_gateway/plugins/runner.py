@@ -1,9 +1,8 @@
 """Plugin folders run by the gateway itself, without a Ductile: one process per call (plugin protocol v2).
 
-A call runs at most once, whatever happens to the gateway: `run` starts it under its key and refuses to start that key
-again; after a restart `resume` waits for the process that is still there, reads what it left, or says that it never
-started or that nobody can know. Plugins get no state here and their events go nowhere: that needs a Ductile.
-Run under systemd this needs KillMode=process, or stopping the service kills the plugins with it.
+A call runs at most once: `run` refuses to start a key again; after a restart `resume` waits for the process that is
+still there, reads what it left, or says that it never started or that nobody can know. Under systemd this needs
+KillMode=process, or stopping the service kills the plugins with it.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""The gateway's own small HTTP listener: whether it lives, whether it is ready, and what it has counted.
+"""The gateway's own small HTTP listener: liveness, readiness and metrics.
 
-Probes are answered by any name, because those who send them often know only an address. What was counted is told under
-the names of the settings alone: a browser that was tricked into another name for this address is turned away.
+Probes are answered under any Host, metrics only under those of the settings, against DNS rebinding.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Whether calls can be carried out now, by what that takes. Whatever is asked answers from memory.
-
-Serves the probes: their socket at once, and who answers on it once the calls go on that a crash interrupted.
-"""
+"""Serves the probes: their socket at once, answers once the calls go on that a crash interrupted. All from memory."""
 
 import contextlib
 import logging

@@ -1,7 +1,7 @@
 """The keys of the agent that the gateway trusts, pinned in a file of the store's folder. Fills the port Pins.
 
-A file of its own, which is looked at again whenever it changed: a person may change it while the gateway runs. Lines:
-`<id> <public key> <pinned at>`, the newest first. `#` begins a line of words.
+The file is read again whenever it changed. Lines: `<id> <public key> <pinned at>`, the newest first; `#` begins a
+comment.
 """
 
 import contextlib

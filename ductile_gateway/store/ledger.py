@@ -1,8 +1,4 @@
-"""The ledger of calls in the gateway's database. Fills the port Ledger.
-
-What the gateway remembers of calls that it handed to a Ductile: columns of the ledger, and the jobs that outlived
-their calls. Fills the ports Receipts and Overdue; every method raises TryAgain or Broken.
-"""
+"""The ledger of calls in the gateway's database. Fills the ports Ledger, Receipts and Overdue."""
 
 import sqlite3
 import sys

@@ -1,7 +1,4 @@
-"""The outbox in the gateway's database: what others are still to be told. Fills the port Outbox.
-
-The record of events from outside in the gateway's database. Fills the port Deliveries of the ingress.
-"""
+"""The outbox and the record of events from outside in the gateway's database. Fills the ports Outbox and Deliveries."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
-"""That the ledger was restored from a backup: what may have been done since then, nobody here knows.
+"""That the ledger was restored from a backup.
 
-Of each write of a run that is older than the restore nobody can say whether it was done in the time that was lost: it
-is in doubt, and a person is asked, once for the same write. Reads are made again.
+A write of a run that is older than the restore is in doubt, and a person is asked once about it. Reads are made again.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Where spans go: kept until what sends them is loaded. That takes a fifth of a second, for which no call is to wait.
-
-Without a receiver nothing is loaded, and nobody makes a span.
-"""
+"""Where spans go: kept until the SDK is loaded, which takes a fifth of a second that no call is to wait."""
 
 import asyncio
 import contextlib

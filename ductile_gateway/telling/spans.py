@@ -1,8 +1,6 @@
 """The gateway's spans of a call. Pure.
 
-All are children of the span that published the request, which the agent's journal can tell again: a gateway that is
-killed leaves no orphan. Their ids follow from what they are, and those of a result also from its dedupe key, so that
-what is told twice is the same span.
+All are children of the span that published the request. Ids are derived, so that a repeated span is the same.
 """
 
 from collections.abc import Mapping

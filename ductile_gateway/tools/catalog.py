@@ -1,8 +1,7 @@
 """The tools on offer: drawn from the plugins that are there and the configuration, and the check of their arguments.
 
-A tool is a plugin under a name of its own, with the chosen commands, or with all but those by which Ductile looks after
-the plugin. Without a configuration every plugin is a tool of the same name. Our own routes are never on offer (RFC-103:
-no recursive agents). Other executors stand on the same bus: what they are asked for is theirs to answer.
+A tool is a plugin with the chosen commands, or with all but housekeeping. Without a configuration every plugin is a
+tool of the same name. Our own routes are never on offer (RFC-103: no recursive agents).
 """
 
 import hashlib

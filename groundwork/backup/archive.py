@@ -1,8 +1,7 @@
-"""A backup file: one SQLite file that holds contents in blocks, each kept once by its hash, and what is told of them.
+"""A backup file: one SQLite file of blocks, each kept once by its hash, and what is told of them.
 
-A later backup into the same file writes only the blocks that are new. What a killed backup has written is harmless, and
-found there by the next: a backup counts once its `Whole` is stored, which is last. Who holds the keys of a service has
-said what is told: it is sealed, and holds the hash of every block.
+A later backup writes only new blocks. A backup counts once its `Whole` is stored, which is last. What is told is sealed
+with the keys of the service, and holds the hash of every block.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Files on their way into a backup and out of it: a database as it is at one instant, while others write to it.
-
-The keys by which a backup proves itself: those of the machine, or those that it brings along.
-"""
+"""Files on their way into a backup and out of it, and the keys by which a backup proves itself."""
 
 import hashlib
 import os

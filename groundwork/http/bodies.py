@@ -1,9 +1,6 @@
-"""What both services look at in every request: the Host it was sent to, its path, and whose it is.
+"""What both services look at in every request, and its body, read within bounds of size, time and number.
 
-Bodies of requests while they are read: within bounds of size, time and number, and fairly.
-
-Bodies that come slowly take no place from others: where all places are taken, whoever has most of them loses the oldest
-(408). So what comes in one go is always read.
+Where all places are taken, the sender that has most of them loses the oldest (408).
 """
 
 import asyncio

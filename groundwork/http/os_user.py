@@ -1,7 +1,7 @@
-"""The OS user at the other end of a connection within this machine, as the kernel tells: nothing that a caller claims.
+"""The OS user at the other end of a connection within this machine, by the kernel's word.
 
-Asked by netlink (sock_diag(7)) for the caller's own socket, which takes microseconds; to read /proc/net/tcp would take
-milliseconds. A socket whose process has let go of it is nobody's, though the kernel then says user 0.
+Asked by netlink (sock_diag(7)), in microseconds; /proc/net/tcp takes milliseconds. A socket that its process has let go
+of has no user, though the kernel then says user 0.
 """
 
 import socket

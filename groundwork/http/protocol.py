@@ -1,7 +1,6 @@
 """HTTP/1.1 with bounds that uvicorn does not set: on heads of requests, connections, pipelines and slow readers.
 
-Where all connections are taken, the network that has most of those that wait for their other end loses the oldest: slow
-and many ones cost their own caller alone. Bodies are for the application to bound. Given to uvicorn as `http`.
+Where all connections are taken, the network with most of those that wait for their other end loses the oldest.
 """
 
 import asyncio

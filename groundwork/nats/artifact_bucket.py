@@ -1,7 +1,4 @@
-"""Contents too large for a message, in a bucket of the NATS object store, under keys such as `run_01/report.md`.
-
-Putting the same content again changes nothing; other content under the same key replaces it.
-"""
+"""Contents too large for a message, in a bucket of the NATS object store, under keys such as `run_01/report.md`."""
 
 import asyncio
 import base64

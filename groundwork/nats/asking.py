@@ -1,7 +1,4 @@
-"""All answers to one question, where several processes answer it.
-
-One value of a key-value bucket, as everybody who may read the bucket's stream finds it: by the stream's leader.
-"""
+"""All answers to one question, and one value of a key-value bucket as the stream's leader has it."""
 
 import asyncio
 import base64

@@ -1,9 +1,8 @@
 """Changes what exists on a server and differs from its specification.
 
-`set_up` gives it only what was added to its specification later, what loses messages otherwise, and the subjects that a
-list lacks. `change` gives it all that differs: when a person asks for it, and has been shown. Other settings are left.
-A server changes most settings in use, but not the `persist_mode` of a stream: such a stream is made anew, with its
-consumers and without its messages. So that is for streams whose messages can be said again.
+`set_up` changes only what was added to the specification later, what loses messages otherwise, and subjects that a list
+lacks; `change` changes all that differs. A server cannot change the `persist_mode` of a stream: such a stream is made
+anew, with its consumers and without its messages.
 """
 
 from collections.abc import Sequence

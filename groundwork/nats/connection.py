@@ -1,21 +1,14 @@
-"""What a server denied a login, and what of that it cannot do without. The client tells it in lower case.
+"""The client of nats-py, with what it does not do; and what is known of its connection.
 
-Answers we wait for: one subscription for all, each question known by the last token of its reply subject. Cheaper
-than the client's own requests, which make an id, an inbox and a timed wait for each.
-
-The client of nats-py, and what it does not do.
-
-- Where TLS was asked for, nothing is told to a server without it, nor believed from it: nats-py logs in in the clear.
+- Where TLS was asked for, nothing is told to a server without it: nats-py logs in in the clear.
 - An answer goes only to a subject where clients listen for answers: any other would have us say what its asker may not.
-- Whoever is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11).
+- A caller that is cancelled while its answer comes is cancelled: the timed wait of nats-py may lose that (Python 3.11).
 - A server that was left, or that hung up, is the last to be asked again.
 - A flush that was given up breaks nothing: nats-py ends its reading when the server's answer comes after all.
+- One subscription receives all answers: nats-py makes an id, an inbox and a timed wait for each request.
 
-It overrides what nats-py keeps for itself, and tests on real servers notice when that is called otherwise.
-
-What the NATS client reports about its connection, as a few facts and one log line per change.
-
-While a server is away the client reports the same failure four times a second: the first is the reason that is logged.
+It overrides private parts of nats-py; tests on real servers notice when these change. While a server is away the client
+reports the same failure four times a second: the first is logged.
 """
 
 import asyncio

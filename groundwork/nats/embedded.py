@@ -1,7 +1,6 @@
-"""A nats-server of our own on this machine: a child process with its store, config, log and pid file in one folder.
+"""A nats-server of our own on 127.0.0.1: a child process with its store, config, log and pid file in one folder.
 
-It listens on 127.0.0.1 and lets in who has its login. It ends with us, on Linux also when we are killed; elsewhere the
-next start in the same folder stops what was left running. One process at a time may use a folder.
+It ends with us; elsewhere than on Linux the next start in the folder stops what a kill left running.
 """
 
 import asyncio

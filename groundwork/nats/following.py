@@ -1,7 +1,6 @@
 """All messages of a stream from one sequence on, in order and without a gap, for ever: an ordered push consumer.
 
-Where a message is missing, the heartbeats stop or the server does not know the consumer any more, another one is made
-from where the last one came to.
+Where a message or heartbeats are missing, another consumer goes on from the last message.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The link to the bus: connect once, publish with an acknowledgement, tell without one, close.
 
-Every publish carries a Nats-Msg-Id and is tried again under the same id; where the stream has that id already, what it
-has is looked at: somebody else's message must not keep ours from the bus. Nothing is buffered while disconnected; no
-subject or size leaves that would make the server close the connection, for the client would then stay closed.
+Every publish is tried again under the same Nats-Msg-Id; where the stream has that id already, its message is compared.
+Nothing is buffered while disconnected; no subject or size leaves that would make the server close the connection for
+good.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""Who asks over the bus, as far as NATS itself tells.
+"""A NATS micro service (NATS ADR-32), and its askers, as far as NATS itself names them.
 
-A server tells it of requests from another account, in the header `Nats-Request-Info`, which no client can forge there:
-such a request has a reply subject that no client may use (nats-server, client.go; seen with 2.15).
-
-A NATS micro service (NATS ADR-32) of the installed version: `nats micro ls` lists it, and it answers requests.
+A server names askers of another account in the header `Nats-Request-Info`, which no client can forge there: such a
+request has a reply subject that no client may use (nats-server, client.go; seen with 2.15).
 """
 
 import asyncio

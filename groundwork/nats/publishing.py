@@ -1,13 +1,4 @@
-"""What the bus adds to the errors of groundwork/service/errors.py, which all that touches the bus raises.
-
-TryAgain      no answer, no connection for now: nothing is known to be lost
-NoRoom        the stream or the server is at its limit and stores nothing new
-Unreachable   no server answers at any of the addresses, or the connection is closed for good
-Misconfigured a setting, a permission, a stream or a file has to be changed
-
-Subjects and their patterns, as a NATS server matches them. Pure.
-
-What may leave as a message, and what JetStream's answer to it means. Nothing is sent from here.
+"""Subjects, messages and JetStream's answers, checked and read. Pure.
 
 A subject or size that the server does not take makes it close the connection for good: both are checked before.
 """

@@ -1,8 +1,8 @@
 """A log that several processes share: a stream of facts, each of which follows on the newest of its subject.
 
-Of two that write on the same subject at the same time one wins, and the other is told (Moved). A fact carries an id,
-by which a writer knows it again where the acknowledgement was lost. Reads ask the leader, never a replica. A fact too
-large for one message goes ahead of itself in parts, and counts from its last message on, which names them.
+Of two concurrent writers on a subject one wins, and the other gets Moved. A fact carries an id, by which its writer
+knows it again where the acknowledgement was lost. Reads ask the leader. A fact too large for one message goes ahead of
+itself in parts, and counts from its last message on, which names them.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Programs of many commands: one table names them, and the module of a command is loaded when it is called.
-
-Completion of a command's words in a shell, by a script that asks the program itself for them.
-"""
+"""Programs of many commands, whose modules are loaded when they are called; and their completion in a shell."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -1,20 +1,14 @@
-"""Raw settings against the fields of a pydantic model: secrets from files, JSON from the environment, unknown keys.
-
-Unknown keys are refused at every depth, whatever the `extra` of the models says. What is wrong is gathered while it is
-read, and told all at once; no value is ever part of it.
-
-Settings of one service: a YAML file, overridden by the environment, checked by a pydantic model.
+"""Settings of one service: a YAML file, overridden by the environment, checked by a pydantic model.
 
 - A service reads its own top-level section; keys of the shared section `nats:` fill those missing in its own `nats`.
 - `${VAR}` and `${VAR:-default}` stand for environment variables, after parsing: a value cannot add keys. `$${` is `${`.
 - `PREFIX_HTTP__PORT=1` overrides `http: {port: …}`; a list or mapping is written there as JSON.
 - A secret may come from a file: `token_file: /run/secrets/x` for a SecretStr field `token`, or `PREFIX_…_FILE`. It is
-  read again when the file changes (secret_file.py).
-- A secret that is empty or soon guessed is refused, wherever it comes from (secret.py).
-- All problems are told at once, each with its place; no value is ever shown, because any could hold a secret.
+  read again when the file changes. One that is empty or soon guessed is refused (secret.py).
+- Unknown keys are refused at every depth. All problems are told at once, each with its place; no value is ever shown.
 
-Ours, and not pydantic-settings, which would replace `override` alone: it has no `${VAR}`, no places, and no answer to
-repeated keys, unknown variables, or a secret's file beside the secret.
+Not pydantic-settings: it has no `${VAR}`, no places, and no answer to repeated keys, unknown variables, or a secret's
+file beside the secret.
 """
 
 import difflib

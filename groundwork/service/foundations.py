@@ -1,7 +1,7 @@
-"""What a service stands on: a bus that is as it must be and its own, and its store's folder, for this process alone.
+"""What a service stands on: a bus that is its own, and its store's folder, for this process alone.
 
-The store's lock comes before the lease, for a store may take its own lease over from a dead process. With take-over
-it is the other way round: the lease makes the other process end, and its lock is waited for.
+The store's lock comes before the lease, for a store may take its own lease over from a dead process. With take-over the
+lease comes first: it makes the other process end, and its lock is waited for.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What of the project is installed here: which version, and how its commands are called.
-
-Files that come with the program: the repository's own in a checkout, in a wheel where pyproject.toml puts them.
-"""
+"""What of the project is installed here: its version, its commands, and the files that come with it."""
 
 import os
 import re

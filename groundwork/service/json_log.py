@@ -1,9 +1,6 @@
 """Logging of a service on standard error: one line per record, as JSON for machines or as text for people.
 
-Configured secrets become ***, and characters that could forge a line or steer a terminal become visible escapes. Fields
-given as `extra` keep their names; those of the line itself win.
-
-Something outside that is away for a while: told once when that begins, with the reason, and once when it is over.
+Configured secrets become ***, and characters that could forge a line or steer a terminal become visible escapes.
 """
 
 import json

@@ -1,11 +1,8 @@
-"""Ed25519 signatures. Texts are base64url without padding: a public key has 43 characters, a signature 86.
+"""Ed25519 signatures, and the file of keys with which a service knows its own words again.
 
-The library is loaded by the first of them, not with this module: a start after a crash does not wait for it.
-
-The keys with which a service knows its own words again: a file of them, newest first, outside of any store.
-
-The first makes, all of them check, so that a key is followed by a newer one without a gap. The file is looked at again
-whenever it changed, so that nothing has to be started anew for that. Lines: `<id> <made at> <64 hex digits>`.
+Signatures are base64url without padding: a public key has 43 characters, a signature 86. The library is loaded at the
+first of them, not at the start. Key files have lines `<id> <made at> <64 hex digits>`, newest first: the first key
+makes proofs, all check them, and the file is read again whenever it changes.
 """
 
 import base64

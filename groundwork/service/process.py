@@ -1,12 +1,7 @@
 """What Linux is asked for by number, because Python has no name for it. Elsewhere nothing of it happens.
 
-The numbers are those of linux/prctl.h and linux/capability.h, the same on every architecture.
-
-Children that end with us, also when we are killed: the kernel sends them SIGTERM. On Linux; elsewhere they stay.
-
-A tiny launcher asks for it and becomes the child: between fork and exec a process with threads must not run Python.
-
-What the system calls a user.
+The numbers are those of linux/prctl.h and linux/capability.h. A tiny launcher asks to end with us and becomes the
+child: between fork and exec a process with threads must not run Python.
 """
 
 import ctypes

@@ -1,8 +1,6 @@
-"""Secrets in settings: none is empty, and none so short that it is soon guessed. What is said shows nothing of them.
+"""Secrets in settings: none is empty or soon guessed, and no text shows one.
 
-A secret that stands in a file: it is changed by writing the file, without a restart of whoever uses it.
-
-Whoever uses it asks for it each time (`get_secret_value`). What is no fit secret is not taken: the one before stays.
+A secret in a file is read anew each time (`get_secret_value`); where it is unfit, the one before stays.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Being told to stop by a signal: a command or service ends in good order, with all it started.
-
-Telling systemd that the service is ready, where that has started it (sd_notify(3)); elsewhere nothing is told.
-"""
+"""Ends a command or service in good order on a signal, and tells systemd that it is ready (sd_notify(3))."""
 
 import asyncio
 import os

@@ -1,18 +1,8 @@
-"""What outlives a loss of power.
+"""Files and folders for their owner alone, durable; a process lock for each store folder, and the store's id.
 
-Files and folders for their owner alone; small files are there whole or not at all.
-
-What root writes belongs to whoever the folder does: a command that root types leaves a service's files to the service.
-
-One process per store folder: an exclusive flock on a file in it, which also holds the owner's pid for people.
-
-The kernel frees the lock when the process ends. It is no lock between machines and none between threads.
-
-Waiting for what another process still holds and is about to leave: a lock on a folder, an address to listen on.
-
-Folders for processes side by side: each takes the first of `<root>/0`, `<root>/1`, … that no living one has.
-
-Which store this is: an id in a file of its folder, made once, so that a store is known again wherever it is.
+What root writes belongs to the owner of the folder. The lock is an exclusive flock, which the kernel frees when the
+process ends: no lock between machines and none between threads. Processes side by side take the first free of
+`<root>/0`, `<root>/1`, ….
 """
 
 import asyncio

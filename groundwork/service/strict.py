@@ -1,13 +1,8 @@
-"""JSON from strangers, read strictly: one meaning or none.
+"""JSON and YAML from strangers, read strictly: one meaning or none. No error quotes the content.
 
-Refused are NaN and infinite numbers, keys given twice, halves of surrogate pairs, numbers beyond 64 bits, encodings
-other than UTF-8, and deep nesting; pydantic's reader takes some of these. Values are looked at level by level: a call
-for each of a hundred thousand would cost whoever is asked more than whoever sends them.
-
-YAML as plain data, stricter than the library: repeated keys are errors, and no error quotes the content.
-
-Errors give the position alone because the text of a settings file can be a secret. An alias stands for what it names
-wherever it is read: what all of them come to has a bound.
+Refused are NaN and infinite numbers, repeated keys, halves of surrogate pairs, numbers beyond 64 bits, encodings other
+than UTF-8, and deep nesting; pydantic's reader takes some of these. Values are looked at level by level: a call for
+each would cost us more than their sender. The total of all YAML aliases has a bound.
 """
 
 import json

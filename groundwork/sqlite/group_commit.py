@@ -1,12 +1,10 @@
 """Group commit: one SQLite connection in one writer thread; all writes waiting at a moment share one fsync.
 
 A write is a function of the connection, answered only after the COMMIT that holds it returned: what was acknowledged
-survives kill -9 and power loss (synchronous=FULL). A work may run several times before it is committed once, so
-it depends on the connection alone, fetches all it selects, and never begins, commits, rolls back or changes the schema
-(which has no deferred constraints). Other connections to the file only read: before SQLite 3.51.3 a checkpoint of one
-connection beside the commit of another could, rarely, corrupt the file.
-
-How long a store's transactions take, and what of that the disk does.
+survives kill -9 and power loss (synchronous=FULL). It may run several times before it is committed once, so it depends
+on the connection alone, fetches all it selects, and never begins, commits, rolls back or changes the schema (which has
+no deferred constraints). Other connections only read: before SQLite 3.51.3 a checkpoint beside the commit of another
+could, rarely, corrupt the file.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Numbered schema migrations of a SQLite file: a folder of `NNNN_name.sql`, counted in `PRAGMA user_version`.
 
-Each script runs once, in order, in a transaction of its own together with its number; a script that fails leaves
-nothing behind. There is no way back down: an older program refuses a newer file. Run it before anything else opens
-the file; it does not guard against a second process doing the same.
+Each script runs once, in order, in one transaction with its number. An older program refuses a newer file. Run it
+before anything else opens the file: it does not guard against a second process.
 """
 
 import contextlib

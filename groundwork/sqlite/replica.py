@@ -1,7 +1,7 @@
 """A process's own copy of a shared log, in SQLite: facts applied in their order, and how far that has come.
 
-It can be made again from the log at any time, so that it is not synced to the disk: what a crash of the machine takes
-along, or leaves half written, is no loss. Where the log is another one than before, or shorter, all begins anew.
+It can be made again from the log, so it is not synced to the disk. Where the log is another one, or shorter, it begins
+anew.
 """
 
 import asyncio

@@ -1,13 +1,11 @@
-"""Pages of a SQLite file that hold nothing: some stay for what comes next, the others are cut off bit by bit.
-
-Room on a disk that only what makes room may use: a file beside a database, whose blocks the database's log is given.
+"""Free pages of a SQLite file, and a reserve on the disk that only works that make room may use.
 
     the disk is nearly full ─▶ the log is emptied before each write, so that little of it waits to be in the database
-    it is full ─▶ the file is cut, and the log grows by as much in the same instant ─▶ what makes room is written, and
-    nothing else ─▶ the log is emptied, and the file has its size again, before anything else is written
+    it is full ─▶ the reserve is cut, and the log grows by as much in the same instant ─▶ what makes room is written,
+    and nothing else ─▶ the log is emptied, and the reserve has its size again, before anything else is written
 
-So nobody else who waits for room on that disk takes it in between. Used by the thread that writes the database. On a
-file system that writes to a new place always (btrfs, ZFS) the blocks are given free, and the log has to be the first.
+Used by the thread that writes the database. On btrfs and ZFS, which always write to a new place, the blocks are given
+free, and the log has to be the first.
 """
 
 import contextlib

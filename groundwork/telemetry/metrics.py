@@ -3,10 +3,9 @@
     calls = instruments.counter("agentic.calls", "Calls that were made", unit="{call}", attributes=("agentic.outcome",))
     calls.add("ok")
 
-Names, units and attributes are OpenTelemetry's; Prometheus reads them in its own spelling (`prometheus_name`). An
-instrument is a dict: counting takes a third of a microsecond, where the SDK's take 5. Attributes are given in the order
-in which they were announced, and have few values: what comes beyond `MOST_SERIES` is counted as `other`. One thread at
-a time writes to a series.
+Names, units and attributes are OpenTelemetry's. An instrument is a dict: counting takes a third of a microsecond, where
+the SDK's take 5. Attribute values come in the announced order; series beyond `MOST_SERIES` count as `other`. One thread
+at a time writes to a series.
 """
 
 import asyncio

@@ -1,11 +1,6 @@
-"""A receiver that takes nothing: told once when that begins and once when it is over, however many batches it costs.
+"""What sends telemetry by OTLP: outages of a receiver told once, daemon threads, a session without proxy or ~/.netrc.
 
-Work that blocks, in a thread that never holds up the end of the process, as one of the loop's own would.
-
-The HTTP session under the SDK's exporters: no proxy, and no login of ~/.netrc, that nobody asked for.
-
-Who speaks: the OpenTelemetry resource of a service, the same whenever it is made. OTEL_SERVICE_NAME and
-OTEL_RESOURCE_ATTRIBUTES have the last word.
+OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word on the resource.
 """
 
 import asyncio

@@ -1,10 +1,7 @@
 """The section `telemetry:` of both services: where traces and metrics go. The standard variables have the last word.
 
-Of https://opentelemetry.io/docs/specs/otel/protocol/exporter/ this reads what decides where something is sent; the
-exporters of the SDK read the rest. Spoken is `http/protobuf` alone. Imports nothing of OpenTelemetry.
-
-Which traces are kept: OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, decided by the lower 64 bits of the trace id,
-as the SDK does, so that all services decide alike.
+Spoken is `http/protobuf` alone (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). Sampling is decided by
+the lower 64 bits of the trace id, as the SDK does, so that all services decide alike. Imports nothing of OpenTelemetry.
 """
 
 import os

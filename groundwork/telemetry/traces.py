@@ -1,7 +1,4 @@
-"""Sends spans by OTLP over HTTP. Imports the SDK: only who has a receiver loads it, and late.
-
-There is no global tracer provider: libraries that would make spans of their own find none.
-"""
+"""Sends spans by OTLP over HTTP. Imports the SDK, and sets no global tracer provider."""
 
 import threading
 from collections.abc import Sequence

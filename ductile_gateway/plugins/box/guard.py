@@ -1,12 +1,9 @@
 """The guard of one call: a process that runs the plugin, watches it, ends all of it, and notes what came of it.
 
-It holds the call's lock for as long as anything of the call lives. It takes in what the plugin leaves behind, so that a
-daemon ends with the call, too. It outlives the gateway, and keeps the deadline without it. Told to end (SIGTERM), it
-ends the call as it does at the deadline: SIGTERM to the plugin and its group, and what is left is killed.
-
-Its notes are files of the call's folder: `began` its own number, before the plugin is; `unbegun` why the plugin's
-program was not run, where that is so; `stopped` why it ended the plugin, where it did; `exit` the plugin's exit code as
-a shell tells it, once nothing of the call lives.
+It holds the call's lock while anything of the call lives, adopts what the plugin leaves behind, outlives the gateway,
+and keeps the deadline without it. On SIGTERM it ends the call as at the deadline: SIGTERM to the plugin and its group,
+then SIGKILL. Its notes are files of the call's folder: `began` its own number, `unbegun` why the program was not run,
+`stopped` why it ended the plugin, `exit` the exit code as a shell tells it, once nothing of the call lives.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """The process that starts guards: small, so that a guard costs a fork and not the start of an interpreter.
 
-It is told by a socket, which is its stdin: an order, with the call's held lock beside it, and answers with an errno, 0
-for a guard that was started. It takes in what a guard that was killed leaves behind, and ends it. Without a gateway at
-the other end it stays until the last guard is gone.
+Its stdin is a socket: it gets an order with the call's held lock, and answers with an errno, 0 for a started guard.
+Without a gateway at the other end it stays until the last guard is gone.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""The process that becomes the plugin: it gives up what a plugin may not have, and then is the plugin.
+"""The process that becomes the plugin: it gives up privileges step by step, and then executes the plugin.
 
-In this order, because each step takes away what the one before needs: a session of its own, the paths it will still
-reach, its limits, its user, its privileges, the other paths.
+The order matters: session, the paths it will still reach, limits, user, privileges, the other paths.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Landlock: a process gives up every path that it does not name, for itself and all below it, for good.
 
-It needs no privilege, but a kernel from 5.13 on that has it switched on. What later kernels added is used where it is
-there: from ABI 3 on nothing can be cut short outside, from 6 on no signal leaves and no abstract socket is reached.
-Sockets with a path are beyond it. https://docs.kernel.org/userspace-api/landlock.html
+It needs a kernel from 5.13 on that has it switched on; later ABIs are used where they are there (3: no truncation
+outside, 6: no signals and abstract sockets). https://docs.kernel.org/userspace-api/landlock.html
 """
 
 import ctypes

@@ -1,7 +1,6 @@
-"""A view of the files of its own for a process: what is closed is not there, and little can be changed.
+"""A view of the files of its own for a process, made of mounts that only it sees (mount_namespaces(7)).
 
-Made of mounts that only this process and those below it see (mount_namespaces(7)): root may, and elsewhere whoever is
-let have a user namespace. Linux 5.12 and newer. Who has given up all capabilities cannot undo it.
+It needs root or a user namespace, and Linux 5.12. A process without capabilities cannot undo it.
 """
 
 import ctypes

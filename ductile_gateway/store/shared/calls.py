@@ -1,8 +1,7 @@
 """The row of a call, and every change that it knows. Pure.
 
-A call is the gateway's that has begun it (`by`), until another adopts it, or it turns out that it was never sent: then
-it is nobody's. Whoever finds that it is another's writes no intent and no receipt there. Anybody may answer, once: the
-first answer is kept.
+A call belongs to the gateway that began it (`by`), until another adopts it or it turns out that it was never sent. The
+first answer is kept, whoever gives it.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """The copy of the shared rows in a gateway's own SQLite file: each fact applied, in the order of the stream.
 
-A fact that nobody can read, or that a newer version wrote, is left out and told of: whoever decides about its row reads
-it from the stream and finds the same.
+An unreadable fact, or one of a newer version, is left out and logged.
 """
 
 import logging

@@ -1,11 +1,9 @@
-"""Where the ledger is: said in the stream that several gateways share, and beside the database of one, so that never
-both go on with it.
+"""Where the ledger is, in the stream or in one gateway's database, so that never both go on with it.
 
     coming ─▶ here          from the database of one gateway into the stream
     here ─▶ leaving ─▶ left  from the stream into the database of one gateway
 
-A stream that says nothing of it has the ledger here. Each step is said before the next one begins, so that a move that
-was interrupted is finished by the same command.
+Each step is said before the next one begins, so that the same command finishes an interrupted move.
 """
 
 from dataclasses import dataclass

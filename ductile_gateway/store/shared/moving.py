@@ -1,9 +1,7 @@
 """The rows of one gateway's database, as facts that several gateways would have written of them.
 
-What is open there is that gateway's, by the id of its store, which is no gateway of the others: so they take it up as
-they do with what one that is gone has left. What a plugin was begun with and not seen to end is in doubt for them.
-
-Rows come into a stream that has none: written, and held against what they were to be. Twice is as good as once.
+Open calls belong to that gateway's store id, which is no member, so the others adopt them. A plugin's call that was not
+seen to end is in doubt for them. Writing the rows twice changes nothing.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""All that several gateways remember together, as one of them knows it.
+"""Opens what several gateways have in common: the stream, and the own copy of it.
 
-Opening what several gateways have in common: the stream, and the own copy of it.
-
-A copy that nobody has kept for a day is made anew: what was forgotten meanwhile is told no more. Its file has another
-name than the database of a gateway that is alone, so that the one is never taken for the other.
+A copy that was not kept for a day is made anew, because deletions are no longer told. Its file name differs from the
+database of a gateway that is alone.
 """
 
 import asyncio

@@ -1,9 +1,6 @@
-"""The outbox that several gateways have in common. Fills the port Outbox.
+"""The outbox and the record of events from outside that several gateways share. Fills the ports Outbox and Deliveries.
 
-A delivery is the gateway's that has added it, so that nobody has to claim what all goes well with. Those of a gateway
-that is gone are its heir's, who claims each right before it is sent.
-
-The record of events from outside that several gateways have in common. Fills the port Deliveries of the ingress.
+A delivery belongs to the gateway that added it; the heir of one that is gone claims each right before it is sent.
 """
 
 import json

@@ -2,8 +2,8 @@
 
     newest fact, as the leader has it ─▶ change (pure) ─▶ append, if it is the newest still ─▶ every gateway's copy
 
-Rules: what is decided is decided over the newest fact, never over a copy, which may be behind. Of two that change a row
-at the same time one decides again. The newest fact takes the place of those before it.
+Decisions are made over the newest fact, never over a copy, which may be behind. Of two concurrent changes one decides
+again.
 """
 
 import asyncio

@@ -1,15 +1,10 @@
-"""Keeps what is in hand from being delivered to anybody else: told to the server as in progress, in time.
-
-How often follows from the consumer's ack_wait. Where several share a consumer it is read from the server, at first and
-whenever the connection was away.
-
-Asks back what the server takes to be in hand here and is not, instead of waiting for the consumer's ack_wait.
+"""Reports messages in hand as in progress, in time; and asks back what the server takes to be in hand here and is not.
 
 After a kill -9 that is all that was in hand; after one of the server, what it noted as delivered and never sent. Each
 sequence from the acknowledgement floor to the newest delivered one that is not in hand is answered with -NAK: the
-server delivers again what was not acknowledged, and ignores the rest. 20,000 sequences take 0.05 s. The consumer
-reset of nats-server 2.14 (ADR-60) forgets what was acknowledged above the floor, and counts deliveries from 1 again.
-Only for a consumer with one owner: of a shared one, what another process has in hand would be taken from it.
+server delivers again what was not acknowledged, and ignores the rest. The consumer reset of nats-server 2.14 (ADR-60)
+forgets what was acknowledged above the floor. Never on a shared consumer: it would take what another process has in
+hand.
 """
 
 import asyncio

@@ -1,13 +1,8 @@
-"""How many messages to ask for, and when to doubt that they come. Times are handed in.
+"""The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
 
-A pull asks for n messages and lives until they came or a status ended it. All pulls of one generation share a reply
-subject; a new generation starts when the old ones can no longer be trusted, and then only their messages still count.
-
-The pull loop: messages of one durable consumer, each given to a handler of its own; `slots` of them at once.
-
-It never asks for more than it has free slots. A connection that came back is used again within half a second, and
-what was in hand before a crash comes again at once (see taking_back). The acknowledgement is the last thing that
-happens to a message: delivery is at least once, and handlers have to bear repetitions.
+All pulls of one generation share a reply subject; when they can no longer be trusted, a new generation begins and only
+its messages count. The acknowledgement is the last thing that happens to a message: delivery is at least once, and
+handlers have to bear repetitions.
 """
 
 import asyncio

@@ -1,15 +1,12 @@
-"""One message as a consumer receives it, and the few words in which the server is told what became of it.
-
-What becomes of one message: run the handler, and answer with the words for the server.
+"""What becomes of one message: run the handler, and answer with the words for the server.
 
     returns          acknowledged
     TryAgain         delivered again after its delay, at most 5 s (a delayed message keeps its place in the consumer)
     GiveUp           published to the dead letters, then terminated
-    Fatal            delivered again, and raised: not the message's fault, it must never be among the dead letters
+    Fatal            delivered again, and raised: it must never be among the dead letters
     any other error  delivered again, each time later; after `max_deliveries` treated as GiveUp
 
-A message that cannot be published to the dead letters is not terminated: it comes back and is buried then. Where a
-notice is to be given of each dead letter, it is published beside it; that this fails keeps no message from its grave.
+A message that cannot be published to the dead letters is not terminated: it comes back and is buried then.
 """
 
 import json

@@ -1,11 +1,8 @@
-"""The record of a lease (see lease): who has a role on the bus, as everybody can read it.
-
-One owner of a role on the bus: a record in a key-value bucket, which its owner renews by compare-and-swap.
+"""One owner of a role on the bus: a record in a key-value bucket, which its owner renews by compare-and-swap.
 
 A record that was not renewed for its `ttl_s`, by the server's clock, is anybody's; a store's own is its own at once,
-for the lock on the store lets one process have it. The owner counts from before it asked, by a clock that goes on
-while the machine sleeps: it knows its lease to have lapsed before another may have it. It goes on if nobody had it in
-between.
+for the lock on the store lets one process have it. The owner counts from before it asked, by a clock that goes on while
+the machine sleeps: it knows its lease to have lapsed before another may have it.
 """
 
 import asyncio

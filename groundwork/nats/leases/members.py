@@ -1,10 +1,9 @@
-"""Processes that share a role on the bus: which of them live, and who sees to what is left by one that does not.
+"""Processes that share a role on the bus: which of them live, and which sees to the work of one that is gone.
 
-Each has a record of its own, which it renews as a lease, and says so when it leaves. Renewals are heard over core NATS.
-Silence alone says nothing: only a member whose own renewals got through looks at the record of a silent one, and takes
-it (compare-and-swap) once it has expired by the server's clock. Then that member's renewals fail, and nothing leaves it
-any more (see lease). What a member leaves is its heir's, by rendezvous hashing: all who see the same members name the
-same heir. Two that see different members for a moment may both take themselves for the heir.
+Each renews a record of its own as a lease; renewals are heard over core NATS. A member whose own renewals got through
+takes the record of a silent one (compare-and-swap) once it has expired by the server's clock: that one then publishes
+nothing any more (see lease). The heir is found by rendezvous hashing; while views differ, two may take themselves for
+it.
 """
 
 import asyncio

@@ -48,7 +48,6 @@ from groundwork.nats.leases.members import Members
 from groundwork.service.foundations import Ground, SharedGround
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
-from schemas.argument_schemas import schema_flaw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +111,6 @@ def build(
     skills = NatsSkills(
         link,
         allow=rules.only,
-        schema_flaw=schema_flaw,
         oversight=oversight,
         own=own,
         proven=rules.require_capability,

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -26,6 +26,7 @@ from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas import subjects
+from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
 from schemas.fields import ToolName, flaws_of
 
@@ -36,8 +37,6 @@ class ArgumentSchemas:
 
 
 LONGEST_FLAW = 200
-
-SchemaCheck = Callable[[Mapping[str, JsonValue]], str | None]
 
 
 class NoCatalog(ValueError):
@@ -67,20 +66,20 @@ class _Answer(BaseModel):
     tools: tuple[JsonValue, ...] = Field(max_length=1000)
 
 
-def read_answer(body: bytes, schema_flaw: SchemaCheck) -> Told:
+def read_answer(body: bytes) -> Told:
     """Raises NoCatalog."""
     try:
         answer = _Answer.model_validate_json(body)
     except ValidationError as error:
         raise NoCatalog(f"an answer is no catalog of tools: {flaws_of(error)[:LONGEST_FLAW]}") from None
-    return told_by(answer.executor or UNNAMED, answer.tools, schema_flaw)
+    return told_by(answer.executor or UNNAMED, answer.tools)
 
 
-def told_by(executor: str, tools: Iterable[JsonValue], schema_flaw: SchemaCheck) -> Told:
+def told_by(executor: str, tools: Iterable[JsonValue]) -> Told:
     offers, flaws = [], []
     for tool in tools:
         try:
-            offers.append(_offer(tool, executor, schema_flaw))
+            offers.append(_offer(tool, executor))
         except ValueError as flaw:
             name = tool.get("name") if isinstance(tool, dict) else tool
             flaws.append(f"{executor} offers {str(name)[:64]!r}, which is left out: {flaw}")
@@ -116,7 +115,7 @@ def _is_same(one: ToolOffer, other: ToolOffer) -> bool:
     return one.model_copy(update={"executor": None}) == other.model_copy(update={"executor": None})
 
 
-def _offer(tool: JsonValue, executor: str, schema_flaw: SchemaCheck) -> ToolOffer:
+def _offer(tool: JsonValue, executor: str) -> ToolOffer:
     try:
         offer = ToolOffer.model_validate(tool)
     except ValidationError as error:
@@ -152,7 +151,6 @@ class NatsSkills:
         link: NatsLink,
         *,
         allow: tuple[str, ...] | None,
-        schema_flaw: SchemaCheck,
         oversight: Oversight = UNRULED,
         fresh_s: float = FRESH_S,
         own: tuple[ToolOffer, ...] = (),
@@ -164,12 +162,11 @@ class NatsSkills:
         of who does not bring capabilities back. `declared`: the offers of executors that tell none."""
         self._link = link
         self._allow = allow
-        self._schema_flaw = schema_flaw
         self._oversight = oversight
         self._fresh_s = fresh_s
         self._proven = proven
         self._own = {offer.name: offer for offer in own}
-        self._declared = self._usable(told_by(UNNAMED, declared, schema_flaw))
+        self._declared = self._usable(told_by(UNNAMED, declared))
         self._told: dict[str, Told] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._answered_in: dict[str, int] = {}
@@ -260,7 +257,7 @@ class NatsSkills:
 
     def _hear(self, body: bytes) -> None:
         try:
-            told = read_answer(body, self._schema_flaw)
+            told = read_answer(body)
         except NoCatalog as flaw:
             self._unreadable = tuple(dict.fromkeys((*self._unreadable, str(flaw))))
         else:

@@ -11,7 +11,6 @@ from agent_service.bus.skills import NatsSkills
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import catalog, subjects
-from schemas.argument_schemas import schema_flaw
 from schemas.catalog import ToolOffer
 
 
@@ -40,7 +39,7 @@ class Executor:
 
 @pytest.fixture
 def skills(link: NatsLink) -> NatsSkills:
-    return NatsSkills(link, allow=None, schema_flaw=schema_flaw, fresh_s=0.0)
+    return NatsSkills(link, allow=None, fresh_s=0.0)
 
 
 async def names(skills: NatsSkills) -> list[str]:
@@ -59,7 +58,7 @@ async def test_a_tool_that_the_settings_declare_is_offered_beside_those_of_execu
 ) -> None:
     walk, flawed = json.loads(catalog_of(None, "walk", "talk"))["tools"]
     flawed["commands"][0]["input_schema"] = {"type": "nonsense"}
-    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, declared=(walk, flawed), fresh_s=0.0)
+    skills = NatsSkills(link, allow=None, declared=(walk, flawed), fresh_s=0.0)
     assert await names(skills) == ["walk"]
     assert skills.present() == {"unnamed"}
     assert "unnamed offers 'talk', which is left out: the input_schema of command do" in skills.problems[0]
@@ -83,7 +82,7 @@ async def test_a_misspelt_name_is_refused_and_one_of_its_own_may_be_that_of_an_e
     link: NatsLink, allow: tuple[str, ...] | None, why: str
 ) -> None:
     await Executor(catalog_of("hands", "walk", "talk")).begin(link)
-    skills = NatsSkills(link, allow=allow, schema_flaw=schema_flaw)
+    skills = NatsSkills(link, allow=allow)
     with pytest.raises(Misconfigured, match=re.escape(why)) if why else nullcontext():
         await skills.refuse_misspelt()
 
@@ -104,5 +103,5 @@ async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
     link: NatsLink, own: tuple[ToolOffer, ...], offered: list[str]
 ) -> None:
     await Executor(catalog_of("hands", "walk", "agentic-wake", "agentic-loop", "ductile-gateway")).begin(link)
-    skills = NatsSkills(link, allow=None, schema_flaw=schema_flaw, own=own)
+    skills = NatsSkills(link, allow=None, own=own)
     assert sorted(await names(skills)) == offered

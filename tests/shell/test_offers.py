@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from agent_service.bus.skills import Merged, NoCatalog, Told, merge, read_answer
-from schemas.argument_schemas import schema_flaw
 
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
 
@@ -16,7 +15,7 @@ def tool(name: str = "talk", command: dict[str, Any] = ONE) -> dict[str, Any]:
 
 
 def told(executor: str | None, *tools: Any) -> Told:
-    return read_answer(json.dumps({"executor": executor, "tools": tools}).encode(), schema_flaw)
+    return read_answer(json.dumps({"executor": executor, "tools": tools}).encode())
 
 
 def merged(*answers: Told, before: Merged | None = None, silent: str = "") -> Merged:
@@ -76,4 +75,4 @@ def test_one_bad_offer_is_left_out_alone_and_told_with_its_executor(bad: Any, sa
 )
 def test_what_is_no_catalog_is_told_as_such(body: bytes) -> None:
     with pytest.raises(NoCatalog, match="no catalog of tools"):
-        read_answer(body, schema_flaw)
+        read_answer(body)

@@ -18,7 +18,6 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.strict import NotYaml, parse
 from schemas import subjects
-from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, ToolOffer
 from schemas.status import Finding, GatewayStatus
 
@@ -89,7 +88,6 @@ async def _tools(link: NatsLink, settings: AgentSettings, *, silent: str) -> Asy
     skills = NatsSkills(
         link,
         allow=None,
-        schema_flaw=schema_flaw,
         own=settings.own_tools(),
         proven=rules.require_capability,
         declared=rules.declared,

@@ -5,20 +5,25 @@ and current models refuse forced tools. Unknown blocks and stop reasons are no e
 """
 
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from typing import Annotated, Any
 
 import anthropic
+import httpx2
 from pydantic import Field, ValidationError
 
 from agent_service.core.phases import Phase, Refusal
 from agent_service.core.state import RunState
-from agent_service.models.call import Reply, Request, Wire
-from agent_service.models.prices import TokenCounts
+from agent_service.models.call import LanguageModel, Reply, Request, Wire
+from agent_service.models.connection import check_way, connection
+from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.prompt import Prompt
-from agent_service.models.settings import ModelSettings
+from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.streaming import Body, Event, Heard, events, is_whole
 from agent_service.run.ports import Question
+from groundwork.service.errors import Misconfigured
 
 SLOW_TOOLS_S = 240.0
 """From there on a cache that lasts five minutes would be gone before the next call."""
@@ -26,6 +31,7 @@ OBSERVED_STEPS = 5
 NOTES_PER_BREAKPOINT = 15
 """A provider looks back 20 blocks for what it has cached."""
 
+PRICE_LISTS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google"}
 CUT = ("max_tokens", "model_context_window_exceeded")
 
 log = logging.getLogger(__name__)
@@ -173,6 +179,50 @@ class AnthropicApi:
             return self._settings.cache
         seconds = sorted(record.seconds for record in state.completed[-OBSERVED_STEPS:])
         return "1h" if seconds and seconds[len(seconds) // 2] > SLOW_TOOLS_S else "5m"
+
+
+@asynccontextmanager
+async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
+    async with _claude(settings) as client:
+        check_way(settings, str(client.base_url))
+        prices = Prices(PRICE_LISTS[settings.platform], settings.price)
+        yield LanguageModel(AnthropicApi(client, settings), settings, prices)
+
+
+def _claude(settings: ModelSettings) -> Any:
+    try:
+        return _client(settings)
+    except ImportError as error:
+        needed = f"needs a package: pip install 'anthropic[{settings.platform}]'"
+        raise Misconfigured(f"agent.model.platform {settings.platform} {needed}") from error
+    except (anthropic.AnthropicError, ValueError) as error:
+        raise Misconfigured(f"agent.model.platform {settings.platform}: {error}") from error
+
+
+def _client(settings: ModelSettings) -> Any:
+    key = settings.api_key if settings.platform == "anthropic" else None
+    shared: dict[str, Any] = {
+        "max_retries": 0,
+        "timeout": httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
+        "base_url": settings.base_url,
+        "http_client": connection(settings, key),
+        "open_telemetry": {"propagation": False, "traces": False},  # the journal tells of calls
+    }
+    if settings.platform == "bedrock":
+        bedrock = anthropic.AsyncAnthropicBedrockMantle(**shared)
+        return _able_to_sign(bedrock, "botocore" if bedrock.api_key is None else None)
+    if settings.platform == "vertex":
+        vertex = anthropic.AsyncAnthropicVertex(**shared)
+        return _able_to_sign(vertex, "google.auth" if vertex.access_token is None else None)
+    if settings.api_key is None:
+        raise Misconfigured("there is no key for Claude: set ANTHROPIC_API_KEY, or agent.model.api_key_file")
+    return anthropic.AsyncAnthropic(api_key=settings.api_key.get_secret_value(), **shared)
+
+
+def _able_to_sign(client: Any, package: str | None) -> Any:
+    if package:
+        import_module(package)  # the SDK would miss it in the first call only
+    return client
 
 
 def _block(text: str, kept: dict[str, str] | None = None) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import httpx2
 from pydantic import SecretStr
 
 from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
+from groundwork.service.address import keeps_secrets, without_login
+from groundwork.service.errors import Misconfigured
 
 _KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -27,6 +29,15 @@ def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncCl
         verify=tls, limits=_LIMITS, trust_env=False, proxy=settings.proxy, socket_options=_KEEP_ALIVE
     )
     return httpx2.AsyncClient(transport=transport, trust_env=False, **more)
+
+
+def check_way(settings: ModelSettings, address: str) -> None:
+    """`address` is the one called, which SDKs also take from the environment. Raises Misconfigured."""
+    if settings.api_key is None or settings.allow_http_nonloopback or keeps_secrets(address):
+        return
+    why = "the key would go over plain http to another machine, and whoever listens on the way could use it"
+    remedy = "use https, or set agent.model.allow_http_nonloopback"
+    raise Misconfigured(f"agent.model.base_url {without_login(address)}: {why}: {remedy}")
 
 
 def _sent_with(key: SecretStr) -> Callable[[httpx2.Request], Awaitable[None]]:

@@ -7,7 +7,8 @@ more than plain input and which older models refuse.
 
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import httpx2
@@ -16,12 +17,14 @@ from pydantic import Field
 
 from agent_service.core.phases import Refusal
 from agent_service.core.state import RunState
-from agent_service.models.call import Reply, Request, Wire
-from agent_service.models.prices import TokenCounts
+from agent_service.models.call import LanguageModel, Reply, Request, Wire
+from agent_service.models.connection import check_way, connection
+from agent_service.models.prices import Prices, TokenCounts
 from agent_service.models.prompts.prompt import Prompt
-from agent_service.models.settings import ModelSettings
+from agent_service.models.settings import CONNECT_WITHIN_S, ModelSettings
 from agent_service.models.streaming import Body, Event, Heard, events, is_whole
 
+NO_KEY = "no-key-is-set"
 OPENAI_HOST = "api.openai.com"
 USAGE_WISH = "stream_options"
 """With it a server says at the end of a stream what the reply costs; some know it not, and a few refuse it."""
@@ -152,6 +155,25 @@ class OpenAIApi:
         if self._at_openai and self._settings.cache != "off":
             return body | _cached(prompt, str(phase.model), request.question.state.run_id)
         return body | _plain(prompt)
+
+
+@asynccontextmanager
+async def opened(settings: ModelSettings) -> AsyncIterator[LanguageModel]:
+    async with _client(settings) as client:
+        check_way(settings, str(client.base_url))
+        own = is_openai(client.base_url)
+        prices = Prices("openai" if own else None, settings.price)
+        yield LanguageModel(OpenAIApi(client, settings, at_openai=own), settings, prices)
+
+
+def _client(settings: ModelSettings) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        api_key=settings.api_key.get_secret_value() if settings.api_key else NO_KEY,
+        base_url=settings.base_url,
+        http_client=connection(settings, settings.api_key),
+        max_retries=0,
+        timeout=httpx2.Timeout(settings.timeout_s, connect=CONNECT_WITHIN_S),
+    )
 
 
 def _all_required(schema: Any) -> Any:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from agent_service.core.events import ModelUsage
 from agent_service.models.settings import PriceSettings
+from groundwork.service.beginning import loaded
 
 MILLION = 1_000_000
 
@@ -39,9 +40,7 @@ class Prices:
         return self.cost_usd(model, counts)
 
     def _by_list(self, model: str, counts: TokenCounts) -> float | None:
-        from genai_prices import Usage, calc_price  # slow to import, see above
-
-        usage = Usage(
+        usage = loaded("genai_prices:Usage")(
             input_tokens=counts.input,
             output_tokens=counts.output,
             cache_read_tokens=counts.cache_read,
@@ -51,7 +50,7 @@ class Prices:
         if self._provider is None:
             return None
         try:
-            return float(calc_price(usage, model, provider_id=self._provider).total_price)
+            return float(loaded("genai_prices:calc_price")(usage, model, provider_id=self._provider).total_price)
         except (LookupError, ValueError):
             return None
 

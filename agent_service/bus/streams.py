@@ -21,6 +21,8 @@ GIB = 1024**3
 UNCOMPRESSED = {"compression": "none"}
 """A server that is killed may damage its copy of a compressed stream (nats-server 2.15.1): two such copies lose it."""
 CONSUMED = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS, subjects.STREAM_REQUESTS)
+ADVISORIES, UNHANDLED = "$JS.EVENT.ADVISORY.CONSUMER", ("MAX_DELIVERIES", "MSG_TERMINATED")
+REJECTED_TO_THE_LOG = RePublish(src=subjects.REJECTED, dest=f"{subjects.LOG}.{subjects.REJECTED}")
 TO_THE_LOG = RePublish(src=">", dest=f"{subjects.LOG}.>")
 """What a stream has stored is said once more for onlookers: on the subject itself they hear also what it refused, or
 dropped as a repetition."""
@@ -28,13 +30,74 @@ dropped as a repetition."""
 
 def streams(replicas: int, max_gib: float) -> tuple[StreamSpec, ...]:
     """`max_gib` bounds those of work together, on disk."""
+    durable = {"num_replicas": replicas, "deny_delete": True, "deny_purge": True, "allow_direct": True}
+    passing = {"num_replicas": replicas, "persist_mode": "async" if replicas == 1 else None}
     return (
-        _work(replicas, max_gib / 2),
-        _starts(replicas, max_gib / 8),
-        _results(replicas, max_gib * 3 / 8),
-        _requests(replicas, max_gib),
-        _progress(replicas, max_gib),
-        _dead_letters(replicas, max_gib),
+        _stream(
+            subjects.STREAM,
+            "cancels, signals, endings. Durable.",
+            [subjects.CANCEL, subjects.SIGNAL, *subjects.LIFECYCLE],
+            max_gib / 2,
+            durable,
+        ),
+        _stream(
+            subjects.STREAM_STARTS,
+            "goals that nobody has taken up yet. Durable.",
+            [subjects.START],
+            max_gib / 8,
+            durable | {"retention": "workqueue", "discard": "new"},
+        ),
+        _stream(
+            subjects.STREAM_RESULTS,
+            "results of tools. Durable.",
+            [subjects.TOOL_RESULT],
+            max_gib * 3 / 8,
+            durable,
+        ),
+        _stream(
+            subjects.STREAM_REQUESTS,
+            "tool requests. Can be published again from the journal.",
+            [subjects.ALL_TOOL_REQUESTS],
+            min(1.0, max_gib / 4),
+            passing | {"allow_direct": True},
+        ),
+        _stream(
+            subjects.STREAM_PROGRESS,
+            "progress and accepted wakes. Can be published again from the journal.",
+            [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
+            min(0.25, max_gib / 8),
+            passing | {"max_age": DAY_S, "duplicate_window": 120.0},
+        ),
+        _stream(
+            subjects.STREAM_DEAD_LETTERS,
+            "messages that could not be handled, with the reason in their headers.",
+            [
+                subjects.ALL_DEAD_LETTERS,
+                subjects.REJECTED,
+                *(f"{ADVISORIES}.{kind}.{stream}.>" for kind in UNHANDLED for stream in CONSUMED),
+            ],
+            min(1.0, max_gib / 4),
+            {"num_replicas": replicas, "max_age": 30 * DAY_S, "republish": REJECTED_TO_THE_LOG},
+        ),
+    )
+
+
+def _stream(name: str, about: str, taken: list[str], gib: float, own: dict[str, Any]) -> StreamSpec:
+    return StreamSpec(
+        name,
+        {
+            "description": f"Agentic Loop: {about}",
+            "subjects": taken,
+            **UNCOMPRESSED,
+            "republish": TO_THE_LOG,
+            "retention": "limits",
+            "storage": "file",
+            "discard": "old",
+            "max_age": 14 * DAY_S,
+            "max_bytes": int(gib * GIB),
+            "duplicate_window": DAY_S,
+            **own,
+        },
     )
 
 
@@ -60,124 +123,5 @@ def _store(stream: str, facts: str, held: str, replicas: int, gib: float) -> Str
             "num_replicas": replicas,
             "deny_delete": True,
             "allow_direct": True,
-        },
-    )
-
-
-def _durable(replicas: int, gib: float) -> dict[str, Any]:
-    return {
-        **UNCOMPRESSED,
-        "republish": TO_THE_LOG,
-        "retention": "limits",
-        "storage": "file",
-        "discard": "old",
-        "max_age": 14 * DAY_S,
-        "max_bytes": int(gib * GIB),
-        "duplicate_window": DAY_S,
-        "num_replicas": replicas,
-        "deny_delete": True,
-        "deny_purge": True,
-        "allow_direct": True,
-    }
-
-
-def _work(replicas: int, gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM,
-        _durable(replicas, gib)
-        | {
-            "description": "Agentic Loop: cancels, signals, endings. Durable.",
-            "subjects": [subjects.CANCEL, subjects.SIGNAL, *subjects.LIFECYCLE],
-        },
-    )
-
-
-def _starts(replicas: int, gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM_STARTS,
-        _durable(replicas, gib)
-        | {
-            "description": "Agentic Loop: goals that nobody has taken up yet. Durable.",
-            "subjects": [subjects.START],
-            "retention": "workqueue",
-            "discard": "new",
-        },
-    )
-
-
-def _results(replicas: int, gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM_RESULTS,
-        _durable(replicas, gib)
-        | {"description": "Agentic Loop: results of tools. Durable.", "subjects": [subjects.TOOL_RESULT]},
-    )
-
-
-def _requests(replicas: int, max_gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM_REQUESTS,
-        {
-            "description": "Agentic Loop: tool requests. Can be published again from the journal.",
-            "subjects": [subjects.ALL_TOOL_REQUESTS],
-            **UNCOMPRESSED,
-            "republish": TO_THE_LOG,
-            "retention": "limits",
-            "storage": "file",
-            **_without_fsync(replicas),
-            "discard": "old",
-            "max_age": 14 * DAY_S,
-            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
-            "duplicate_window": DAY_S,
-            "num_replicas": replicas,
-            "allow_direct": True,
-        },
-    )
-
-
-def _without_fsync(replicas: int) -> dict[str, str | None]:
-    return {"persist_mode": "async" if replicas == 1 else None}
-
-
-def _progress(replicas: int, max_gib: float) -> StreamSpec:
-    return StreamSpec(
-        subjects.STREAM_PROGRESS,
-        {
-            "description": "Agentic Loop: progress and accepted wakes. Can be published again from the journal.",
-            "subjects": [subjects.PROGRESS, subjects.WAKE_ACCEPTED],
-            **UNCOMPRESSED,
-            "republish": TO_THE_LOG,
-            "retention": "limits",
-            "storage": "file",
-            **_without_fsync(replicas),
-            "discard": "old",
-            "max_age": DAY_S,
-            "max_bytes": int(min(0.25, max_gib / 8) * GIB),
-            "duplicate_window": 120.0,
-            "num_replicas": replicas,
-        },
-    )
-
-
-def _dead_letters(replicas: int, max_gib: float) -> StreamSpec:
-    advisories = "$JS.EVENT.ADVISORY.CONSUMER"
-    return StreamSpec(
-        subjects.STREAM_DEAD_LETTERS,
-        {
-            "description": "Agentic Loop: messages that could not be handled, with the reason in their headers.",
-            "subjects": [
-                subjects.ALL_DEAD_LETTERS,
-                subjects.REJECTED,
-                *(f"{advisories}.MAX_DELIVERIES.{stream}.>" for stream in CONSUMED),
-                *(f"{advisories}.MSG_TERMINATED.{stream}.>" for stream in CONSUMED),
-            ],
-            **UNCOMPRESSED,
-            "republish": RePublish(src=subjects.REJECTED, dest=f"{subjects.LOG}.{subjects.REJECTED}"),
-            "retention": "limits",
-            "storage": "file",
-            "discard": "old",
-            "max_age": 30 * DAY_S,
-            "max_bytes": int(min(1.0, max_gib / 4) * GIB),
-            "duplicate_window": DAY_S,
-            "num_replicas": replicas,
         },
     )

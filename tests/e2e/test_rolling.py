@@ -12,7 +12,7 @@ from tests.kit.waiting import until
 
 WITHIN_S = 90.0
 NEWER = """
-from agent_service.store import facts
+from agent_service.store.shared_log import facts
 facts.VERSION = facts.VERSION + 1
 facts.KNOWN_LEVEL += facts.RULES_BELOW
 from agent_service.cli.main import main

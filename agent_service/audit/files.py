@@ -18,7 +18,7 @@ from agent_service.telling.folder.on_demand import OnDemand, PutAway
 from agent_service.telling.folder.projector import Outcome, Projector
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.spans.mark import MARGIN
+from agent_service.telling.spans.sending import MARGIN
 
 
 @dataclass(frozen=True, slots=True)

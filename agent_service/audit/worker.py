@@ -15,12 +15,10 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.projector import Outcome
-from agent_service.telling.folder.shelf import Shelf
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.folder.writer import TrailWriter, nobody
+from agent_service.telling.folder.writer import Shelf, TrailWriter, nobody
 from agent_service.telling.spans.attributes import Content
-from agent_service.telling.spans.mark import Mark
-from agent_service.telling.spans.sending import Traces
+from agent_service.telling.spans.sending import FileMark, Traces
 from groundwork.service import json_log
 from groundwork.telemetry.sending import resource_of
 from groundwork.telemetry.settings import sampler
@@ -73,7 +71,7 @@ async def _traces(telling: Telling, archive: SqliteStore, folder: Path) -> Async
         return
 
     sender = SpanSender(telling.receiver, resource_of(subjects.SERVICE_AGENT))
-    mark = Mark(folder, Workspace(folder).caught_up_at)
+    mark = FileMark(folder, Workspace(folder).caught_up_at)
     content = Content(as_text) if telling.content else None
     committed = archive.members.entries_by if telling.member else None
     shared: dict[str, Any] = {"member": telling.member, "committed": committed}

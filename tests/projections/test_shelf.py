@@ -12,9 +12,9 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.on_demand import PutAway
 from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import RunFiles
-from agent_service.telling.folder.shelf import Shelf
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import Shelf
 from agent_service.telling.outputs import FILES
 from tests.core.script import Script
 from tests.kit.runs import run_id

@@ -12,8 +12,7 @@ import pytest
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Moment, retell
 from agent_service.telling.spans import sending
-from agent_service.telling.spans.mark import MARGIN, Mark
-from agent_service.telling.spans.sending import Traces
+from agent_service.telling.spans.sending import MARGIN, FileMark, Traces
 from agent_service.telling.spans.trace import spans
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
@@ -151,9 +150,9 @@ async def test_a_store_that_cannot_be_read_for_now_delays_what_is_to_be_sent_and
 
 def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:
     before = datetime.now(UTC)
-    first = Mark(tmp_path, lambda: None).noted()
+    first = FileMark(tmp_path, lambda: None).noted()
     assert before - MARGIN * 2 < first <= datetime.now(UTC)
-    assert Mark(tmp_path, lambda: None).noted() == first
+    assert FileMark(tmp_path, lambda: None).noted() == first
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Writes the pages of given runs into the workspace, from their journals."""
 
-from collections.abc import Callable, Collection, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from agent_service.errors import Changed, Damaged
 from agent_service.run.journal import flaw_in_chain
@@ -8,18 +9,44 @@ from agent_service.run.moments import Journals, Moment, retell
 from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.copies import fetched, lawful, missing
 from agent_service.telling.folder.projector import Outcome
-from agent_service.telling.folder.shelf import Shelf
 from agent_service.telling.folder.staging import Batch
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.pages.trail import pages_of
 
 WRITTEN = Outcome()
+AT_ONCE = 500
+"""Pages of ended runs put away per batch, where many lie there from before."""
+
+log = logging.getLogger(__name__)
 
 OnTold = Callable[[Sequence[Moment]], None]
 
 
 def nobody(_: Sequence[Moment]) -> None:
     """Where no one wants to know."""
+
+
+class Shelf:
+    """The ended runs whose pages stay in their folders. `keep`: at least one. `lying`: those now, oldest first."""
+
+    def __init__(self, workspace: Workspace, keep: int, lying: Iterable[str] = ()) -> None:
+        self._workspace = workspace
+        self._keep = keep
+        self._lying = dict.fromkeys(lying)
+
+    def written(self, run_id: str, *, ended: bool) -> None:
+        self._lying.pop(run_id, None)
+        if ended:
+            self._lying[run_id] = None
+
+    def clear(self) -> None:
+        surplus = list(self._lying)[: min(max(0, len(self._lying) - self._keep), AT_ONCE)]
+        for run_id in surplus:
+            del self._lying[run_id]
+        try:
+            self._workspace.put_away(surplus)
+        except OSError as error:
+            log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})
 
 
 class TrailWriter:

@@ -7,18 +7,18 @@ sends what a dead one may not have sent.
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from agent_service.errors import Damaged
-from agent_service.run.journal import Entry
-from agent_service.run.moments import Moment, retell
+from agent_service.run.moments import Journals, Moment, retell
 from agent_service.telling.spans.attributes import Content
-from agent_service.telling.spans.mark import MARGIN
 from agent_service.telling.spans.trace import spans
 from agent_service.trust.identity import trace_id
 from groundwork.telemetry.sending import beside
@@ -26,6 +26,10 @@ from groundwork.telemetry.settings import Keeps
 from groundwork.telemetry.span import Span
 
 MOST_WAITING = 16_384
+FILE = ".traced"
+MARGIN = timedelta(seconds=60)
+"""Runs are told again from so much earlier: telling twice is cheap."""
+LONGEST_BACK = timedelta(days=1)
 AT_ONCE = 256
 """Spans of one request: with all that they may hold, less than receivers take at once."""
 RUNS_AT_ONCE = 16
@@ -42,10 +46,7 @@ Send = Callable[[Sequence[Span]], bool]
 Committed = Callable[[str, str], Container[int]]
 
 
-class Archive(Protocol):
-    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        """The run's entries with `seq` > `after`, in order."""
-
+class Archive(Journals, Protocol):
     async def unsettled(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
 
@@ -56,6 +57,29 @@ class Mark(Protocol):
 
     def noted(self) -> datetime:
         """From when on runs have to be told again."""
+
+
+class FileMark:
+    """A mark as the time of an empty file beside the runs' folders. `told_until`: None for never."""
+
+    def __init__(self, folder: Path, told_until: Callable[[], datetime | None]) -> None:
+        self._file = folder / FILE
+        self._told_until = told_until
+
+    def note(self) -> None:
+        if at := self._told_until():
+            with suppress(OSError):
+                self._file.touch()
+                os.utime(self._file, (at.timestamp(), at.timestamp()))
+
+    def noted(self) -> datetime:
+        with suppress(OSError):
+            if not self._file.exists():
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                self._file.touch()
+            noted = datetime.fromtimestamp(self._file.stat().st_mtime, UTC) - MARGIN
+            return max(noted, datetime.now(UTC) - LONGEST_BACK)
+        return datetime.now(UTC)
 
 
 class Traces:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from ductile_gateway.calls.excerpts import printable
 from ductile_gateway.settings import HttpSettings
 from groundwork.http.listener import listening
+from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
 
 Check = Callable[[], str]
@@ -43,8 +44,7 @@ async def serve_probes(
         if listener is None:
             return
         await head_start()
-        from ductile_gateway.probes.http import answer_probes  # takes a tenth of a second to load
-
+        answer_probes = loaded("ductile_gateway.probes.http:answer_probes")  # takes a tenth of a second
         await answer_probes(listener, readiness, metrics, allowed_hosts=settings.allowed_hosts)
 
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -94,28 +94,8 @@ class LimitSettings(_Section):
     """How large the context of a start may be, as compact JSON."""
 
     def policy(self) -> LimitPolicy:
-        defaults = Limits(
-            deadline_at=datetime.max.replace(tzinfo=UTC),
-            max_steps=self.max_steps,
-            max_reframes=self.max_reframes,
-            max_tokens=self.max_tokens,
-            max_cost_usd=self.max_cost_usd,
-            max_attempts=self.max_attempts,
-            max_attempts_of_run=self.max_attempts_of_run,
-            max_repairs=self.max_repairs,
-            max_notes=self.max_notes,
-            max_depth=self.max_depth,
-            max_children=self.max_children,
-            on_budget=self.on_budget,
-            queue_wait_s=self.queue_wait_s,
-            retry_base_s=self.retry_base_s,
-            parallel_reads=self.parallel_reads,
-            max_questions=self.max_questions,
-            answer_s=self.answer_s,
-            approval_s=self.approval_s,
-            on_expiry=self.on_expiry,
-            reopen_days=self.reopen_days,
-        )
+        of_a_run = self.model_dump(include={field.name for field in fields(Limits)})
+        defaults = Limits(deadline_at=datetime.max.replace(tzinfo=UTC), **of_a_run)
         return LimitPolicy(
             defaults=defaults,
             wall_clock_s=self.wall_clock_s,

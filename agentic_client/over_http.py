@@ -16,7 +16,6 @@ from schemas.bounded import LARGEST_FILE, LARGEST_JSON, Bounded, TooLong, json_o
 
 CONNECT_WITHIN_S = 5.0
 STREAM_SILENT_AT_MOST_S = 60.0
-"""Of an event stream, which says something every few seconds."""
 EVENTS = "text/event-stream"
 ALLOW_HTTP = "AGENTIC_ALLOW_HTTP_NONLOOPBACK"
 PLAIN = "identity"

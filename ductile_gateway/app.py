@@ -41,7 +41,6 @@ from schemas import subjects
 WAITING_IN_HAND = 128
 """Requests that wait for their turn, beside those that run: the fairness between runs is among these."""
 LOOKED_AT = 8
-"""Requests more, so that one which comes when all others run or wait is still looked at."""
 JOINS_AFTER_S = 0.5
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from groundwork.service.errors import TryAgain
 
 LOOK_S = 0.5
 TAKE_UP_S = 5.0
-"""How often it is looked for calls that are ours and that nobody has in hand."""
 
 Work = Callable[[], Awaitable[object]]
 

@@ -24,7 +24,6 @@ from schemas.status import GatewayPruned
 
 LOOK_S = 3600.0
 ROUNDS = 5
-"""How often is measured again whether the ledger still takes too much."""
 LEAST_KEPT = timedelta(days=1)
 FOLDERS = "call folders"
 ALL = -1

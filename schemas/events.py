@@ -383,7 +383,6 @@ INBOUND: dict[str, type[Envelope[Any]]] = {
     subjects.CANCEL: Envelope[Cancel],
     subjects.SIGNAL: Envelope[Signal],
 }
-"""What the agent consumes, by subject."""
 
 OUTBOUND: dict[str, type[Envelope[Any]]] = {
     subjects.TOOL_REQUEST: Envelope[ToolRequest],

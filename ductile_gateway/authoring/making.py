@@ -18,7 +18,6 @@ class Language(StrEnum):
 
 PROGRAMS = {Language.PYTHON: "run.py", Language.BASH: "run.sh", Language.NODE: "run.mjs"}
 EXAMPLE = '{"text": "one two three"}'
-"""Arguments that what is made understands."""
 
 
 class CannotMake(Exception):

@@ -20,7 +20,6 @@ ASK_AGAIN_S = 2.0
 ANSWER_WITHIN_S = 1.0
 STOPPED_S = 0.25
 ENDED = frozenset({"done", "escalated", "failed", "cancelled"})
-"""Statuses of a run that has ended, as the agent tells them."""
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,6 @@ NEEDED = Topology(
 
 
 SHARED = replace(NEEDED, streams=(*NEEDED.streams, StreamSpec(subjects.STREAM_LEDGER, {})))
-"""Where several gateways share a store."""
 
 
 async def require(link: NatsLink, *, shared: bool = False) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 SHORTEST_SECRET = 6
-"""What is shorter would tear holes into ordinary words."""
 STDERR_BYTES = 2 * 1024
 
 

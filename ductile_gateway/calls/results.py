@@ -25,12 +25,10 @@ MAX_SUMMARY_BYTES = 12 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024
 EXCERPT_BYTES = 8 * 1024
 LEAST_EXCERPT_BYTES = 1024
-"""Of an artifact beside a summary that leaves little room."""
 BROUGHT_BYTES = 2 * 1024
 """Of what a tool brought, in the error that says why it could not be kept."""
 MAX_ARTIFACTS = 100
 MAX_RESULT_BYTES = 512 * 1024
-"""More than the largest result that follows from the limits above."""
 
 NO_ROOM = "storage_full"
 UNSEEN = frozenset({"timeout", "in_doubt"})

@@ -36,7 +36,6 @@ class Share:
 
 
 Shares = Mapping[str, Share]
-"""By gateway."""
 
 
 def dealt(shares: Shares, width: int) -> dict[str, Share]:

@@ -17,9 +17,7 @@ from groundwork.service.errors import Failure, Misconfigured, Unreachable, cause
 NAME = "ductile-gateway"
 DEFAULT_CONFIG = Path("agentic.yaml")
 OF_DEV = Path(".agentic/agentic.yaml")
-"""The settings of `agentic dev`."""
 TOOLS = Path("tools")
-"""Where tools are looked for that no settings name."""
 FAILED = 1
 USAGE = 2
 UNREACHABLE = 69

@@ -65,7 +65,6 @@ commands = typer.Typer()
 
 Stores = StrEnum("Stores", ["JETSTREAM", "SQLITE"])
 ALONE = Path(GatewaySettings.model_fields["store"].default)
-"""Where the database of a gateway is that says nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ _REFUSALS: Mapping[int, tuple[str, ...]] = {
     413: ("relay payload too large",),
     422: ("event type not allowed for peer",),
 }
-"""How the words begin, by status."""
 FORBIDDEN = "forbidden"
 """What the relay ingress says, as many others do, of a signature that is not its peer's."""
 _TOO_LARGE = {"error", "bytes_actual", "bytes_limit"}

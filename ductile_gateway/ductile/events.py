@@ -17,7 +17,6 @@ from ductile_gateway.ductile.answers import Away, DuctileRefused
 from ductile_gateway.ductile.api import DuctileApi
 
 SILENT_AT_MOST_S = 45.0
-"""Ductile says something at least every 15 s."""
 SHORTEST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 ENDINGS: Final = frozenset({"job.completed", "job.failed", "job.timed_out", "job.skipped", "job.retry_exhausted"})

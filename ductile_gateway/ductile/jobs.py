@@ -30,7 +30,6 @@ _MENDS = {
 """By Ductile's words on an attempt (`internal/protocol/codec.go`, `internal/dispatch/output_limit.go`)."""
 
 Document = Mapping[str, JsonValue]
-"""A JSON object as Ductile answers it."""
 
 
 @dataclass(frozen=True, slots=True)

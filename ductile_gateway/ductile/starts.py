@@ -25,7 +25,6 @@ from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.ports import Clock
 
 CLOCKS_DIFFER_BY = timedelta(seconds=30)
-"""How far Ductile's clock may be behind ours."""
 MOST_NAMED = 5
 REMEMBERED = 2000
 

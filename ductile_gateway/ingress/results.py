@@ -22,7 +22,6 @@ _TEXTS = ("summary", "result")
 """Where a plugin's text is: by itself, and as Ductile fills it in behind a pipeline's step."""
 
 FindOffer = Callable[[str], ToolOffer | None]
-"""A tool on offer, by its name."""
 
 
 def as_said(result: ToolResult, find_offer: FindOffer) -> ToolResult:

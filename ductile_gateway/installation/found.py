@@ -14,7 +14,6 @@ from groundwork.service.strict import NotYaml, parse
 
 OUR_PLUGINS = frozenset({"agentic-wake", "agentic-run", "agentic-outcomes"})
 GATEWAY = "agentic-gateway"
-"""The gateway's name as a peer and as an instance."""
 Generation = Literal["m", "n"]
 """`m`: of May 2026, secrets in files. `n`: newer, secrets in a vault."""
 

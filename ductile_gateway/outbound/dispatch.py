@@ -36,7 +36,6 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 
 LOOK_S = 1.0
-"""How often the outbox is asked what is due, besides whenever something new has come."""
 WIDTH = 4
 """Requests to one receiver in flight at the same time, each of another run."""
 BURY_AGAIN = timedelta(seconds=30)

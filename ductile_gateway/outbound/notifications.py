@@ -19,7 +19,6 @@ SUBSCRIPTION = "subscription:"
 SPREAD = 0.1
 """A delay is longer by up to this part of itself, or all that failed together would come back together."""
 LONGEST_WISH_S = 3600.0
-"""The longest wait that a receiver may ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,6 @@ class Schedule:
 _MINUTE, _HOUR = 60.0, 3600.0
 _CALLBACK_DELAYS = (5.0, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR)
 CALLBACKS = Schedule(_CALLBACK_DELAYS, timedelta(seconds=sum(_CALLBACK_DELAYS)))
-"""Seven tries over most of a day."""
 RELAYED = Schedule((1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE), timedelta(days=7))
 """Ductile is our own: it is asked often, and for a week."""
 

@@ -71,7 +71,6 @@ class Callbacks:
 KEPT = timedelta(days=15)
 """How long a delivery is remembered after it was made: a day longer than the bus can bring its event again."""
 LONG = timedelta(minutes=5)
-"""What waits for longer is worth a look."""
 
 
 async def serve_outbound(

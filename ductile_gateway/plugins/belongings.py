@@ -13,7 +13,6 @@ from groundwork.service.strict import NotYaml, parse
 
 PRIVATE = ("*.yaml", "*.yml", "*.env", ".env*", "*.keys*", "*.creds", "*.nk", "*.conf")
 PLACES = {"agent": ("store", "cache", "workspaces"), "gateway": ("store", "cache")}
-"""The settings that name a place of a service, by section."""
 FILES = ("_FILE", "TLS_KEY")
 """How settings end that name a file with a secret in it, as variables have them."""
 VARIABLES = ("AGENT_", "GATEWAY_")
@@ -21,7 +20,6 @@ OF_A_STORE = (".keys",)
 """Beside it, also where they are made only after this is asked."""
 DEFAULTS = Path(".agentic")
 OF_NATS = re.compile(r"^\s*[\"']?store_?dir[\"']?\s*[:=]?\s*[\"']?([^\"'\s#]+)", re.MULTILINE | re.IGNORECASE)
-"""Where a NATS server says that it stores."""
 MOST_BYTES = 1024 * 1024
 
 

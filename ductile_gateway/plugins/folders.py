@@ -24,7 +24,6 @@ from schemas import subjects
 MANIFEST = "manifest.yaml"
 MAX_MANIFEST_BYTES = 256 * 1024
 FROM_HERE = ("./", "../", "~/")
-"""How a path begins in the configuration of a plugin, if it is not absolute."""
 
 Config = Mapping[str, JsonValue]
 

@@ -29,10 +29,8 @@ WOULD_DO = {
     "commands.name": "handle",
     "commands.type": "read",
 }
-"""By key, without the numbers of a list."""
 SAYS_MORE = {"commands.type": ", or `type: write` where it changes something"}
 ALIKE = 0.75
-"""How much a key has to look like another to be taken for it."""
 
 
 def told(error: ValidationError, document: object, would_do: Mapping[str, str] = WOULD_DO) -> str:

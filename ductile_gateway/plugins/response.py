@@ -42,8 +42,6 @@ MAX_MESSAGE = 4000
 MAX_QUOTE = 300
 
 Ending = Literal["ended", "overdue", "output", "cpu_s", "memory_mb", "file_mb", "processes"]
-"""How the process stopped: by itself, at its deadline, because it wrote too much, or because it used more than that
-limit."""
 
 
 REFUSALS = (b"Permission denied", b"Read-only file system")

@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 
 Metrics = Callable[[], Awaitable[bytes]]
-"""What was counted, in the Prometheus text format."""
 
 
 async def answer_probes(

@@ -18,7 +18,6 @@ from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile, microseconds
 
 FILE = "restored.json"
-"""In the folder of the ledger."""
 _ASKED_BEFORE = """
 SELECT 1 FROM calls
 WHERE completed_at > ? AND run_id = ? AND digest = ? AND step < ? AND instr(answer, '"in_doubt"') > 0 LIMIT 1

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from groundwork.telemetry.traces import SpanQueue
 
 MOST_KEPT = 2048
-"""Spans: as many as the queue of the SDK has room for."""
 
 Ended = Callable[[Span], None]
 """Takes a span that has ended; returns at once and raises nothing."""

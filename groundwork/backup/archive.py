@@ -31,12 +31,10 @@ BLOCK = 64 * 1024
 LONGEST_TEXT = 1 << 30
 """Bytes of what is told of a part, some 70 of them for each of its blocks."""
 NAME = "agentic.backup"
-"""Of the file, where only a folder is named."""
 PURPOSE = "backup"
 WHOLE = "whole"
 FORMAT = 1
 WRITTEN_AT_ONCE = 64 << 20
-"""Bytes, after which what was written so far is made durable."""
 
 _OURS = 0x4147424B
 _SCHEMA = f"""

@@ -109,7 +109,6 @@ def staging(folder: Path) -> Iterator[Path]:
 
 
 KEYS = "keys"
-"""The file with the keys of a service, as it is called in its part of a backup."""
 
 
 def ring_for(path: Path, archive: Archive, part: Part, *, new_keys: bool) -> KeyRing | None:

@@ -46,9 +46,7 @@ def network_of(client: tuple[str, int] | None) -> str:
 
 READ_WITHIN_S = 15.0
 ROOM = 64 * 1024 * 1024
-"""Bytes for all bodies that one server reads at the same time."""
 LONGEST_LENGTH = 12
-"""Digits of a Content-Length that is worth reading as a number."""
 
 
 class BodyRefused(Exception):

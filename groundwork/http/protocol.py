@@ -23,20 +23,16 @@ class BoundedProtocol(HttpToolsProtocol):
     max_connections: ClassVar[int] = 800
     """Fewer than the 1024 files that a process may usually open."""
     max_pipelined: ClassVar[int] = 32
-    """Requests that wait on one connection for the answer to another."""
     take_within_s: ClassVar[float] = 30.0
     """How long an answer may wait for its reader to take the next part of it."""
 
     _taking: asyncio.TimerHandle | None = None
-    """Runs while nothing is taken."""
     _patience: asyncio.TimerHandle | None = None
-    """Runs while a head is awaited."""
     _meant_something: bool = False
     """Whether the newest data began or ended a head, or brought a piece of body."""
     _unheard: int = 0
     """Bytes since such data: of a head, or of what follows a body."""
     _theirs_since: float = 0.0
-    """Since when it has waited for its other end, where it does."""
     _network: str = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it

@@ -26,7 +26,6 @@ from groundwork.nats.topology import (
 
 MODE = "persist_mode"
 MENDED = ("unset", "harmful", "lacks")
-"""Kinds of findings that the setup changes without being asked for it."""
 
 Json = dict[str, Any]
 

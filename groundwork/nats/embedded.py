@@ -32,7 +32,6 @@ LOG_LINES = 8
 MEBIBYTE = 1024 * 1024
 USER = "agentic"
 SERVER = "nats-server.json"
-"""Its configuration, in its folder: with it the same server is started by hand."""
 
 log = logging.getLogger(__name__)
 

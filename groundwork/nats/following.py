@@ -25,7 +25,6 @@ MISSED_HEARTBEATS = 3
 MADE_WITHIN_S = 1.5
 """Where it takes longer, the server has put it on a node that is away: another one may land elsewhere."""
 FORGOTTEN_AFTER_S = 30.0
-"""When the server forgets a consumer to which nobody listens."""
 PAUSE_S = 0.2
 MOST_AT_ONCE = 512
 _NO_SUCH_STREAM = 10059

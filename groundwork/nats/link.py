@@ -80,7 +80,6 @@ class NatsLink:
 
     def __init__(self, client: Client, watch: ConnectionWatch, answers: PendingAnswers, *, servers: str) -> None:
         self.servers = servers
-        """The addresses for people, without a login."""
         self._client = client
         self._watch = watch
         self._answers = answers
@@ -88,13 +87,9 @@ class NatsLink:
         self.spoken = asyncio.Event()
         """Set once something was published that was not there before: what was under way has gone on."""
         self.id_was_taken: Callable[[], None] = lambda: None
-        """Called whenever an id of ours is found on somebody else's message."""
         self.was_there: Callable[[], None] = lambda: None
-        """Called whenever a message of ours was in its stream already."""
         self.tries_again: Callable[[], None] = lambda: None
-        """Called whenever a message could not be stored at once and is sent again."""
         self.stuck = asyncio.Event()
-        """Set likewise, for whoever looks why."""
         self._unanswered: dict[str, tuple[int, float]] = {}
         self.succeeds = False
         """Whether another process, which may only have been stopped, did before what is done by this link."""

@@ -20,12 +20,9 @@ from groundwork.nats.publishing import Refused, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
 
 FACT = "Agentic-Fact"
-"""The header with a fact's own id."""
 PARTS = "Agentic-Parts"
-"""The header with the number of a fact's parts."""
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 SPARE_BYTES = 4096
-"""Of a message, for its headers."""
 PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 

@@ -211,7 +211,6 @@ def _item(kinds: list[Any]) -> Any:
 
 SHARED_SECTION = "nats"
 SECRETS = frozenset({"token", "secret", "previous_secret", "password", "api_key"})
-"""What secrets are called in settings."""
 OF_PLUGINS = ("plugins", "config")
 
 _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")

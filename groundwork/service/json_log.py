@@ -22,7 +22,6 @@ LOOK_EVERY_S = 1.0
 STACK_FRAMES = 8
 NESTING = 6
 MOST_NAMES = 1024
-"""Names of fields that are remembered as they were cleaned."""
 EVERY_REQUEST = ("httpx2", "httpcore2")
 """Libraries that tell of every request: a job that is waited for would fill the log, and so could whoever answers."""
 

@@ -68,7 +68,6 @@ def _long_enough_to_sign(secret: SecretStr) -> SecretStr:
 
 
 SigningSecret = Annotated[SecretStr, AfterValidator(_long_enough_to_sign)]
-"""A secret that messages are signed with."""
 
 
 LOOK_EVERY_S = 1.0

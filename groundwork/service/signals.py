@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 
 OF_A_SERVICE = (signal.SIGTERM, signal.SIGINT)
 OF_A_COMMAND = (*OF_A_SERVICE, signal.SIGHUP)
-"""Also a closed terminal."""
 
 
 @contextmanager

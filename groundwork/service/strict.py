@@ -16,7 +16,6 @@ import yaml
 from pydantic import JsonValue
 
 DEEPEST = 32
-"""Levels of arrays and objects within each other."""
 LARGEST = 2**63 - 1
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """A surrogate can only come as an escape: as such it is no UTF-8."""
@@ -118,9 +117,7 @@ def parse(text: str) -> Any:
 class _Nodes:
     def __init__(self) -> None:
         self.repeated: yaml.Node | None = None
-        """The first key that its mapping has already."""
         self.weights: dict[int, int] = {}
-        """By identity."""
 
     def weigh(self, node: yaml.Node) -> int:
         if id(node) not in self.weights:

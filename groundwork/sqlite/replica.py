@@ -20,7 +20,6 @@ from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 
 PATIENCE_S = 10.0
-"""How long a fact that is in the log is waited for."""
 
 THE_SAME = timedelta(milliseconds=1)
 """Instants that may be of the same message: what the server says of it in two places it rounds in two ways."""

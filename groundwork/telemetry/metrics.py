@@ -28,7 +28,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Bounds of buckets for what mostly takes less than a minute."""
 MOST_SERIES = 200
-"""Of one instrument."""
 OTHER = "other"
 FRESH_S = 5.0
 """How long what was observed is good for: several who read at once ask once."""
@@ -124,7 +123,6 @@ class _Observation:
 class Instruments:
     def __init__(self) -> None:
         self.since_ns = time.time_ns()
-        """When counting began, in nanoseconds since 1970."""
         self._all: dict[str, Instrument] = {}
         self._observations: list[_Observation] = []
         self._reading = asyncio.Lock()

@@ -28,7 +28,6 @@ from groundwork.telemetry.settings import Receiver
 
 EVERY_S = 60.0
 LAST_WITHIN_S = 1.0
-"""How long the end of the process waits for the last push."""
 _SCOPE = InstrumentationScope("agentic-loop")
 _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 _TALKATIVE = ("opentelemetry.exporter.otlp.proto.http.metric_exporter",)

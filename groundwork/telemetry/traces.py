@@ -17,7 +17,6 @@ from groundwork.telemetry.settings import Receiver
 from groundwork.telemetry.span import Context, Event, Span
 
 CLOSING_S = 2.0
-"""How long the end of a service waits for a receiver."""
 _TALKATIVE = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.sdk._shared_internal",  # a queue that is full

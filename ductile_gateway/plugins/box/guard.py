@@ -24,7 +24,6 @@ from groundwork.service import process
 FIRST_LOOK_S, NEXT_LOOK_S = 0.2, 0.1
 MOST_FILES = 10_000
 BY_A_SIGNAL = 128
-"""What a shell adds to the number of the signal by which a program ended."""
 
 
 def keep(order: Order, tasks: int) -> NoReturn:

@@ -12,7 +12,6 @@ from ductile_gateway.plugins.box.order import Order, User
 from groundwork.service import process
 
 CANNOT_RUN = 126
-"""As a shell tells it."""
 MOST_SAID = 1000
 NICER_BY = 5
 """The services go first where a plugin and they want the processor at once."""

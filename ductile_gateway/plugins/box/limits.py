@@ -17,11 +17,8 @@ class Limits:
     file_mb: int = 256
     """Of a file, and of all that is in the call's folder."""
     processes: int = 128
-    """Threads count, too."""
     open_files: int = 256
-    """Of one process."""
     output_mb: float = 10
-    """On stdout, and on stderr."""
     grace_s: float = 5
 
     @property

@@ -64,9 +64,7 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._left = most
         self.is_open = True
-        """Whether more may come."""
         self.is_cut = False
-        """Whether there was more than is taken."""
 
     def copy(self) -> None:
         while self.is_open and not self.is_cut and (content := self._read()):

@@ -12,7 +12,6 @@ SYSTEM = (
     *("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm"),
     *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"),
 )
-"""Programs, their libraries, and how names are looked up."""
 ETC = (
     *("alternatives", "ca-certificates", "crypto-policies", "default/locale", "fonts", "gitconfig", "java", "magic"),
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "mime.types", "pki"),
@@ -32,7 +31,6 @@ HOMES = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".docker", ".kube", ".netrc", ".pgpass"),
     *(".git-credentials", ".npmrc", ".pypirc", ".password-store", ".mozilla", ".bash_history"),
 )
-"""Of a home what lets somebody in."""
 DOORS = (
     *("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh", "/run/user", "/run/dbus"),
     *("/run/systemd/private", "/run/docker.sock", "/run/containerd", "/run/podman", "/run/secrets", "/run/credentials"),

@@ -27,7 +27,6 @@ from groundwork.nats.shared_log import Fact
 
 ALL = -1
 TABLES = ("calls", "overdue", "artifacts", "received", "outbox", "pins")
-"""All that the copy fills."""
 
 _CALL_COLUMNS = (
     *("position", "key", "digest", "trace_id", "span_id", "sampled", "route", "may_repeat", "deadline_at", "request"),

@@ -33,7 +33,6 @@ from groundwork.sqlite.file import SqliteFile
 from schemas import subjects
 
 Told = tuple[str, bytes]
-"""A subject, and the row that is to be there."""
 
 AT_ONCE = 500
 
@@ -119,7 +118,6 @@ def _by_run(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Artifact]]:
 
 
 TOGETHER = 64
-"""Rows that are on their way at the same time."""
 
 
 def rows_without_copy(log: SharedLog) -> Rows:

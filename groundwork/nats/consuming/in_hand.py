@@ -17,7 +17,6 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 
 TIMES = 3
-"""In one ack_wait."""
 UNTIL_KNOWN_S = 1.0
 ASK_WITHIN_S = 1.0
 
@@ -60,7 +59,6 @@ class Holding:
 MOST_QUESTIONS = 10
 """Electing a new leader of the consumer takes 4 to 9 s."""
 AT_ONCE = 1000
-"""So many are sent before the event loop does something else."""
 
 log = logging.getLogger(__name__)
 

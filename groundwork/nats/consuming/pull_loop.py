@@ -91,7 +91,6 @@ GRACE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 QUIET_SECONDS = 0.05
 BROKEN_DELAY_S = 1.0
-"""When a message comes again whose handler cannot go on."""
 
 log = logging.getLogger(__name__)
 

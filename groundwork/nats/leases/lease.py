@@ -131,7 +131,6 @@ async def _ask(link: NatsLink, question: str, wanted: Mapping[str, str] | None =
 
 
 RENEWALS = 5
-"""In the time of one lease."""
 SAFE = 0.9
 """Of its time the owner trusts a lease: clocks may differ in how fast they go."""
 LOOK_S = 0.1

@@ -12,8 +12,8 @@ def main() -> None:
 
 
 def _loaded(arguments: list[str]) -> Callable[[], None]:
-    """What the command line asks for. The service itself without the parts of the other commands, such as their help:
-    they take long to load, and it may have been killed with calls in hand."""
+    """The service is loaded without the other commands, which take long to load: it may have been killed with calls in
+    hand."""
     match arguments:
         case ["serve"]:
             config = None

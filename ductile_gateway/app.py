@@ -48,10 +48,7 @@ log = logging.getLogger(__name__)
 
 async def serve(settings: GatewaySettings, *, take_over: bool = False) -> None:
     """Run the gateway until cancelled. Raises Misconfigured, Broken or TryAgain, alone or in an ExceptionGroup.
-
-    `take_over` makes the gateway end that owns the bus now, and waits for what that one leaves. One of several that the
-    others took for dead has lost what it had in hand, and begins anew.
-    """
+    `take_over` makes the gateway end that owns the bus now."""
     while True:
         try:
             return await _serve(settings, take_over=take_over)

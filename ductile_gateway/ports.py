@@ -23,8 +23,8 @@ async def unrecorded(receipt: Receipt | None = None) -> None:
 
 
 class Ledger(Protocol):
-    """The record of all calls, by key: intent, then answer, then published. One gateway uses it, or several: then each
-    call is that gateway's which began it, until another adopts it."""
+    """The record of all calls, by key: intent, answer, published. Of several gateways each owns the calls that it
+    began, until another adopts them."""
 
     async def find(self, key: str) -> Past:
         """What is known of the call. An intent written with `intend_soon` may not be found yet."""
@@ -35,15 +35,13 @@ class Ledger(Protocol):
         has begun or answered the call: `find` says so from then on."""
 
     async def adopt(self, intent: Intent) -> None:
-        """The call is this gateway's from now on, durable on return: the one that began it is gone. Raises TryAgain
-        where it is not as it was found any more."""
+        """The call is this gateway's now, durable on return. Raises TryAgain where it has changed meanwhile."""
 
     def intend_soon(self, intent: Intent) -> None:
         """Written with whatever is written next; a crash may lose it. Never after the answer of the same key."""
 
     async def answer(self, answer: Answer) -> Answer:
-        """Durable on return, with or without an intent before. The first answer to a key is kept for ever: the one that
-        is kept is returned."""
+        """Durable on return. The first answer to a key is kept for ever, and returned."""
 
     def published(self, key: str) -> None:
         """The answer is on the bus. Written with whatever is written next; nothing waits for it."""
@@ -51,11 +49,8 @@ class Ledger(Protocol):
     async def name_artifacts(
         self, run_id: str, key: str, candidates: Sequence[Sequence[str]], digests: Sequence[str], sizes: Sequence[int]
     ) -> tuple[str, ...]:
-        """For each artifact of the call the first candidate that no other artifact of the run has, durably its own, and
-        beside it its SHA-256 in hex and its size in bytes. Raises NoRoom where the run would keep too much.
-
-        The same call and candidates give the same names. Names that differ in case only are the same name.
-        """
+        """For each artifact the first candidate that no other of the run has, durably, with its SHA-256 in hex and size
+        in bytes. The same call gets the same names; case does not tell names apart. Raises NoRoom."""
 
     async def digest_of(self, run_id: str, name: str) -> str | None:
         """The digest that was given with the name of the artifact; None where none was."""
@@ -64,8 +59,8 @@ class Ledger(Protocol):
         """Intents without an answer, oldest first, of all gateways; what others did last may be missing."""
 
     async def answers_to_publish(self, since: datetime) -> Sequence[Answer]:
-        """Answers not known to be published, and all that were completed since then; oldest first, of all gateways;
-        what others did last may be missing."""
+        """Not known to be published, or completed since; oldest first, of all gateways; what others did last may be
+        missing."""
 
     async def forget_before(self, instant: datetime) -> None:
         """Drop published answers that were completed before."""
@@ -86,10 +81,7 @@ class Receipts(Protocol):
 
 
 class ToolRunner(Protocol):
-    """Carries out calls: plugin processes of our own, a Ductile, or a tool inside this process.
-
-    What it has to remember of a call under way it keeps under the call's key until it is told to forget it.
-    """
+    """Carries out calls. What it remembers of a call it keeps under the call's key until it is told to forget it."""
 
     @property
     def finds_anywhere(self) -> bool:
@@ -135,8 +127,8 @@ class Ownership(Protocol):
         """Why the call may have been begun elsewhere, or in a time that was lost; empty where it cannot."""
 
     def lost(self, intent: Intent) -> str:
-        """That the gateway which began the call is gone, in words; empty where this one began it. Raises TryAgain while
-        the other lives."""
+        """Why the gateway that began the call is gone; empty where this one began it. Raises TryAgain while the other
+        lives."""
 
     def give_up(self, intent: Intent) -> None:
         """Of a lost call that only that gateway can find: raises TryAgain while it may be back soon."""
@@ -151,8 +143,7 @@ class Bus(Protocol):
 
 
 class Observer(Protocol):
-    """Hears what becomes of calls, for whoever looks on from outside. Returns at once, raises nothing, and changes
-    nothing; a crash may take along what it made of it."""
+    """Hears what becomes of calls. Returns at once, raises nothing, and changes nothing."""
 
     def begun(self, asked: Asked) -> None:
         """The intent is written: its tool is started next, perhaps once more."""

@@ -50,8 +50,7 @@ class Agent(Protocol):
 
 
 class Trust:
-    """Judges messages. `given`: the public keys of the configuration; then nothing is pinned. `refused` is called
-    for each that is refused."""
+    """`given`: the configured public keys; then nothing is pinned. `refused` is called for each refused message."""
 
     def __init__(
         self,
@@ -75,8 +74,7 @@ class Trust:
         self._trouble = ""
 
     async def check(self, subject: str, body: bytes, header: str | None, *, again: bool = False) -> None:
-        """Return if the agent itself said it. `header`: the signature, as it came; `again`: that of a message which was
-        put off by this before. Raises NotTheAgents or TryAgain."""
+        """Return if the agent said it. `again`: this put the message off before. Raises NotTheAgents or TryAgain."""
         try:
             await self._check(signing.signed(subject, body), header, again=again)
         except NotTheAgents as error:

@@ -38,8 +38,8 @@ class NotCallable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """`outcome`: as an event would carry it. `kept`: what it brought, under the names that it gave. `stderr`: its last
-    words. `seconds`: how long it took."""
+    """`outcome`: as an event would carry it. `kept`: artifacts by name. `stderr`: its end. `seconds`: how long it
+    took."""
 
     outcome: ToolOutcome
     kept: tuple[Kept, ...]
@@ -60,8 +60,7 @@ class _Ready:
 
 
 async def call(settings: GatewaySettings, tool: str, command: str, arguments: Arguments) -> Called:
-    """Make the call and wait for it; where that is cancelled, it is ended. Raises NotCallable, Misconfigured,
-    TryAgain."""
+    """Cancelling ends the call. Raises NotCallable, Misconfigured, TryAgain."""
     tools = await find_tools(settings)
     ready = _ready(tools, tool, command, arguments)
     with TemporaryDirectory(prefix="agentic-call-") as place:

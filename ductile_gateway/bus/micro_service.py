@@ -21,9 +21,7 @@ class Questions:
         self._service = service
 
     async def answer_catalog(self, catalog: Callable[[], Catalog], *, executor: str) -> None:
-        """From now on, tell the tools too: before, a run would begin without any.
-
-        In a queue group of its own: in the usual one, another executor would answer in our place."""
+        """A queue group of its own: in the usual one, another executor would answer in our place."""
 
         async def tell(request: Request) -> None:
             await request.respond(catalog().model_dump_json().encode())
@@ -55,8 +53,7 @@ class Questions:
 async def serve_questions(
     link: NatsLink, status: Callable[[], Awaitable[GatewayStatus]], *, each: str = ""
 ) -> AsyncIterator[Questions]:
-    """Answer inside the context. What is called to answer may not raise. `each`: of several gateways, which this is;
-    each says how it is."""
+    """Answer inside the context. `status` may not raise. `each`: the name of this gateway, where several answer."""
 
     async def tell(request: Request) -> None:
         await request.respond((await status()).model_dump_json().encode())

@@ -79,9 +79,8 @@ class NatsRuns:
 
 
 class NatsAgentKeys:
-    """The keys that the agent signs with, asked of it anew each time. Fills the port Agent.
-
-    `progress`: it is told that progress is sent on, and signs that, too."""
+    """The agent's signing keys, asked anew each time. Fills the port Agent. `progress`: it has to sign progress,
+    too."""
 
     def __init__(self, link: NatsLink, *, progress: bool = False) -> None:
         self._link = link

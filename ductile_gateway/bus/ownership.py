@@ -16,8 +16,7 @@ from groundwork.service.errors import TryAgain
 
 
 class BusOwnership:
-    """Fills the port Ownership. `predecessor` is the lease of who had the bus before, with another store; None for
-    nobody. When it was over and when a request was stored are both by the server's clock."""
+    """Fills the port Ownership. `predecessor`: the lease of an owner with another store, by the server's clock."""
 
     def __init__(self, lease: Lease, predecessor: Record | None) -> None:
         self.held = lease.held
@@ -71,8 +70,7 @@ class Members(Protocol):
         """Which of the living sees to what has this key and no owner."""
 
     def mine(self, owner: str, key: str) -> bool:
-        """Whether what `owner` began, under this key, is seen to by this one: itself, or the heir of one that is
-        gone."""
+        """Whether `owner` is this one, or is gone and this one is the heir of `key`."""
 
 
 class AmongOthers:

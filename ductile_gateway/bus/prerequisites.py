@@ -54,8 +54,7 @@ async def require(link: NatsLink, *, shared: bool = False) -> None:
 
 
 async def ack_wait(link: NatsLink) -> float:
-    """After how many seconds without a word the server gives a request to another gateway. Raises Misconfigured, and
-    TryAgain after an election's time."""
+    """The ack_wait of the consumer, in seconds. Raises Misconfigured, and TryAgain after an election's time."""
     what = f"consumer {subjects.DURABLE_TOOLS} of stream {subjects.STREAM_REQUESTS}"
 
     async def look() -> ConsumerInfo:

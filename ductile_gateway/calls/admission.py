@@ -27,10 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class Lanes:
-    """Places for calls that run at the same time: `most` of them, and of each tool in `widths` that many, over all
-    gateways where they `share` them. Any other name passes freely.
-
-    `room`: how many calls may wait in hand for their turn. What comes beyond is given back to the bus."""
+    """Slots: `most` here, and per tool as `widths` says, over all gateways where they `share`. Other tools pass freely.
+    `room`: how many calls may wait in hand; what comes beyond is given back to the bus."""
 
     def __init__(self, widths: Mapping[str, int], *, most: int, room: int, share: Share | None = None) -> None:
         self._widths = dict(widths)
@@ -64,8 +62,7 @@ class Lanes:
 
 
 class InFlight:
-    """At most `most` new calls at a time. Calls that an earlier process began count too and never wait: where they are
-    more than that, no new call is let in until enough have ended."""
+    """At most `most` new calls at a time. Calls that an earlier process began count too, and never wait."""
 
     def __init__(self, most: int) -> None:
         self._places = Places(most)
@@ -100,10 +97,8 @@ class InFlight:
 
 
 class QueueLimit:
-    """Backpressure of a Ductile, which itself takes any number of jobs: beyond `most` in its queue no call is made.
-
-    `depth` tells how long the queue is, or None where that cannot be seen, which holds nobody up. One look counts for
-    two seconds, so that many calls ask once. `most` is None where the length does not matter."""
+    """Backpressure of a Ductile: beyond `most` jobs in its queue no call is made; None for no limit. `depth` returns
+    None where it cannot be seen, which holds nothing up. One look counts for two seconds."""
 
     def __init__(self, depth: Callable[[], Awaitable[int | None]], *, most: int | None, clock: Clock) -> None:
         self._look = depth
@@ -142,10 +137,8 @@ class _Circuit:
 
 
 class Breaker:
-    """A circuit breaker per plugin: `after` failures in a row open its circuit for `open_for`.
-
-    Failures are those of the way to the plugin (no connection, no answer, 5xx), never a tool's own error. After that
-    time calls pass again; the first that fails opens the circuit anew."""
+    """A circuit breaker per plugin: `after` failures in a row open it for `open_for`. Only failures of the way to the
+    plugin count (no connection, no answer, 5xx), never a tool's own."""
 
     def __init__(self, after: int, open_for: timedelta) -> None:
         self._after = after

@@ -41,9 +41,8 @@ class Answers:
         self._clock = clock
 
     async def record(self, asked: Asked, outcome: ToolOutcome) -> Answer:
-        """The answer that follows from an outcome, durable; or the one that there is already. Also while nobody can say
-        who owns the bus, for it leaves only when that is sure; not at all once another gateway does, which raises
-        Misconfigured."""
+        """The answer to an outcome, durable; or the one that is there already. Raises Misconfigured once another
+        gateway owns the bus."""
         try:
             outcome = results.made_fit(outcome)
             kept = await self._keep(asked, outcome)
@@ -66,9 +65,7 @@ class Answers:
         await self._say(answer, answer.dedupe_key)
 
     async def tell_late(self, key: str, verdict: Verdict) -> bool:
-        """Put on the bus what came of a call that was answered at its deadline. False while it is not answered yet.
-
-        The run that waited for it has gone on, or ended; the agent writes down what comes for one that has ended."""
+        """Publish what came of a call that was answered at its deadline. False while it is not answered yet."""
         answer = await self._ledger.find(key)
         if not isinstance(answer, Answer):
             return False

@@ -34,11 +34,8 @@ class Unacceptable(GiveUp):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One attempt of one step, or of a sub-request of it.
-
-    `route` is the last token of the subject, `body` the message as it came. `digest` tells what is asked for. `trace`:
-    where in which trace that was; without a span id where it is not known.
-    """
+    """One attempt of one step, or of a sub-request of it. `route`: the last token of the subject. `body`: the message
+    as it came. `digest`: of what is asked for. `trace` has no span id where that is not known."""
 
     request: ToolRequest
     route: str
@@ -48,8 +45,7 @@ class Asked:
 
     @cached_property
     def key(self) -> str:
-        """The name of the call, also towards the tool: `run_id:step:tool:attempt`, and of a sub-request
-        `run_id:step:task:round:tool:attempt`."""
+        """`run_id:step:tool:attempt`, and of a sub-request `run_id:step:task:round:tool:attempt`."""
         request = self.request
         return keys.call(request.run_id, request.step, request.tool, request.attempt, request.task, request.round)
 
@@ -116,12 +112,9 @@ class Unwanted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One attempt of one step, or of a sub-request of it. The same call always has the same `key`, that of `asked`.
-
-    `deadline_at`: how long the tool may take. `wanted_until`: how long its answer is waited for, which may be longer;
-    None where that is not known. `complete`: the payload is what the tool is given; else the call can be looked for,
-    and must not be sent. `may_repeat`: it reads, or repeating it does no harm. `asked`: the request it carries out.
-    """
+    """One attempt of one step, or of a sub-request of it. `deadline_at`: for the tool. `wanted_until`: how long its
+    answer is waited for; None where not known. `complete`: the payload is whole; else the call can be looked for, and
+    must not be sent. `may_repeat`: it reads, or repeating it does no harm."""
 
     key: str
     plugin: str
@@ -152,10 +145,8 @@ class ProducedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is known of the execution beside its outcome. `attempts`: how often whoever ran it did so, where it says.
-
-    `stderr`: its end, `last_error`: why the last attempt failed where others follow; both without secrets. `began_at`,
-    `ended_at`: by the clock of whoever ran it, where it says."""
+    """What is known of the execution beside its outcome. `stderr`: its end. `last_error`: of the attempt before the
+    last. Both without secrets. `began_at`, `ended_at`: by the executor's clock."""
 
     job_id: str | None = None
     began_at: datetime | None = None
@@ -176,16 +167,11 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What the tool answered.
-
-    ok: `text` for people, `output` for programs, `artifacts`. continuation: what it needs first, and the same besides;
-    without it, it stands in the `text`, in the markdown form. error: `message`, `error_class` (the tool says transient,
-    timeout, invalid_arguments, not_found, tool_error or configuration; of what it did not say, timeout, bad_output,
-    expired, storage_full) and `retryable`: whether another attempt can help, not whether it is allowed. After timeout
-    and bad_output a write may have done its work; after storage_full it has; what expired was not started.
-    `job`: how it came about, and `said_by`: the plugin whose answer it is, where a pipeline has several; neither is the
-    outcome.
-    """
+    """What the tool answered: ok with `text` for people, `output` for programs and `artifacts`; continuation: what it
+    needs first, in `output` or in the markdown form in `text`; error with `message`, `error_class` and `retryable`:
+    whether another attempt can help, not whether it is allowed. After timeout and bad_output a write may have done its
+    work; after storage_full it has; what expired was not started. `said_by`: the plugin, where a pipeline has
+    several."""
 
     status: Literal["ok", "error", "continuation"]
     text: str = ""
@@ -210,9 +196,7 @@ class NeverStarted:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The tool was started and nobody saw how it ended: it may have done all, some or none of its work.
-
-    `jobs`: those of a Ductile of which one may be the call's."""
+    """The tool was started and its end was not seen. `jobs`: those of a Ductile of which one may be the call's."""
 
     reason: str
     jobs: tuple[str, ...] = ()
@@ -223,12 +207,8 @@ Verdict = ToolOutcome | NeverStarted | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A call that was or may have been handed over. It is durable before the call is sent, so that a call without one
-    was never sent.
-
-    `job_id`: what Ductile calls it, once it has answered. `way`: how it was sent, whatever the settings and Ductile say
-    of its route by now. `newest`: the command's newest job just before, empty where there was none, None where that is
-    not known."""
+    """Durable before the call is sent: a call without one was never sent. `job_id`: Ductile's, once it has answered.
+    `way`: how it was sent. `newest`: the command's newest job just before, empty for none, None where not known."""
 
     begun_at: datetime
     job_id: str | None = None
@@ -238,8 +218,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """The tool is about to be run, until `deadline_at`. `may_repeat`: it reads, or repeating it does no harm. `by`: the
-    gateway that begins it; empty where the ledger has only one, or it turned out that none has begun it."""
+    """The tool is about to be run, until `deadline_at`. `by`: the gateway that begins it; empty where the ledger has
+    only one, or none has begun it."""
 
     asked: Asked
     may_repeat: bool
@@ -253,8 +233,8 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result of a call, as it is published: `body` is the message, `digest` of the request that it answers. `by`:
-    the gateway that has answered it; empty where the ledger has only one."""
+    """The result as it is published: `body` is the message, `digest` of its request, `by` the gateway; empty for the
+    only one."""
 
     key: str
     digest: str

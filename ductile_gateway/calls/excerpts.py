@@ -30,9 +30,7 @@ def end_of(text: str, limit: int) -> str:
 
 
 def cut(text: str, limit: int, *, where: str = "") -> str:
-    """At most `limit` bytes of UTF-8, cut between two characters, and a marker as in the notes of the agent.
-
-    `where`: the artifact that holds the whole; the marker then says at which place of it to read on."""
+    """At most `limit` bytes of UTF-8, and a marker that names the artifact `where` to read on, and the place in it."""
     text = storable(text)
     encoded = text.encode()
     if len(encoded) <= limit:

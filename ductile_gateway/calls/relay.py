@@ -129,8 +129,8 @@ class Relay:
         self._lanes.close()
 
     async def recover(self) -> None:
-        """Resume the calls that an earlier process began, or a gateway that is gone and whose heir this one is. Returns
-        when they are answered. What is in hand goes on there."""
+        """Resume calls that an earlier process began, or a gateway whose heir this one is. Returns when they are
+        answered."""
         left = [one for one in await self._ledger.open_intents() if one.key not in self._locks]
         intents = [one for one in left if one.key not in self._recovering and self._ownership.sees_to(one)]
         if intents:
@@ -246,10 +246,9 @@ class Relay:
         return await self._start(intent, call)
 
     async def _taken_up(self, intent: Intent) -> ToolOutcome:
-        """What came of a call that was begun before, perhaps by another gateway. Raises TryAgain while that one lives.
-
-        It is adopted where it can be found from here, or repeated. Else it stays that gateway's, so that a crash of
-        this one leaves it in doubt as well."""
+        """What came of a call that was begun before. Raises TryAgain while another gateway lives that began it. It is
+        adopted only where it can be found from here, or repeated, so that a crash of this one leaves it in doubt as
+        well."""
         lost = self._ownership.lost(intent)
         if lost and not (intent.may_repeat or self._runner.finds_anywhere):
             self._ownership.give_up(intent)

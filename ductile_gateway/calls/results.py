@@ -101,9 +101,7 @@ def brought_back(answer: Answer, capability: str | None) -> Answer:
 
 
 def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
-    """A fit outcome whose artifacts found no room: an error for a person, with the beginning of what the tool brought.
-
-    The tool has run and is not run again. Waiting would hold the step up until its deadline, and say nothing."""
+    """An error for a person, with the beginning of what the tool brought: it has run and is not run again."""
     texts = (text for artifact in outcome.artifacts if (text := text_of(artifact)) is not None)
     began = cut("\n".join(filter(None, (outcome.text, next(texts, "")))), BROUGHT_BYTES)
     message = f"the tool has run, and there was no room for what it brought: {why}. It brought: {began or 'no text'}"
@@ -111,9 +109,7 @@ def without_room(outcome: ToolOutcome, why: str) -> ToolOutcome:
 
 
 def late_answer(answer: Answer, outcome: ToolOutcome, *, at: datetime) -> Answer | None:
-    """What came of a call after it was answered that nobody saw its end; None where its end was seen.
-
-    It tells how the call ended, for whoever has to decide; what the tool brought besides is left out."""
+    """How a call ended after it was answered that nobody saw its end; None where its end was seen."""
     answered: ToolResult = _Message.model_validate_json(answer.body).payload
     if answered.error is None or answered.error.error_class not in UNSEEN:
         return None

@@ -19,8 +19,8 @@ from groundwork.service.errors import TryAgain
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of one gateway. `needs`: how many it would fill now, with those that it `has`. `turn`: when it was last given
-    one, counted in places given."""
+    """Of one gateway. `needs` includes those that it `has`. `turn`: when it was last given one, counted in places
+    given."""
 
     has: int = 0
     needs: int = 0
@@ -39,7 +39,7 @@ Shares = Mapping[str, Share]
 
 
 def dealt(shares: Shares, width: int) -> dict[str, Share]:
-    """The shares after what is free of `width` places was given to who needs it; who neither has nor needs any is left
+    """The shares after the free ones of `width` places were dealt; gateways that neither have nor need any are left
     out."""
     given = dict(shares)
     turn = max((share.turn for share in given.values()), default=0)
@@ -92,8 +92,7 @@ class _Lane:
 
 
 class SharedPlaces:
-    """Widens and narrows the lanes of `places` for as long as it runs; `widths` are those over all gateways. `me` is
-    this one, `is_gone` tells of another whether it is."""
+    """Widens and narrows the lanes of `places`; `widths` are over all gateways. `me` is this one."""
 
     def __init__(
         self, places: Places, widths: Mapping[str, int], records: Records, *, me: str, is_gone: Callable[[str], bool]

@@ -21,8 +21,7 @@ log = logging.getLogger(__name__)
 
 
 async def insist(facts: Mapping[str, object], work: Callable[[], Awaitable[None]]) -> None:
-    """Do it, again whenever it raises TryAgain. `facts`: what the log says of the call. Raises Broken or
-    Misconfigured."""
+    """Repeat while it raises TryAgain. `facts`: for the log. Raises Broken or Misconfigured."""
     told = ""
     while True:
         try:
@@ -127,8 +126,7 @@ class Wanted:
         self._clock = clock
 
     async def check_early(self, intent: Intent) -> None:
-        """Of a call that has waited: whoever waits for a Ductile that is away is not to do so for nobody. Raises
-        Unwanted or TryAgain."""
+        """Stops a call of an ended run from waiting for a Ductile that is away. Raises Unwanted or TryAgain."""
         if self._waited(intent) > A_MOMENT:
             await self.check(intent)
 

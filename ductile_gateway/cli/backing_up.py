@@ -53,8 +53,7 @@ class BackedUp:
 
 
 def backup(settings: GatewaySettings, place: str, *, into: str | None, with_keys: bool, as_json: bool) -> None:
-    """Into a backup of its own; or `into` one that the agent's command makes, and which it says to be whole. Raises
-    Misconfigured and TryAgain."""
+    """`into`: a backup that the agent's command makes, and completes. Raises Misconfigured and TryAgain."""
     file = place_of(place)
     if not (settings.shared or (settings.store / FILE).is_file()):
         why = f"there is no ledger {settings.store / FILE} on this machine"

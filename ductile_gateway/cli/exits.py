@@ -38,8 +38,8 @@ def settings_of(config: Path | None) -> GatewaySettings:
 
 
 def settings_for_tools(config: Path | None, tools: Path | None) -> GatewaySettings:
-    """For a command on tools. The settings are those that were named, or else ./agentic.yaml, or else those of
-    `agentic dev` here. `tools` is a folder in place of the tools that they name. Raises Misconfigured."""
+    """The named settings, or else ./agentic.yaml, or else those of `agentic dev`; `tools` replaces their tools. Raises
+    Misconfigured."""
     nearby = next(filter(os.path.lexists, (DEFAULT_CONFIG, OF_DEV)), None)
     settings = settings_of(config or nearby)
     if tools:

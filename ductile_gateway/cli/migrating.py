@@ -123,8 +123,7 @@ async def _into_database(move: _Move) -> int:
 
 @asynccontextmanager
 async def _moving(settings: GatewaySettings, folder: Path) -> AsyncIterator[_Move]:
-    """Nobody else is at work while this is held. Raises Misconfigured where somebody is, and for a bus without the
-    stream."""
+    """Holds off all gateways. Raises Misconfigured where one is at work, and for a bus without the stream."""
     store_folder.closed(folder)
     async with AsyncExitStack() as opened:
         try:

@@ -27,8 +27,7 @@ commands = typer.Typer()
 
 
 async def trust(settings: GatewaySettings, *, again: bool) -> bool:
-    """Show it; whether all that the agent tells is trusted, or nobody could be asked. Raises Failure where `again` can
-    do nothing."""
+    """Whether all that the agent tells is trusted, or no agent answers. Raises Failure where `again` can do nothing."""
     given = settings.outbound.agent_keys
     if again and given:
         raise Misconfigured("gateway.outbound.agent_keys names the keys that are trusted: change them there")

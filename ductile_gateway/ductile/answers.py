@@ -44,8 +44,8 @@ class NotSent(Exception):
 
 
 class DuctileRefused(Exception):
-    """Ductile itself has answered that it does not do this: nothing has started. Of a question it may be a stranger,
-    unless the words are Ductile's `own`."""
+    """Ductile itself refuses: nothing has started. Of a question it may be a stranger, unless the words are Ductile's
+    `own`."""
 
     def __init__(self, status: int, message: str, *, own: bool = True) -> None:
         super().__init__(f"Ductile answered {status}: {message}")

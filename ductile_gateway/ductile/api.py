@@ -120,8 +120,7 @@ class DuctileApi:
         return depth if isinstance(depth, int) else None
 
     async def permits(self, method: str, path: str) -> bool:
-        """Whether the token opens what does not exist, by a request that changes nothing. Raises Away, or
-        DuctileRefused where the token is not known at all."""
+        """Whether the token opens what does not exist. Raises Away, or DuctileRefused for an unknown token."""
         return await self._answered(method, path) != httpx2.codes.FORBIDDEN
 
     async def shows(self, path: str) -> bool:

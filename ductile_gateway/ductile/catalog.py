@@ -26,12 +26,8 @@ Document = Mapping[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class DuctileTools:
-    """What a Ductile has of what is wanted.
-
-    manifests: by name, for `draw_catalog`. pipelines: which of them are pipelines. closed: the routes and commands
-    whose arguments take no further field. problems: what is left out, and why. warnings: what is wrong with Ductile or
-    with our token for it, and leaves nothing out.
-    """
+    """manifests: by name. closed: routes and commands whose arguments take no further field. problems: what is left
+    out, and why. warnings: what is wrong with Ductile or our token, and leaves nothing out."""
 
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
     pipelines: frozenset[str] = frozenset()
@@ -72,9 +68,8 @@ def read_tools(
     pipelines: frozenset[str],
     settings: DuctileSettings,
 ) -> DuctileTools:
-    """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A plugin comes before a pipeline of its
-    name, and a route that is called by events before either. What is nothing of all that is left to `draw_catalog` to
-    complain of."""
+    """The tools among `names`. `plugins`: the answers to GET /plugin/{name}. A route called by events comes before a
+    plugin of its name, and that before a pipeline."""
     wanted_names, relayed = frozenset(names), settings.relayed()
     problems: list[str] = [] if wanted_names else [_NOTHING]
     found = {

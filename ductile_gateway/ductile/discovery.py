@@ -98,8 +98,7 @@ _ALL = (*_NEEDED, *_WANTED)
 async def discover_tools(
     api: DuctileApi, choices: Mapping[str, ToolChoice] | None, settings: DuctileSettings
 ) -> DuctileTools:
-    """The plugins and pipelines of the chosen tools. Raises Misconfigured when the token does not open them, TryAgain
-    while Ductile is away."""
+    """Raises Misconfigured when the token does not open them, TryAgain while Ductile is away."""
     try:
         warned = await _look(api, settings, writes=False)
         found = await _read(api, choices, settings)

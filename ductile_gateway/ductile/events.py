@@ -41,9 +41,7 @@ class DuctileEvents:
             self._waiting.pop(job_id, None)
 
     async def follow(self) -> None:
-        """Follow the stream, again after each cut, until cancelled; or until the token turns out not to allow it.
-
-        What goes wrong here costs time, and nothing else: it is logged."""
+        """Follow the stream until cancelled, or until the token turns out not to allow it. Errors are logged."""
         try:
             await self._follow()
         except DuctileRefused as refusal:

@@ -64,10 +64,8 @@ async def open_relay_ingress(
     clock: Clock,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[RelayIngress]:
-    """The relay ingress of the Ductile at this address. `transport`: in place of the network.
-
-    Every event has a connection of its own: one that was closed in the meantime would make its fate doubtful.
-    """
+    """`transport`: in place of the network. Each event has a connection of its own: a closed one would make its fate
+    doubtful."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx2.AsyncClient(
         base_url=url, timeout=timeout_s, limits=limits, transport=transport, trust_env=False

@@ -58,11 +58,7 @@ class SentEvent:
 
 @dataclass(frozen=True, slots=True)
 class RelayAnswer:
-    """What Ductile answered: `job_id` is empty where it named none, `error` where it accepted the event.
-
-    unheard: it said that it accepted the event, and that no job came of it: nobody listens. own: these are Ductile's
-    own words, not those of something on the way: it will not accept the same event.
-    """
+    """`unheard`: accepted, and no pipeline listens. `own`: Ductile's own words: it will not accept the same event."""
 
     status: int
     job_id: str
@@ -106,12 +102,9 @@ def of_lifecycle(event: LifecycleEvent) -> SentEvent:
 
 
 def of_call(event_type: str, asked: Asked, payload: Mapping[str, JsonValue]) -> SentEvent:
-    """The tool call: however often it is sent, the same event.
-
-    What it belongs to stands in the payload and in the baggage; neither a model nor a tool can say otherwise (RFC-103,
-    reserved keys). Of which sub-request it is tells the call id: other names could be those of arguments. With the
-    capability, a pipeline can answer by an event of its own.
-    """
+    """The same event however often it is sent. Correlation stands in the payload and in the baggage; neither a model
+    nor a tool can say otherwise (RFC-103, reserved keys). With the capability a pipeline can answer by an event of its
+    own."""
     request = asked.request
     belongs: dict[str, JsonValue] = {"run_id": request.run_id, "step": request.step, "tool": request.tool}
     belongs |= {"capability": request.capability} if request.capability else {}

@@ -94,8 +94,8 @@ class DuctileRunner:
         return alone
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        """Run the call, once. Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when Ductile
-        cannot be reached or has too much to do, and nothing was sent; and what `begin` raises."""
+        """Raises AlreadyStarted for a key that was begun and not forgotten, TryAgain when nothing was sent, and what
+        `begin` raises."""
         left_s = (call.deadline_at - self._clock.now()).total_seconds()
         if left_s <= 0:
             return failed("expired", "the deadline had passed before the call was sent to Ductile", retryable=True)
@@ -218,10 +218,7 @@ async def open_runner(
     pace: Pace | None = None,
     relay_transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[DuctileRunner]:
-    """A runner over these receipts and overdue jobs.
-
-    `relay_transport`: in place of the network, for what goes through Ductile's relay ingress.
-    """
+    """`relay_transport`: in place of the network, for Ductile's relay ingress."""
     pace = pace or Pace(first_s=settings.poll_first_s, most_s=settings.poll_most_s)
     async with (
         open_relay_starts(settings, clock=clock, transport=relay_transport) as relayed,

@@ -91,9 +91,8 @@ class OverdueIn:
 async def tend(
     settings: GatewaySettings, tools: Tools, runner: Ductiles, offers: Offers, *, tell_late: Tell, as_one: AsOne
 ) -> None:
-    """Beside the calls, until cancelled: discover tools again, follow late jobs, which one of several gateways does.
-
-    `tools`: what was found at the start. Raises Broken or Misconfigured."""
+    """Discover tools again and follow late jobs, until cancelled. `tools`: found at the start. Raises Broken or
+    Misconfigured."""
     every_s = min(ductile.refresh_s for ductile in settings.every_ductile().values())
     async with asyncio.TaskGroup() as group:
         group.create_task(as_one("late jobs", partial(runner.follow_late, tell_late)))

@@ -82,8 +82,7 @@ class Starts(Protocol):
         """That of the URL which is asked to start it."""
 
     async def start(self, call: ToolCall) -> str:
-        """The id of the job that was made of the call. Raises NotSent, DuctileRefused or Lost, of which only the last
-        leaves open whether one was."""
+        """The job's id. Raises NotSent, DuctileRefused or Lost; only the last leaves open whether there is a job."""
 
     async def find(self, call: ToolCall, receipt: Receipt, /) -> Found:
         """What became of a call whose start was not answered."""
@@ -124,8 +123,7 @@ class ApiStarts:
         self._known.append(job_id)
 
     async def before(self, call: ToolCall) -> str | None:
-        """The mark that `find` needs to know of the time before a start: the newest job of the command, empty if there
-        is none, None if that is not told. Raises Away unless a Ductile is there."""
+        """The command's newest job, empty for none, None if that is not told. Raises Away unless a Ductile is there."""
         await self._api.health()
         if self.is_pipeline(call.plugin):
             return None

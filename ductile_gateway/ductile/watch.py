@@ -41,12 +41,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient waiting is; all in seconds.
-
-    first_s, most_s: the shortest and the longest wait between two looks. patience_s: how long at least a Ductile is
-    waited for that is away. settle_s: how long it may take until a job shows whose start was not answered. in_flight_s:
-    how long a start that was not answered may be on its way, in a Ductile that answers.
-    """
+    """All in seconds. first_s, most_s: between two looks. patience_s: at least for a Ductile that is away. settle_s:
+    until a job shows whose start was not answered. in_flight_s: how long such a start may be on its way."""
 
     first_s: float = 0.1
     most_s: float = 5.0
@@ -61,8 +57,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What Ductile made of a call; of a pipeline it is the first of several jobs. `of`: the plugin and the command that
-    were called, where that is known."""
+    """Ductile's job of a call; of a pipeline the first of several. `of`: plugin and command, where known."""
 
     job_id: str
     pipeline: bool

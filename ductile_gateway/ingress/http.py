@@ -46,8 +46,7 @@ def create_app(
     connected: Callable[[], bool],
     told: Told = untold,
 ) -> FastAPI:
-    """The ingress as an ASGI application. `find_offer` knows the tools that results are of; `connected` says whether
-    the bus is there; `told` is told of each event."""
+    """The ingress as an ASGI application. `connected`: whether the bus is there. `told`: of each event."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(Door, allowed_hosts=settings.allowed_hosts)
     routes = _Routes(

@@ -29,10 +29,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """A request. `headers` by lower-case name, without those that were sent more than once; `path` decoded.
-
-    `read` gives the body, once; it raises RequestRefused where that is too large, too slow or cut off.
-    """
+    """`headers` by lower-case name, without repeated ones; `path` decoded. `read` gives the body once, or raises
+    RequestRefused."""
 
     method: str
     path: str
@@ -82,8 +80,8 @@ class Intake:
         self._in_hand: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, event_type: str, event: Outgoing, *, origin: Origin, identity: str) -> Acceptance:
-        """Durable on return, or known before. `identity` tells deliveries of one source apart. Raises TryAgain
-        or RequestRefused."""
+        """Durable on return, or known before. `identity`: of the delivery within its source. Raises TryAgain or
+        RequestRefused."""
         if self._taking >= self._max_in_hand:
             raise TryAgain(f"{self._taking} deliveries wait for the bus already")
         self._taking += 1

@@ -45,12 +45,8 @@ _ID = re.compile(r"[A-Za-z0-9._:-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an event came from: the peer or webhook, what it calls the event, and when it came.
-
-    `strange`: what it brings may be written by anybody, as the body of a webhook is.
-    `keeps_names`: a start that it calls `agentic:start:<id>` (RFC-103) is known by that id, and not below its source.
-    `traceparent`: the sender's place in a trace, as it said it.
-    """
+    """`strange`: anybody may have written it. `keeps_names`: a start called `agentic:start:<id>` (RFC-103) is known by
+    that id, and not below its source. `traceparent`: as the sender said it."""
 
     source: str
     event_id: str
@@ -69,10 +65,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message for the bus. `key` is its Msg-Id; `about` names the run: by its id, or a start by its wake id.
-
-    `artifacts`: what it names, and what is to be stored before.
-    """
+    """`key` is the Msg-Id; `about` the run id, or a start's wake id. `artifacts`: to be stored before."""
 
     subject: str
     body: bytes
@@ -111,11 +104,8 @@ def of_document(mapping: EventMapping, document: JsonValue, origin: Origin, find
 
 
 def of_relayed(event: ReceivedEvent, mapping: EventMapping | None, origin: Origin, find_offer: FindOffer) -> Outgoing:
-    """What becomes of a relayed event: by its type, by a mapping, or by its baggage, in this order. Raises
-    RequestRefused.
-
-    A mapping's places are in `{"type", "payload", "baggage"}`.
-    """
+    """By its type, by a mapping of `{"type", "payload", "baggage"}`, or by its baggage, in this order. Raises
+    RequestRefused."""
     if event.type == subjects.START:
         return _message(subjects.START, _start(event.payload), origin, find_offer)
     if event.type == subjects.TOOL_RESULT:

@@ -87,8 +87,7 @@ LONGEST_TOOL = 48
 
 
 def made_small(result: ToolResult) -> tuple[ToolResult, tuple[Kept, ...]]:
-    """The result as an event can carry it, and the artifacts to be stored before; none where it is small. What the tool
-    needs first stays as it is."""
+    """The result as an event can carry it, and the artifacts to be stored before. A continuation stays as it is."""
     output = result.result
     if output is None or len(output.model_dump_json(exclude_none=True).encode()) <= MAX_INLINE_BYTES:
         return result, ()

@@ -26,11 +26,8 @@ async def serve_ingress(
     connected: Callable[[], bool],
     told: Told,
 ) -> None:
-    """Take events from outside until cancelled; at once done where there is nobody to listen to.
-
-    `find_offer` knows the tools that results are of, `connected` says whether the bus is there, `told` is
-    told of each event. Raises Misconfigured or Broken.
-    """
+    """Take events from outside until cancelled; returns at once without listeners. `connected`: whether the bus is
+    there. `told`: of each event. Raises Misconfigured or Broken."""
     if not settings.listens():
         return
     async with listening(settings.host, settings.port, who="gateway") as listener, asyncio.TaskGroup() as group:

@@ -46,8 +46,8 @@ class Record(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """`changes`: in their order. `kept`: files that were changed since, and stay. `lock`: whether Ductile is to lock
-    what is there then. `values`: of an installation, for texts."""
+    """`changes`: in order. `kept`: files that were changed since. `lock`: whether Ductile locks them. `values`: for
+    templates."""
 
     found: Found
     changes: Sequence[File]

@@ -34,9 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class NatsLifecycle:
-    """Consumes one durable consumer. A message is acknowledged when `take` has returned, so that none is lost.
-
-    Only what `trust` takes for the agent's own word is read at all."""
+    """A message is acknowledged when `take` has returned. Only the agent's own word (`trust`) is read."""
 
     def __init__(
         self, link: NatsLink, stream: str, durable: str, *, trust: Trust, take: Take, sole: bool = True

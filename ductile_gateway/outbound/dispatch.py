@@ -53,8 +53,8 @@ def untold(target: str, outcome: str) -> None:
 
 
 class Outbox(Protocol):
-    """Deliveries still to be made, and for a while those that were. One gateway uses it, or several: then each delivery
-    is that gateway's which has added it, until another claims it."""
+    """Deliveries, kept for a while after they are made. Of several gateways each owns what it added, until another
+    claims it."""
 
     async def add(self, notifications: Sequence[Notification]) -> None:
         """Durable on return. What has been added before, or goes to who wants no more of its run, is left out."""
@@ -128,10 +128,8 @@ class Outbound:
         """By lane: receivers that did not take what they were sent last."""
 
     async def take(self, event: LifecycleEvent) -> None:
-        """Everybody who is to be told will be: on return that is durable. An event that comes again changes nothing.
-
-        Raises TryAgain where only the address of a callback is missing: the others are told meanwhile.
-        """
+        """Durable on return; idempotent. Raises TryAgain where only the address of a callback is missing: the others
+        are told."""
         at = self._clock.now()
         await self._add(notifications_of(event, self._settings, at=at))
         if event.has_callback:

@@ -64,10 +64,8 @@ def read_event(subject: str, body: bytes, *, at: datetime) -> LifecycleEvent:
 
 
 def callback_body(event: LifecycleEvent) -> bytes:
-    """`type`, `timestamp` (when it was said on the bus) and `data`, which is the payload: whole, or shortened to fit.
-
-    A payload that was shortened has `truncated: true`. The same event always has the same body.
-    """
+    """The same event always has the same body: `type`, `timestamp` (of the bus) and `data`, whole, or shortened with
+    `truncated: true`."""
     body = _body(event, event.payload)
     if len(body) <= MOST_BYTES:
         return body

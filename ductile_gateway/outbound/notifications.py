@@ -23,11 +23,8 @@ LONGEST_WISH_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """`target` and `key` name it. `lane`: the receiving server; what has the same lane shares its limit of requests.
-
-    `url` is empty for a relay, whose address is a setting. `tries` counts those that were made. `body` is what is
-    sent, the same on each try.
-    """
+    """Named by `target` and `key`. `lane`: the receiving server, which has one limit of requests. `url`: empty for a
+    relay. `body`: the same on each try."""
 
     target: str
     lane: str
@@ -127,10 +124,8 @@ RELAYED = Schedule((1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE), timedelta(days=7))
 
 
 def next_try(notification: Notification, *, now: datetime, wish_s: float = 0.0) -> datetime | None:
-    """When to try again after a try that failed at `now` and is counted in `tries`; None to give up.
-
-    `wish_s`: how long the receiver asked not to be asked again, in seconds.
-    """
+    """After a try that failed at `now` and is counted in `tries`; None to give up. `wish_s`: the receiver's
+    Retry-After."""
     schedule = RELAYED if is_relay(notification.target) else CALLBACKS
     if now - notification.accepted_at >= schedule.lifetime:
         return None

@@ -167,10 +167,7 @@ def resolve_name(host: str, port: int) -> Sequence[str]:
 async def open_callback_sender(
     settings: OutboundSettings, *, clock: Clock, resolve: Resolve = resolve_name, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[CallbackSender]:
-    """A sender to the subscriptions of the settings, and to the callbacks of runs.
-
-    `tls`: whose certificates are trusted; those of the usual authorities without it.
-    """
+    """Sends to subscriptions and callbacks. `tls`: trusted certificates, by default those of the usual authorities."""
     receivers = {SUBSCRIPTION + name: _receiver(one) for name, one in settings.subscriptions.items()}
     receivers[CALLBACK] = _receiver(settings.callbacks)
     timeout = httpx2.Timeout(settings.timeout_s, connect=settings.connect_timeout_s)

@@ -84,10 +84,8 @@ async def serve_outbound(
     told: Told,
     company: Company,
 ) -> None:
-    """Tell others until cancelled; `told` of each try. Raises Misconfigured or Broken.
-
-    Of several gateways one takes the events, in their order; what it has taken it sends, and its heir once it is gone.
-    """
+    """Until cancelled; `told` of each try. One gateway takes the events, and sends what it took. Raises Misconfigured
+    or Broken."""
     outbox = stores.outbox
     async with (
         relays_of(settings, clock) as relays,

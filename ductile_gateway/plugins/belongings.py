@@ -30,8 +30,7 @@ def apart(settings: Path | None) -> Iterator[Path]:
 
 
 def beside(settings: Path | None, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Of the settings in that file, in others of its folder and in the environment, what never is anybody's but
-    theirs."""
+    """Places that only the services may reach, by the settings file, others in its folder and the environment."""
     yield from (Path(environ[name]) for name in environ if name.startswith(VARIABLES) and name.endswith(FILES))
     for pattern in PRIVATE if settings else ():
         for path in settings.parent.glob(pattern) if settings else ():

@@ -33,8 +33,8 @@ class NoSuchBoundary(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """`files`: what ends a plugin's reach among files. `abi`: of landlock. `hides`: whether there is a view beside
-    landlock, for sockets. `user`: another one than ours."""
+    """`abi`: of landlock. `hides`: whether there is a view beside landlock, for sockets. `user`: another one than
+    ours."""
 
     files: Files
     abi: int = 0

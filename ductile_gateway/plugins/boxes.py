@@ -78,8 +78,7 @@ def _place(folder: Path, user: User | None) -> Path:
 
 
 def box_of(settings: PluginSettings, environment: Mapping[str, str]) -> Box:
-    """`environment`: what plugins see; the paths in the variables that the settings name are in reach. Raises
-    Misconfigured."""
+    """`environment`: what plugins see; paths in its variables are in reach. Raises Misconfigured."""
     passed_on = reach.named(environment.get(name) for name in settings.environment)
     return Box(
         Limits(**settings.limits.model_dump()),

@@ -25,10 +25,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> str:
-    """A text that changes when the machine restarts; where the system has none, one that changes with each call.
-
-    Without it every restart of the gateway looks like a power cut, so more calls end as unknown than need to.
-    """
+    """Changes when the machine restarts; with each call where the system has none: then more calls end as unknown."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -149,12 +146,8 @@ class CallFolders:
 
     @contextlib.contextmanager
     def publish(self, key: str, request: bytes) -> Iterator[tuple[CallFolder, IO[bytes]]]:
-        """The new folder and its lock, held. Raises AlreadyStarted, or OSError, and then nothing is left of it: also
-        when the process cannot be started inside the context.
-
-        The folder's name is on disk before this returns, so that after a power cut a missing folder means that the
-        process was never started. Nothing else is waited for: what is missing beside it makes the call unknown.
-        """
+        """The new folder and its lock, held. Raises AlreadyStarted, or OSError, and then nothing is left of it. Its
+        name is on disk before this returns: after a power cut a missing folder means that nothing was started."""
         folder = self.folder(key)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self._root))
         try:

@@ -33,8 +33,8 @@ def flaw_of(entrypoint: Path, search: str | None = None) -> str | None:
 
 
 def lack_of(entrypoint: Path, packages: Collection[str], search: str | None = None) -> str:
-    """Which of these packages, as pip names them, our own Python does not have, with the mend, where that is the one of
-    its line 1; else empty. Another is not asked: outside its box nothing runs that a plugin names."""
+    """The packages (by pip's names) that our own Python lacks, with the mend, where line 1 names that Python; else
+    empty."""
     if not packages:
         return ""
     first = _line_1(_beginning(entrypoint))

@@ -39,9 +39,8 @@ class PluginRefused(Exception):
 
 
 class PluginLacks(PluginRefused):
-    """It is left out, and nothing is wrong with it: what it needs is not installed on this machine.
-
-    `plugin`: its name, where an extra of ours brings what it needs, so that nobody may want it; else empty."""
+    """It lacks something on this machine and is left out. `plugin`: its name, where an extra of ours brings what it
+    needs."""
 
     def __init__(self, why: str, plugin: str) -> None:
         super().__init__(why)
@@ -60,9 +59,8 @@ class InstalledPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """The usable plugins by name, and why each of the others is left out. `lacking`: those of them with which
-    nothing is wrong, but that a package of Python is not installed. `optional`: those of them, by why, that want an
-    extra of ours, with the plugin's name."""
+    """Usable plugins by name, and why each other is left out. `lacking`: those that lack only a package of Python.
+    `optional`: those of them that want an extra of ours."""
 
     plugins: Mapping[str, InstalledPlugin]
     left_out: tuple[str, ...]
@@ -73,8 +71,7 @@ class Discovered:
 def discover_plugins(
     roots: Iterable[Path], config_by_plugin: Mapping[str, Config], *, search: str | None = None
 ) -> Discovered:
-    """What is below the roots; of two plugins with one name the first. `search`: where their interpreters are looked
-    for, as PATH has it. Raises PluginsMisconfigured."""
+    """Of two plugins with one name the first. `search`: PATH for interpreters. Raises PluginsMisconfigured."""
     found: dict[str, InstalledPlugin] = {}
     refusals = dict[str, PluginRefused]()
     for folder in _folders(roots):

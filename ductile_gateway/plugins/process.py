@@ -98,10 +98,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 def plugin_environment(
     ours: Mapping[str, str], passthrough: Iterable[str] = (), *, python: Path | None = None
 ) -> dict[str, str]:
-    """What a plugin may see of our environment: as in Ductile, PATH, HOME, locale, zone, TMPDIR and what is named.
-
-    `python`: an interpreter whose folder comes first on PATH, for machines without a `python3` there (or a slow one).
-    """
+    """As in Ductile: PATH, HOME, locale, zone, TMPDIR and what is named. `python`: its folder comes first on PATH."""
     names = {*PASSED_ON, *passthrough}
     seen = {name: value for name, value in ours.items() if name in names or name.startswith("LC_")}
     if python is not None:
@@ -110,10 +107,8 @@ def plugin_environment(
 
 
 async def attend(folder: CallFolder, *, deadline_at: datetime, grace_s: float) -> Ending:
-    """Wait until all of the call is gone: at its deadline the guard ends it, or is ended with it.
-
-    Works the same for a call that this gateway started and for one it found. Cancelling leaves it alone.
-    """
+    """Wait until all of the call is gone; at its deadline it is ended, with its guard if need be. Cancelling leaves it
+    alone."""
     clock = asyncio.get_running_loop().time
     began = clock()
     overdue = began + (deadline_at - datetime.now(UTC)).total_seconds()

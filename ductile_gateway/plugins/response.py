@@ -51,13 +51,9 @@ USED = {"cpu_s": "processor time", "memory_mb": "memory", "file_mb": "disk", "pr
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The facts on disk after the process is gone.
-
-    `began`: the plugin was about to be run. `unbegun`: why it was not, after all. `same_boot`: the machine has not
-    restarted since, so that what is missing on disk did not happen. `stderr`: its end, for the message. `secrets`:
-    texts that must not be quoted. `began_at`, `ended_at`: when the plugin did, as far as that is written down.
-    `output_bytes`: how much it may write to a stream.
-    """
+    """The facts on disk after the process is gone. `began`, `unbegun`: whether the plugin was run, or why not.
+    `same_boot`: no restart since, so what is missing on disk did not happen. `stderr`: its end. `secrets`: texts that
+    must not be quoted."""
 
     ending: Ending
     began: bool

@@ -29,11 +29,8 @@ STDERR_BYTES = 64 * 1024
 
 
 class LocalPlugins:
-    """Runs the given plugins; what a call leaves is below `state_dir` on a local disk until it is forgotten.
-
-    `environment` is all that a plugin sees of ours (`plugin_environment`), `box` what it may reach and use. One gateway
-    per `state_dir`.
-    """
+    """Calls leave their folders in `state_dir`, on a local disk and for one gateway, until forgotten. `environment`:
+    what plugins see of ours."""
 
     finds_anywhere = False
 
@@ -53,11 +50,8 @@ class LocalPlugins:
         self._guards = Guards()
 
     async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
-        """Run the call, once. Raises AlreadyStarted if its key was started before and not forgotten.
-
-        Cancelling leaves the process running, to be resumed. A missing plugin or command, a deadline that has passed
-        and a machine that cannot start the process are errors, with nothing started.
-        """
+        """Raises AlreadyStarted if its key was started before and not forgotten. Cancelling leaves the process running.
+        A missing command, a passed deadline and a failed start are errors, with nothing started."""
         plugin = self._plugins.get(call.plugin)
         if plugin is None or plugin.manifest.command(call.command) is None:
             return failed(
@@ -79,10 +73,8 @@ class LocalPlugins:
         return await self._conclude(folder, call)
 
     async def resume(self, call: ToolCall) -> Verdict:
-        """The verdict on a call that may have been started before this gateway was.
-
-        NeverStarted: run it. Unknown: in doubt. Waits for a process that is still there until the call's deadline.
-        """
+        """NeverStarted: run it. Unknown: in doubt. Waits for a process that is still there until the call's
+        deadline."""
         folder = self._folders.folder(call.key)
         return await self._conclude(folder, call) if folder.exists() else NeverStarted()
 

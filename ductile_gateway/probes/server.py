@@ -38,8 +38,8 @@ async def serve_probes(
     head_start: Callable[[], Awaitable[None]],
     within_s: float = 0.0,
 ) -> None:
-    """Answer until cancelled; at once done where the address is taken that nobody has set. `within_s`: how long to wait
-    for another gateway that is about to leave it. Raises Misconfigured."""
+    """Until cancelled; returns where the default address is taken. `within_s`: wait for another gateway to leave it.
+    Raises Misconfigured."""
     async with _listener(settings, within_s) as listener:
         if listener is None:
             return

@@ -17,15 +17,14 @@ MIGRATIONS = files(__package__) / "sql"
 
 
 def ahead(folder: Path) -> str:
-    """What the next start will do to a ledger of an older version; empty where nothing. Raises Misconfigured, also for
-    one of a newer version, and TryAgain."""
+    """What the next start will do to an older ledger; empty for nothing. Raises Misconfigured for a newer one, and
+    TryAgain."""
     return migrations.ahead(folder / FILE, MIGRATIONS)
 
 
 @asynccontextmanager
 async def open_store(folder: Path, on_commit: OnCommit = nobody) -> AsyncIterator[SqliteFile]:
-    """The file in an existing folder. Raises Misconfigured when it cannot be used, also where what it held is shared by
-    several now."""
+    """The file in an existing folder. Raises Misconfigured, also where its content is shared by several now."""
     if (folder / MOVED).exists():
         raise Misconfigured(
             f"the ledger of {folder} is in the stream that several gateways share: set `gateway.store: jetstream`, or "

@@ -46,8 +46,8 @@ _DEAD = "SELECT count(*) FROM outbox WHERE outcome = 'dead'"
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits to be delivered. `oldest`: since when. `lane`, `why`: of the first that met an obstacle. `dead`: how
-    many that are remembered were given up."""
+    """`oldest`: since when. `lane`, `why`: of the first that met an obstacle. `dead`: given up, and still
+    remembered."""
 
     waiting: int
     oldest: datetime | None

@@ -25,10 +25,8 @@ WHERE completed_at > ? AND run_id = ? AND digest = ? AND step < ? AND instr(answ
 
 
 class Restored(BaseModel):
-    """`backup`: its name; `taken` and `at`: when it was made, and restored.
-
-    `moved`: nothing had happened since the backup, as a person says who moved an installation.
-    """
+    """`backup`: its name, `taken` then; restored `at`. `moved`: a person says that nothing happened since the
+    backup."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -17,9 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class CallsTold:
-    """Fills the port Observer, and hears of deliveries and of requests to a Ductile besides.
-
-    `ended` takes spans, None for nobody; `urls`: of each Ductile, by its name."""
+    """Fills the port Observer, and hears of deliveries and starts. `ended` takes spans; `urls`: of each Ductile, by
+    name."""
 
     def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, urls: Mapping[str, str], clock: Clock) -> None:
         self._metrics = metrics

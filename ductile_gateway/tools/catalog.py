@@ -150,9 +150,7 @@ NOBODY: Mapping[str, Awaited] = {}
 
 
 class Offers:
-    """The catalog of the moment, which may be replaced; nothing until then. Fills the port Offers.
-
-    `executor`: who offers it. `problems`: what is not on offer, and why."""
+    """The replaceable catalog of `executor`. Fills the port Offers. `problems`: what is not on offer, and why."""
 
     def __init__(self, *, executor: str = subjects.SERVICE_GATEWAY) -> None:
         self._executor = executor
@@ -161,8 +159,8 @@ class Offers:
     def replace(
         self, catalog: Catalog, problems: tuple[str, ...] = (), *, awaited: Mapping[str, Awaited] = NOBODY
     ) -> None:
-        """From now on this is on offer, in which `schema_flaw` found nothing wrong. A call that was admitted before
-        goes on as it was. `awaited`: tools of which it is not known yet whether they can be offered."""
+        """Calls that were admitted before go on. `awaited`: tools of which it is not known yet whether they can be
+        offered."""
         self._validators = {
             (offer.name, command.name): validator_of(command.input_schema)
             for offer in catalog.tools

@@ -23,8 +23,8 @@ Tell = Callable[[Mapping[str, InstalledPlugin]], None]
 
 
 async def follow_folders(settings: GatewaySettings, offers: Offers, tell: Tell) -> NoReturn:
-    """Offer what is in the folders by now, until cancelled; `tell` is told the plugins. Nothing is taken up while
-    somebody writes there; where a folder itself is gone, what was on offer stays so."""
+    """Offer what is in the folders, until cancelled; `tell` is told the plugins. Folders in change, or gone, change
+    nothing."""
     taken = before = None
     while True:
         marks = await asyncio.to_thread(_marks, settings.plugins.folders)

@@ -31,12 +31,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What is on offer. `plugins` by name, where they are ours; `ductiles`: what each has, by its name.
-
-    `problems`: what is left out, and why; `lacking`: what only wants a package installed, also what the settings do not
-    name and an extra of ours would bring, which is no problem. `unheard`: the Ductiles that did not say what they have,
-    and why. `awaited`: their tools.
-    """
+    """`plugins` by name; `ductiles`: what each has. `problems`: what is left out, and why. `lacking`: what only wants a
+    package installed. `unheard`: Ductiles that did not say what they have, and why. `awaited`: their tools."""
 
     catalog: Catalog
     problems: tuple[str, ...]
@@ -48,10 +44,8 @@ class Tools:
 
 
 async def find_tools(settings: GatewaySettings, known: Mapping[str, DuctileTools] = UNKNOWN) -> Tools:
-    """Look what is there, and start nothing. Raises Misconfigured; TryAgain while no Ductile says what it has.
-
-    `known`: what Ductiles have said before, which holds for one of several that does not say it now.
-    """
+    """Starts nothing. Raises Misconfigured; TryAgain while no Ductile answers. `known`: what Ductiles said before, for
+    one that does not answer now."""
     if settings.runner == "ductile":
         return await _of_ductiles(settings, known)
     if settings.runner == "in_process":
@@ -142,10 +136,9 @@ async def keep_fresh(
     every_s: float,
     known: Mapping[str, DuctileTools] = UNKNOWN,
 ) -> NoReturn:
-    """Offer what Ductiles have by now, until cancelled. A run keeps the tools with which it began.
-
-    Where a Ductile does not say, what was on offer stays so; and also where a tool is gone for the first time, because
-    a Ductile that has just begun may not have found all of its plugins. `known`: what they have said before."""
+    """Offer what Ductiles have, until cancelled. What was on offer stays where a Ductile does not answer, or a tool is
+    missing for the first time: one that has just begun may not have found all plugins. `known`: what they said
+    before."""
     gone_before: list[str] = []
     told = ""
     while True:

@@ -27,10 +27,7 @@ BY_A_SIGNAL = 128
 
 
 def keep(order: Order, tasks: int) -> NoReturn:
-    """From the beginning of the call to its end; never returns. The call's lock is a descriptor that stays open.
-
-    `tasks`: how many processes and threads the plugin's user has.
-    """
+    """Never returns. The call's lock is a descriptor that stays open. `tasks`: how many the plugin's user has."""
     try:
         _Guard(order, tasks).run()
         os._exit(0)

@@ -18,10 +18,7 @@ NICER_BY = 5
 
 
 def become(order: Order, streams: tuple[int, int, int], said: int, *, guard: int, tasks: int) -> NoReturn:
-    """Never returns. A plugin that cannot be begun is told on `said`, which ends with nothing where it begins.
-
-    `streams`: its stdin, stdout and stderr. `guard`: the parent. `tasks`: how many its user has.
-    """
+    """Never returns. An error is written to `said`. `streams`: stdin, stdout and stderr. `guard`: the parent."""
     try:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)

@@ -34,10 +34,7 @@ def abi() -> int:
 
 
 def prepare(read: Iterable[str], write: Iterable[str]) -> int:
-    """A ruleset, as a descriptor: paths that may be read and run, and paths that may be changed too.
-
-    Paths that are not there are left out. Raises OSError.
-    """
+    """A ruleset, as a descriptor. Missing paths are left out. Raises OSError."""
     every = (1 << RIGHTS_BY_ABI.get(abi(), 16)) - 1
     ruleset = _created(every)
     for path in read:

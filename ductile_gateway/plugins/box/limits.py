@@ -27,10 +27,8 @@ class Limits:
 
 
 def impose(limits: Limits, tasks: int) -> None:
-    """Have the kernel hold what it can hold of one process, for this one and all below it; a core is never written.
-
-    The others are held by whoever watches the call. `tasks`: how many the user has already.
-    """
+    """Kernel limits for this process and all below it; the guard watches the others. `tasks`: how many the user has
+    already."""
     seconds = max(1, round(limits.cpu_s))
     _lower(resource.RLIMIT_CPU, seconds, seconds + 1)
     _lower(resource.RLIMIT_DATA, limits.memory_mb * MB)

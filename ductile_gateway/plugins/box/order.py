@@ -20,12 +20,9 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One start of one call. All paths are absolute.
-
-    `folder`: the call's own. `place`: where the plugin may write, with the folders `work` and `tmp`. `seconds`: until
-    it is told to end. `landlock`: whether files end at `read` and `write`. `view`: whether what is
-    `closed` is not there, and nothing can be changed but what is in `write` and not `frozen`.
-    """
+    """One start of one call; paths are absolute. `place`: where the plugin may write, with `work` and `tmp`. `seconds`:
+    until it is told to end. `landlock`: files end at `read` and `write`. `view`: `closed` is hidden, and only `write`
+    without `frozen` can be changed."""
 
     folder: str
     place: str

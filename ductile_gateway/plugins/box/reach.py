@@ -41,8 +41,8 @@ DOORS = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`read` may be read and run, `write` changed too; what lies in `closed` is never part of it, nor changed what lies
-    in `frozen`. `apart`: folders that are closed but for what is named in them. All paths are real ones."""
+    """`read` may be read and run, `write` changed too, but never what lies in `closed`, nor changed what lies in
+    `frozen`. `apart`: folders closed but for what is named in them. All paths are real ones."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()

@@ -58,10 +58,7 @@ class Tree:
 
 
 def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
-    """Kill them, and whether there were any; not those in `but`, nor what is below these.
-
-    They are stopped first: who is killed one by one may have another child meanwhile.
-    """
+    """Whether there were any; not those in `but`, nor below these. Stopped first: else a new child escapes."""
     stopped: set[int] = set()
     while new := _living_below(root, but) - stopped:
         _signal(new, signal.SIGSTOP)
@@ -71,10 +68,7 @@ def end_all_below(root: int, *, but: Collection[int] = ()) -> bool:
 
 
 def end_marked(mark: bytes, *, within_s: float) -> bool:
-    """Kill the processes that have `mark` in their environment; whether none is left.
-
-    For those whose ancestors were all killed, so that nobody can name them by their descent.
-    """
+    """Kill processes with `mark` in their environment, whose ancestors were all killed; whether none is left."""
     until = time.monotonic() + within_s
     while marked := {pid for pid in _numbers() if mark in _environment(pid)}:
         if time.monotonic() > until:

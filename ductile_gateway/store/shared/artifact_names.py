@@ -41,8 +41,7 @@ def written(run_id: str, artifacts: Sequence[Artifact]) -> bytes:
 
 
 def taken(kept: Sequence[Artifact], key: str, wanted: Sequence[Wanted]) -> tuple[list[Artifact], tuple[str, ...]]:
-    """The artifacts of the run with those that the call wants, and the names of these: of each the first candidate that
-    is no other's. Raises ValueError where all are."""
+    """The run's artifacts with those of the call, and their names. Raises ValueError where all candidates are taken."""
     by_name = {one.name.lower(): one for one in kept}
     names = []
     for place, (candidates, sha256, size) in enumerate(wanted):

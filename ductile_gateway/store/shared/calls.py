@@ -22,9 +22,8 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """The columns of the tables `calls` and `overdue`, instants as they have them. `body`: of the answer if there is
-    one (`completed_at`), else of the request. `position`: the sequence of its first fact, which that one cannot
-    know yet."""
+    """The columns of the tables `calls` and `overdue`. `body`: of the answer (`completed_at`), else of the request.
+    `position`: the sequence of its first fact, not known to that one."""
 
     key: str
     digest: str = ""

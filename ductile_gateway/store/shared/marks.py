@@ -22,8 +22,7 @@ RESTORE = "ductile-gateway restore FILE --backup"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`state`: coming, here, leaving or left. `store`: the id of that of the one gateway; or the backup
-    (`of_backup`)."""
+    """`state`: coming, here, leaving or left. `store`: the one gateway's store id; or the backup (`of_backup`)."""
 
     state: str = "here"
     store: str = ""

@@ -68,8 +68,8 @@ ORDER BY position LIMIT 3
 async def rows_of(
     file: SqliteFile, known: Sequence[Pin], restored: Restored | None, *, store: str
 ) -> AsyncIterator[Told]:
-    """All of them. `store`: the id of what they come from; `known`: the keys that its gateway has pinned; `restored`:
-    from which backup it comes itself."""
+    """`store`: the source's id. `known`: the keys that its gateway pinned. `restored`: the backup it comes from
+    itself."""
     async for row in _in_order(file, _CALLS):
         call = Call(**dict(zip(_CALL, row, strict=True)))
         by = "" if call.is_answered else store

@@ -52,8 +52,8 @@ KEPT_S = 86400.0
 async def open_shared(
     folder: Path, link: NatsLink, members: Members, *, run_bytes: int, on_commit: OnCommit = nobody
 ) -> AsyncIterator[tuple[SqliteFile, Stores]]:
-    """The stores, and the file with the copy, in an existing folder that no other process uses; once the copy has all
-    that is in the stream. Raises Misconfigured where there is no stream; also later, in an ExceptionGroup."""
+    """The stores and the file with the copy, once that has all of the stream. The folder has one process. Raises
+    Misconfigured where there is no stream; also later, in an ExceptionGroup."""
     log = log_of_gateways(link)
     async with kept_copy(log, folder, on_commit) as (file, replica), asyncio.TaskGroup() as group:
         rows = Rows(log, replica.wait)

@@ -12,8 +12,7 @@ from groundwork.sqlite.file import microseconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """The columns of the table `outbox`, instants as it has them. `position`: the sequence of its first fact, which
-    that one cannot know yet."""
+    """The columns of the table `outbox`. `position`: the sequence of its first fact, not known to that one."""
 
     target: str
     lane: str

@@ -72,8 +72,7 @@ class Rows:
         self._copied = copied
 
     async def read(self, subject: str) -> Row:
-        """As the leader has it. While the stream elects one it is waited for: what is to be written down has happened,
-        and a request that is given back meanwhile comes again only after a while."""
+        """As the leader has it. An election is waited for: what is to be written down has happened."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             try:
@@ -86,8 +85,8 @@ class Rows:
                 return Row(newest.seq, newest.body) if newest else Row()
 
     async def change(self, subject: str, change: Change) -> Row:
-        """The row after the change, which may be asked for several times. What it raises is raised, and nothing is
-        changed. On return the own copy has it, if it is not far behind."""
+        """The row after the change, which may be called several times. On return the own copy has it, if it is not far
+        behind."""
         for _ in range(TRIES):
             row = await self.read(subject)
             if (wanted := change(row)) is not None:
@@ -108,8 +107,7 @@ class Rows:
         await self.shown(await self._log.append(subject, body, after=None, headers=_INSTEAD))
 
     async def shown(self, seq: int) -> None:
-        """Return when the own copy is so far, or soon: nothing is decided over it, and lists of one that is behind are
-        told later."""
+        """Return when the own copy is so far, or soon: nothing is decided over it."""
         with contextlib.suppress(TryAgain, TimeoutError):
             async with asyncio.timeout(SHOWN_WITHIN_S):
                 await self._copied(seq)

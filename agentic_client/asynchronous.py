@@ -50,13 +50,9 @@ class Options(TypedDict, total=False):
 
 
 class AsyncClient:
-    """An agent, by its HTTP API (`http://…`) or by the bus it is on (`nats://…`); closed on leaving.
-
-    `url` and `token` are those of AGENTIC_URL and AGENTIC_TOKEN where they are not given, and else the agent of this
-    machine. Every call is repeated
-    under the same ids while the agent is away or busy, for `patience_s` seconds: a restart of it loses nothing, and
-    nothing is done twice. What goes wrong is an AgenticError.
-    """
+    """An agent, by its HTTP API (`http://…`) or by the bus it is on (`nats://…`); closed on leaving. `url` and `token`
+    default to AGENTIC_URL and AGENTIC_TOKEN, and to the agent of this machine. While the agent is away or busy, every
+    call is repeated under the same ids, for `patience_s` seconds: nothing is done twice. Errors are AgenticErrors."""
 
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         address, token, tls = address_of(url), token_of(options.get("token")), options.get("tls")
@@ -97,10 +93,8 @@ class AsyncClient:
         return _read(Accepted, await self._patiently(lambda: self._transport.wake(body)))
 
     async def wait(self, run: Which, *, timeout_s: float | None = None, through_pauses: bool = False) -> Run:
-        """Wait until the run rests: it has ended, or (unless `through_pauses`) waits for a person.
-
-        Raises StillRunning after `timeout_s` seconds; without it there is no end to waiting.
-        """
+        """Wait until the run has ended, or (unless `through_pauses`) waits for a person. Raises StillRunning after
+        `timeout_s` seconds; without it there is no end to waiting."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         pause = FIRST_PAUSE_S
         while True:
@@ -127,10 +121,8 @@ class AsyncClient:
         return _read(RunPage, await self._patiently(lambda: self._transport.runs(filters)))
 
     async def events(self, run: Which, *, after: int = 0) -> AsyncGenerator[Event, None]:
-        """The entries of the run's journal as they come, each once, from after entry `after` to the end of the run.
-
-        Through restarts of the agent: what was not seen yet is asked for again.
-        """
+        """The entries of the run's journal as they come, each once, also through restarts of the agent, from after
+        entry `after` to the end of the run."""
         run_id, status, silence = run_id_of(run), "", _Silence(self._patience_s)
         while True:
             self._check_open()
@@ -146,10 +138,8 @@ class AsyncClient:
                 await silence.bear(error)
 
     async def approve(self, run: Which, **ruling: Unpack[Ruling]) -> Status:
-        """Allow what the run asks for, and return its status. Without `arguments_hash` it is what it asks for now.
-
-        Give the hash of the Asks that somebody has read, wherever a person decides: another one is refused (Conflict).
-        """
+        """Allow what the run asks for, and return its status. Where a person decides, give the `arguments_hash` of the
+        Asks that they read: another one is refused (Conflict)."""
         if "arguments_hash" not in ruling:
             ruling["arguments_hash"] = await self._asked_now(run)
         if ruling["arguments_hash"] is None:
@@ -162,10 +152,8 @@ class AsyncClient:
         return await self._say(run, "approve", {"decision": "reject", **ruling})
 
     async def answer(self, run: Which, answer: str | None = None, **more: Unpack[Answer]) -> Status:
-        """Answer its question, or its escalation, which sets it going again, with a raised budget if limits are given.
-
-        `outcome` is for a write in doubt: it `ran`, it `did_not_run`, or the run may `look`. Returns its status.
-        """
+        """Answer its question, or its escalation, which sets it going again; limits raise its budget. `outcome`: a
+        write in doubt `ran`, `did_not_run`, or the run may `look`. Returns its status."""
         return await self._say(run, "answer", body_of(None, more) | ({"answer": answer} if answer is not None else {}))
 
     async def say(self, run: Which, message: str, *, signal_id: str | None = None, by: str | None = None) -> Status:

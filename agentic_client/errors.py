@@ -5,11 +5,8 @@ from typing import Any
 
 
 class AgenticError(Exception):
-    """The call did not do what was asked. All others here are this, too.
-
-    `status` is the HTTP status (the bus uses the same numbers), 0 where nobody answered; `code` is for programs;
-    `field` is what has to change in the request, `fields` all of that with what is wrong; `run_id` the run it is about.
-    """
+    """The base of all errors here. `status`: of HTTP (the bus uses the same), 0 for no answer. `code`: for programs.
+    `field`, `fields`: what has to change in the request. `run_id`: the run it is about."""
 
     def __init__(self, message: str, *, status: int = 0, facts: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -28,10 +25,8 @@ class TryAgain(AgenticError):
 
 
 class Unreachable(TryAgain):
-    """Nobody answers at that address, or not in time. Whether a request was heard is not known; repeat it as it is.
-
-    `silent_s`: how long it was tried to reach somebody, which counts as patience.
-    """
+    """No answer, or not in time. The request may have been heard: repeat it as it is. `silent_s`: counts as
+    patience."""
 
     def __init__(
         self, message: str, *, status: int = 0, facts: Mapping[str, Any] | None = None, silent_s: float = 0.0

@@ -14,10 +14,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """An agent, by its HTTP API (`http://…`) or by the bus it is on (`nats://…`); closed on leaving.
-
-    All that AsyncClient does, and says, in calls that return when it is done; may be used by several threads.
-    """
+    """AsyncClient for programs without an event loop; several threads may use it. Closed on leaving."""
 
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         self._client = AsyncClient(url, **options)

@@ -61,10 +61,8 @@ def place_of(named: str) -> Path:
 
 
 class Archive:
-    """An open backup file. Each method raises Misconfigured for a damaged one, and TryAgain where there is no room.
-
-    `written`: the bytes that blocks have taken since it was opened.
-    """
+    """Each method raises Misconfigured for a damaged file, and TryAgain where there is no room. `written`: bytes since
+    opened."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -169,8 +167,7 @@ class Archive:
         return whole
 
     def forget_all_but(self, most: int) -> None:
-        """Keep the newest backups, so many of them, and the newest that has a part which these were made without; and
-        the blocks that they need."""
+        """Keep the newest backups, the newest with a part that these lack, and the blocks that they need."""
         newest = self.backups()[:most]
         if not newest:
             return

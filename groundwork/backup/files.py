@@ -21,10 +21,8 @@ from groundwork.sqlite.errors import storage_error
 
 @contextmanager
 def snapshot(database: Path, beside: Path) -> Iterator[Path]:
-    """A copy of a database, in one file beside another one, which is removed at the end. It takes as much room.
-
-    Raises Misconfigured for one that is damaged or not there, and TryAgain where there is no room.
-    """
+    """A temporary copy of a database, beside another one. Raises Misconfigured for one that is damaged or missing, and
+    TryAgain where there is no room."""
     copy = beside.with_name(f"{beside.name}.snapshot")
     try:
         _remove(copy)

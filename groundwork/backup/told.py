@@ -44,8 +44,8 @@ class Part(_Told):
 
 
 class Whole(_Told):
-    """Said last of a backup: by it a backup is known to be complete. `parts`: the SHA-256 of what was told of each;
-    `left_out`: of which nothing is there, and why."""
+    """Said last of a complete backup. `parts`: the SHA-256 of what was told of each. `left_out`: why a part is
+    missing."""
 
     backup: str
     at: str

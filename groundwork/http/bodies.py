@@ -68,8 +68,8 @@ class Bodies:
         self._reading: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
 
     async def read(self, request: Request, *, whose: str) -> bytes:
-        """The body, of somebody who is told from others as `whose`. Raises BodyRefused: 413 beyond the limit, 408 when
-        it comes too slowly, 400 when it is cut off."""
+        """`whose`: the sender. Raises BodyRefused: 413 beyond the limit, 408 when it comes too slowly, 400 when it is
+        cut off."""
         length = request.headers.get("content-length", "")
         if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > self._limit):
             raise _too_large(self._limit)

@@ -10,8 +10,8 @@ from groundwork.service.store_folder import once_free
 
 @contextlib.asynccontextmanager
 async def listening(host: str, port: int, *, who: str, within_s: float = 0.0) -> AsyncIterator[socket.socket]:
-    """A socket that listens there; `within_s`: how long to wait for another that still does. Raises Misconfigured where
-    it cannot be had: `who` is asked whether it has it, as in `another agent`."""
+    """A listening socket; `within_s`: how long to wait for another that still has it. Raises Misconfigured: `who` is
+    asked whether it has it, as in `another agent`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     def listen() -> socket.socket:

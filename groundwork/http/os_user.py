@@ -26,8 +26,7 @@ ANSWER_WITHIN_S = 0.1
 
 
 def os_user(scope: Scope) -> str:
-    """The name of the user of an ASGI request, its number for one without a name; empty where the kernel does not
-    tell."""
+    """The user's name, or the number of one without a name; empty where the kernel does not tell."""
     caller, service = _end(scope.get("client")), _end(scope.get("server"))
     if caller is None or service is None or not caller[0].is_loopback or not hasattr(socket, "AF_NETLINK"):
         return ""  # no other kernel than Linux has it

@@ -45,8 +45,8 @@ async def serve_http(
     *,
     stopping: Callable[[], object] | None = None,
 ) -> None:
-    """Answer until cancelled; what is in hand then has a moment to end. `stopping`, where there is much that does not
-    end by itself, is called then to end it: the moment is shorter."""
+    """Until cancelled; requests in hand have a moment to end. `stopping` ends what does not end by itself: a shorter
+    moment."""
     server = http_server(app, protocol)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:

@@ -40,8 +40,7 @@ class Stored:
 
 
 class ArtifactBucket:
-    """The bucket `name`, which has to exist. All methods raise TryAgain when the server does not answer, `put` also
-    NoRoom."""
+    """An existing bucket. All methods raise TryAgain when the server does not answer, `put` also NoRoom."""
 
     def __init__(self, link: NatsLink, name: str) -> None:
         self._link = link

@@ -56,8 +56,7 @@ async def value(link: NatsLink, bucket: str, key: str) -> bytes | None:
 
 
 async def newest(link: NatsLink, bucket: str, key: str) -> Value:
-    """The newest value, to be changed; without a body where it was removed, and as 0 where there never was one. Raises
-    TryAgain where nobody can say."""
+    """For a change: without a body where it was removed, 0 where there never was one. Raises TryAgain."""
     answer = await _asked(link, bucket, key)
     if answer.get("error", {}).get("err_code") == _NO_MESSAGE:
         return Value(b"", 0)

@@ -31,15 +31,15 @@ Json = dict[str, Any]
 
 
 async def set_up(link: NatsLink, wanted: Topology) -> list[Deviation]:
-    """Complete what exists and create what is missing. The findings tell what was done, and what differs, which is left
-    as it is. Raises as `create_missing`."""
+    """Complete what exists and create what is missing. Returns what was done, and what differs. Raises as
+    `create_missing`."""
     found = [one for one in await check_topology(link, wanted) if one.kind in MENDED]
     return [*await change(link, wanted, found), *await create_missing(link, wanted)]
 
 
 async def change(link: NatsLink, topology: Topology, findings: Sequence[Deviation]) -> list[Deviation]:
-    """Give what exists the settings that `findings` are about. Returns what was changed, and what was made anew. Raises
-    Misconfigured where the server refuses, and TryAgain."""
+    """Apply the settings that `findings` are about. Returns what was changed or made anew. Raises Misconfigured and
+    TryAgain."""
     done: list[Deviation] = []
     specs: tuple[StreamSpec | ConsumerSpec, ...] = (*topology.all_streams(), *topology.consumers)
     for spec in specs:

@@ -77,8 +77,8 @@ class PendingAnswers:
         await client.subscribe(self._prefix + "*", cb=self._on_answer)
 
     async def ask(self, subject: str, put: Callable[[str], Awaitable[None]], *, within_s: float) -> Msg:
-        """The answer to a question on `subject`, which `put` sends with its reply address. Raises TryAgain when none
-        comes in time, what `put` raises, and what `fail` is told."""
+        """`put` sends the question with its reply address. Raises TryAgain, what `put` raises, and what `fail` is
+        told."""
         address = f"{self._prefix}{next(self._numbers)}"
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()

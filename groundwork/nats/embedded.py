@@ -76,8 +76,7 @@ class EmbeddedNats:
         return self._process is not None and self._process.poll() is not None
 
     def failed_to_store(self) -> bool:
-        """Whether it has said, since this was asked last, that a write found no room: it keeps that error until it is
-        started anew, also once there is room."""
+        """Whether a write found no room since the last call: the server keeps that error until it is started anew."""
         with self._log_file.open("rb") as said:
             said.seek(self._heard_to)
             lines = said.readlines()
@@ -92,8 +91,7 @@ class EmbeddedNats:
         await self.stop()
 
     async def start(self) -> None:
-        """Returns when JetStream answers. Raises Misconfigured. The server ends with the thread that calls this: for
-        the kernel, that is its parent."""
+        """Returns when JetStream answers. The server ends with the thread that calls this. Raises Misconfigured."""
         if self._process is not None:
             return
         binary = _find_binary()

@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[T]):
-    """Messages in their order, and the sequence up to which nothing else is left, stored `at`. `again`: a new consumer
-    brings it."""
+    """Messages in order, up to a sequence and its instant `at`. `again`: a new consumer brings it."""
 
     messages: Sequence[T]
     upto: int

@@ -50,9 +50,8 @@ log = logging.getLogger(__name__)
 
 
 async def connect(settings: NatsSettings, *, name: str = "agentic-loop", timeout_s: float = 10.0) -> "NatsLink":
-    """A link to the first server that answers, which reconnects by itself for ever. `name` is how it appears on the
-    server. Raises Unreachable when none answers in time, Misconfigured when the login is refused or a file cannot be
-    used."""
+    """To the first server that answers; reconnects for ever. `name`: on the server. Raises Unreachable when none
+    answers in time, Misconfigured when the login is refused or a file cannot be used."""
     answers, client = PendingAnswers(), BusClient(encrypted=settings.encrypted)
     watch = ConnectionWatch(answers)
     options = client_options(settings, name)
@@ -170,8 +169,7 @@ class NatsLink:
         raise Refused(f"{subject}: other messages have the id {msg_id} and all that would follow: find who took them")
 
     async def stored(self, stream: str, seq: int) -> Stored | None:
-        """The message of the stream, as its leader has it; None where it is gone. Raises Misconfigured, and TryAgain
-        where no leader has answered for BUDGET_SECONDS, or the connection does not come back at once."""
+        """None where it is gone. Raises Misconfigured, and TryAgain where no leader has answered for BUDGET_SECONDS."""
         return await self._read(stream, {"seq": seq})
 
     async def newest(self, stream: str, subject: str) -> Stored | None:
@@ -182,9 +180,8 @@ class NatsLink:
         return await self._publish(subject, body, dict(headers), BUDGET_SECONDS)
 
     async def swap(self, subject: str, body: bytes, *, after: int) -> int:
-        """Store one message if the newest of its subject has the sequence `after`, 0 for none; returns its own. Tried
-        once, and whatever the guard says. Raises Refused with code 10071 if it is another, or an earlier try of the
-        same; TryAgain."""
+        """Store if the newest of the subject has sequence `after`, 0 for none; returns its own. One try, without the
+        guard. Raises Refused with code 10071 if it is another, or an earlier try of the same; TryAgain."""
         headers = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         check_message(subject, body, headers, limit=self.max_payload)
         return (await self._store(subject, body, headers, ONLY_TRY_SECONDS)).seq
@@ -196,8 +193,8 @@ class NatsLink:
         return await self.send(subject, body, headers=named)
 
     async def send(self, subject: str, body: bytes, *, reply: str = "", headers: dict[str, str] | None = None) -> bool:
-        """Send to a subject that the server gave us, without checks. False if disconnected or the socket is stuck, and
-        while the guard forbids it."""
+        """To a subject that the server gave us, unchecked. False if disconnected, the socket is stuck, or the guard
+        forbids it."""
         if self._client.pending_data_size > UNSENT_BYTES:
             return False
         try:
@@ -208,8 +205,8 @@ class NatsLink:
         return True
 
     async def request(self, subject: str, body: bytes, *, timeout_s: float = 5.0) -> bytes:
-        """Ask a service, such as JetStream's API. Raises TryAgain when no answer comes. Not by the client's own
-        request, whose timed wait may lose a cancel that comes with the answer (Python 3.11)."""
+        """Raises TryAgain when no answer comes. The client's own request may lose a cancel that comes with the answer
+        (3.11)."""
         try:
             answer = await self._ask(subject, body, {}, timeout_s)
         except Failure as error:
@@ -233,8 +230,8 @@ class NatsLink:
         return told
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Core NATS, without an acknowledgement. The callback has to return soon: it holds up those behind it. The
-        server knows of it on return, or will on the next connection."""
+        """Core NATS. The callback has to return soon. The server knows of it on return, or will on the next
+        connection."""
         made = await self._client.subscribe(subject, cb=callback)
         await self._flush(ONLY_TRY_SECONDS)
         return made
@@ -260,8 +257,7 @@ class NatsLink:
         await _close(self._client, within_s=within_s)
 
     async def _flush(self, within_s: float) -> None:
-        """Return when the server has all that was sent before, or `within_s` later. In a task of its own: the client's
-        timed wait may lose a cancel that comes with the pong (Python 3.11)."""
+        """In a task of its own: the client's timed wait may lose a cancel that comes with the pong (Python 3.11)."""
         flushing = asyncio.ensure_future(self._client.flush())
         flushing.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:

@@ -40,8 +40,7 @@ CONFIRMED_WITHIN_S = 1.0
 
 
 async def micro_service(link: NatsLink, *, name: str, description: str) -> Service:
-    """A service without endpoints yet, which answers until it is stopped. That the server has heard of it is not waited
-    for: where the connection is lost at this moment, the client subscribes again by itself."""
+    """A service without endpoints yet. The server's answer is not waited for: the client subscribes again by itself."""
     service = Service(link.client, ServiceConfig(name=name, version=installed_version(), description=description))
     starting = asyncio.create_task(service.start())
     starting.add_done_callback(_forget)

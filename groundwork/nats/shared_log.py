@@ -62,8 +62,8 @@ class SharedLog:
     async def append(
         self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] | None = None
     ) -> int:
-        """The sequence of the new fact. `after` is that of the newest of its subject: 0 for none, None for whichever.
-        Raises Moved where another is the newest; NoRoom; TryAgain where it may still be stored; Misconfigured."""
+        """The new sequence. `after`: the newest of its subject, 0 for none, None for any. Raises Moved, NoRoom,
+        TryAgain where it may still be stored, Misconfigured."""
         name = secrets.token_hex(8)
         told = {**(headers or {}), FACT: name, "Nats-Msg-Id": name}
         if after is not None:
@@ -97,8 +97,7 @@ class SharedLog:
             await self._api("PURGE", {"filter": f"{self._parts_of(subject)}.>"})
 
     async def follow(self, after: int) -> AsyncGenerator[Batch[Fact], None]:
-        """The facts behind sequence `after`, for ever, in order and without a gap. Raises Misconfigured where the
-        stream is gone, or is another one than it was."""
+        """In order and without a gap, for ever. Raises Misconfigured where the stream is gone, or is another one."""
         made = (await self._patiently_extent()).created
         async with aclosing(Following(self._link, self._stream).batches(after)) as batches:
             async for batch in batches:

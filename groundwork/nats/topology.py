@@ -118,9 +118,8 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """What is not as specified, or was made so now (`created`, `changed`, `remade`). `unset`: one of ADDED. `harmful`:
-    one of CORRECTED. `lacks`: one of LISTS, of which `expected` is what is not there. `actual` is empty for what was
-    not set."""
+    """`unset`: one of ADDED. `harmful`: one of CORRECTED. `lacks`: one of LISTS; `expected` is what is not there.
+    `created`, `changed`, `remade`: done now."""
 
     kind: Literal["missing", "unset", "harmful", "lacks", "differs", "created", "changed", "remade"]
     what: str
@@ -136,8 +135,8 @@ async def check_topology(link: NatsLink, topology: Topology) -> list[Deviation]:
 
 
 async def create_missing(link: NatsLink, topology: Topology) -> list[Deviation]:
-    """Create what is missing. The findings tell what was created and what differs, which is left as it is. Raises as
-    `check_topology`, and TryAgain only where a cluster has had the time to elect a leader."""
+    """Returns what was created, and what differs and is left. Raises as `check_topology`, and TryAgain after an
+    election's time."""
     return await _visit(link, topology, create=True)
 
 
@@ -168,8 +167,8 @@ async def _visit(link: NatsLink, topology: Topology, *, create: bool) -> list[De
 
 
 async def through_an_election(visit: Callable[[], Awaitable[T]]) -> T:
-    """What comes of it, begun again while the servers are busy with themselves: so it may be begun twice. Raises what
-    it raises; TryAgain only after a while."""
+    """Repeat while the servers elect a leader: it may be begun twice. Raises what it raises; TryAgain only after a
+    while."""
     until = asyncio.get_running_loop().time() + BUDGET_SECONDS
     while True:
         try:

@@ -34,8 +34,7 @@ INTERRUPTED = 130
 
 
 def run(load: Callable[[], Callable[[], None]]) -> None:
-    """Do what `load` returns once its modules are there. Ctrl-C ends the process without a traceback at any time: of
-    imports, of the command line, of what has nothing to say about it. Raises SystemExit."""
+    """Do what `load` returns. Ctrl-C ends the process without a traceback, also during imports. Raises SystemExit."""
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -14,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """`module` has the command in its `commands`, a Typer: one of them, or the whole group. `about`: its line in the
-    help of the program, with which its own help begins."""
+    """`module` has the command, or the whole group, in its `commands`, a Typer. `about`: its line in the program's
+    help."""
 
     module: str
     about: str

@@ -244,8 +244,8 @@ def load(
 
 
 def secrets_in(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The secrets of all programs that the file is for, by their places, such as `gateway.ductile.token`: also one that
-    is in a file of its own. Not what plugins are configured with, who may well have the token that opens us."""
+    """Secrets of all programs of the file, by place (`gateway.ductile.token`), but for those of plugins' configuration:
+    a plugin may well have the token that opens us."""
     whole = _Reading(Problems(str(path)), (), "", environ).interpolated(_parsed(path), ())
     return {".".join(keys): secret for keys, secret in _secrets(whole, ()) if OF_PLUGINS not in pairwise(keys)}
 

@@ -27,8 +27,8 @@ MISSED_AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """`predecessor`: who had the bus before, where that was another store. `folder`: where this process has its files,
-    also after a restart. `members`: those of whom it is one; None for one that is alone."""
+    """`predecessor`: the owner before, with another store. `folder`: this process's files. `members`: None for one
+    alone."""
 
     link: NatsLink
     lease: Lease
@@ -50,9 +50,8 @@ class SharedGround(Ground):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a service wants to have: the `role` on the bus, and `store`, a folder that is made if absent. `check` raises
-    Misconfigured for a bus that the service cannot work on. `lease_s`: how long the bus is another's that does not
-    renew its lease. `take_over`: make that one end, and wait `hand_over_s` for what it leaves."""
+    """`role`: on the bus. `store`: a folder, made if absent. `check` raises Misconfigured for an unusable bus.
+    `take_over`: end the owner, and wait `hand_over_s` for what it leaves."""
 
     name: str
     role: Role
@@ -79,8 +78,7 @@ async def laid(claim: Claim) -> AsyncIterator[Ground]:
 
 @contextlib.asynccontextmanager
 async def shared(claim: Claim) -> AsyncIterator[SharedGround]:
-    """The same for one of several: as a member of the role, with a folder of its own in `store`. Raises Failure; and
-    Taken, in an ExceptionGroup, when the others take this process for dead."""
+    """As a member of the role, with a folder of its own in `store`. Raises Failure; and Taken, in an ExceptionGroup."""
     async with contextlib.AsyncExitStack() as ours:
         link = await ours.enter_async_context(_connected(claim))
         await claim.check(link)

@@ -50,8 +50,8 @@ def set_up(
     redact: Secrets,
     aside: Collection[str] = (),
 ) -> None:
-    """Log from `level` up to standard error, in place of all handlers. Values of at least 8 characters that `redact`
-    tells, once a second, never appear, nor do those of before. Fields in `aside` are left out of text for people."""
+    """In place of all handlers. `redact`, asked once a second: values of at least 8 characters that never appear.
+    `aside`: fields left out of text for people."""
     handler = logging.StreamHandler(sys.stderr)
     as_text = partial(_as_text, aside=frozenset(aside), painted=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
     handler.setFormatter(_Lines(_as_json if format == "json" else as_text, _Cleaning(redact)))

@@ -114,8 +114,7 @@ class KeyRing:
 
     @classmethod
     def open(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> "KeyRing":
-        """The ring of that file, which is made with a fresh key where there is none. Raises Misconfigured, also later
-        where the file says something else by then."""
+        """Made with a fresh key where there is none. Raises Misconfigured, also later when the file changes."""
         if not path.exists():
             _store(store_folder.create, path, (Key.fresh(),))
         file = _KeyFile(path, clock)

@@ -40,8 +40,7 @@ def die_with(parent: int) -> None:
 
 
 def hide_memory() -> None:
-    """Others of the same user read neither memory nor environment of this process, where secrets are; nor is a core of
-    it written."""
+    """No other process of the user reads memory or environment, where secrets are; no core is written."""
     _prctl(PR_SET_DUMPABLE, 0)
 
 

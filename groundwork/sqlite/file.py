@@ -40,10 +40,8 @@ log = logging.getLogger(__name__)
 
 
 class SqliteFile:
-    """An open file. Every method raises TryAgain, also while the file is closing, and Broken.
-
-    `trouble` says why the last write was not stored; it is empty where it was. Without a writer nothing is written.
-    """
+    """Every method raises TryAgain, also while closing, and Broken. `trouble`: why the last write was not stored; else
+    empty."""
 
     def __init__(
         self, path: Path, writer: GroupCommit | None, *, at_once: sqlite3.Connection, reader: aiosqlite.Connection
@@ -56,8 +54,8 @@ class SqliteFile:
         self._reader = reader
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
-        """What `work` returns, once it is durable. Raises what `work` raises, and Misconfigured without a writer. One
-        that `makes_room` may use what is kept for that on a full disk."""
+        """What `work` returns, once durable. Raises what `work` raises, and Misconfigured without a writer.
+        `makes_room`: it may use the reserve."""
         if self._writer is None:
             raise Misconfigured(f"{self.path} was opened to be read only")
         try:
@@ -86,10 +84,7 @@ class SqliteFile:
             self._writer.later(work)
 
     def look_up(self, statement: str, values: Values = ()) -> list[Any]:
-        """The rows of a statement that finds them by a key, right on the event loop.
-
-        In cached pages that takes some 50 µs, less than to ask another thread.
-        """
+        """Rows by a key, right on the event loop: in cached pages some 50 µs, less than to ask another thread."""
         with self._explained():
             return self._at_once.execute(statement, values).fetchall()
 
@@ -109,8 +104,7 @@ class SqliteFile:
         return int(used)
 
     async def shrink(self) -> bool:
-        """Cut some of the free pages off the file, but for a few where the disk has room; whether there are more.
-        Others write in between."""
+        """Cut free pages off the file, in part; whether there are more. Others write in between."""
         spare = SPARE_PAGES if has_room(self.path) else 0
         return await self.write(partial(cut_off, spare=spare), makes_room=True)
 
@@ -142,12 +136,9 @@ async def open_file(
     durable: bool = True,
     reserve: Reserve | None = None,
 ) -> AsyncIterator[SqliteFile]:
-    """The file, made if absent, for this user alone; `migrations` is the folder of its schema. Closed on leaving.
-
-    One that is not `durable` survives a crash of the process, and not always one of the machine: a copy of something.
-    `reserve`: what is kept on the disk for works that make room.
-    Raises Misconfigured for a folder or file that cannot be used, and TryAgain for one that is full or locked for now.
-    """
+    """Made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it survives a crash
+    of the process alone. `reserve`: for works that make room. Raises Misconfigured for a folder or file that cannot be
+    used, and TryAgain for one that is full or locked."""
     writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit, durable=durable, reserve=reserve)
     try:
         async with _reading(path, writer) as file:
@@ -158,10 +149,7 @@ async def open_file(
 
 @contextlib.asynccontextmanager
 async def open_for_reading(path: Path, migrations: Traversable) -> AsyncIterator[SqliteFile]:
-    """The file, also while another process has it open. It is neither made, migrated nor written.
-
-    Raises Misconfigured where it has another schema than this version of the program.
-    """
+    """Also while another process has it open. Raises Misconfigured where its schema has another version."""
     try:
         async with _reading(path, None) as file:
             ((version,),) = await file.read("PRAGMA user_version")

@@ -58,16 +58,10 @@ def nobody(_: Group) -> None: ...
 
 
 class GroupCommit:
-    """The writer of the SQLite file at `path`, used from one event loop. Opening it raises TryAgain or Broken.
-
-    `on_commit` is told of every group that was committed, by the thread that writes.
-    Without `durable` nothing waits for the disk: for what can be made again.
-    `busy_seconds`: how long a group waits for the lock of another connection before it fails (TryAgain).
-    `quiet_seconds`: how long housekeeping waits for a write to ride on.
-    `rest_seconds`: after so long without a write the log is emptied into the file.
-    `reserve`: what on a full disk is left for works that make room; others are refused until it is put back, which is
-    done once nobody is `making_room` any more.
-    """
+    """The writer of a SQLite file, used from one event loop. Opening raises TryAgain or Broken. `on_commit` is called
+    in the writer thread. Without `durable` nothing waits for the disk. `busy_seconds`: wait for another connection's
+    lock. `quiet_seconds`: how long housekeeping waits for a write. `rest_seconds`: without a write, until the log is
+    emptied. `reserve`: for works that make room; others are refused until it is put back."""
 
     def __init__(
         self,
@@ -101,12 +95,8 @@ class GroupCommit:
         self._writer.start()
 
     async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
-        """Run `work` in a transaction shared with all others waiting now; its value is returned once committed.
-        One that `makes_room` may use the reserve.
-
-        Raises what `work` raised, or TryAgain, and then nothing of it is stored; or Broken. Cancelling the caller
-        does not take the work back: it may still be committed.
-        """
+        """Run `work` in a shared transaction. Raises what it raised, or TryAgain, and then nothing of it is stored; or
+        Broken. A cancelled caller's work may still be committed."""
         answered = asyncio.get_running_loop().create_future()
         item = _Work(work, answered, makes_room)
         self._enqueue(item)
@@ -116,10 +106,8 @@ class GroupCommit:
         return item.value
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Housekeeping: committed with the next write, after a moment of quiet, or on close; failure is only logged.
-
-        A crash or a full disk can lose it, so what it records must be derivable again.
-        """
+        """Housekeeping: committed with the next write, after a moment of quiet, or on close. A crash or a full disk can
+        lose it."""
         self._enqueue(_Work(work, None))
 
     async def close(self) -> None:
@@ -181,11 +169,8 @@ class GroupCommit:
         self._connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
 
     def _settle(self, group: list[_Work[Any]]) -> None:
-        """Commit the group without the works that spoil it.
-
-        If the commit fails, every work has failed, also one that had refused by itself: the row that made it refuse
-        may have been another's, never committed.
-        """
+        """If the commit fails, every work has failed, also one that refused by itself: it may have seen another's row,
+        never committed."""
         if self._broken_by:
             self._fail(group, self._broken_by)
             return

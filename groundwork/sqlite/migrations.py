@@ -22,12 +22,9 @@ log = logging.getLogger(__name__)
 
 
 def migrate(path: Path, scripts: Traversable) -> int:
-    """Bring the SQLite file at `path` (made if absent) up to the newest of `scripts`; return its version.
-
-    `scripts` is a folder, as from `importlib.resources.files("package") / "sql"`. Raises Misconfigured for
-    scripts that are not 0001, 0002, … without gap or repetition, for one that fails, and for a file of a newer
-    program; TryAgain and Broken. The file is then as the last complete script left it.
-    """
+    """Bring the file (made if absent) up to the newest of `scripts`, a folder of `importlib.resources`; return its
+    version. Raises Misconfigured for scripts with gaps or errors, and for a newer file; TryAgain and Broken. The file
+    is then as the last complete script left it."""
     ordered = _ordered(scripts)
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -46,9 +43,8 @@ def migrate(path: Path, scripts: Traversable) -> int:
 
 
 def ahead(path: Path, scripts: Traversable) -> str:
-    """What `migrate` will do to a file that an older program wrote; empty where nothing, and for one that is not there
-    or cannot be read, which is told by who opens it. Changes nothing. Raises Misconfigured for a file of a newer
-    program."""
+    """What `migrate` will do to an older file; empty for nothing, and for one that cannot be read. Raises Misconfigured
+    for a newer one."""
     if not os.access(path, os.R_OK):
         return ""
     known = newest(scripts)

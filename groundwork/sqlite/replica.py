@@ -33,11 +33,8 @@ def _nobody(_: Sequence[Fact]) -> None: ...
 
 
 class Replica:
-    """The copy of `log` in an open file, whose schema has a table `replica (created, reached, at)`.
-
-    `apply` writes a fact, in the thread that writes; `forget` empties what `apply` has filled; `applied` is told on the
-    loop of facts that are there now, before whoever waits for them. None of the three raises.
-    """
+    """The schema has a table `replica (created, reached, at)`. `apply` writes a fact, in the writer thread; `forget`
+    empties what it filled; `applied` hears on the loop, before waiters. None of the three raises."""
 
     def __init__(
         self, log: SharedLog, file: SqliteFile, apply: Apply, *, forget: Forget, applied: Applied = _nobody

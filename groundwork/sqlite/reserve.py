@@ -85,8 +85,7 @@ class Reserve:
 
 
 def log_emptied(connection: sqlite3.Connection, how: str = "PASSIVE") -> bool:
-    """Whether all of the log is in the database now: not while somebody reads older rows. Raises sqlite3.Error where
-    there is no room for it."""
+    """Whether the database has all of the log: not while older rows are read. Raises sqlite3.Error without room."""
     busy, frames, moved = connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
     return not busy and frames == moved
 

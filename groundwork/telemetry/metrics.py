@@ -76,8 +76,7 @@ class Gauge:
 
 @dataclass(slots=True)
 class Buckets:
-    """One series of a histogram: how many values were between each bound and the one before; the last of `counts` is
-    for those above."""
+    """One series of a histogram: `counts` between each bound and the one before; the last for those above."""
 
     counts: list[int]
     total: float = 0.0

@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Outage(logging.Handler):
-    """Of the receiver of one `signal`; `address` is shown. The first thing that the SDK logs of a batch (`loggers`) is
-    the reason."""
+    """Of the receiver of one `signal`. What the SDK logs of a batch first (`loggers`) is the reason."""
 
     def __init__(self, signal: str, address: str, loggers: Collection[str]) -> None:
         super().__init__(logging.WARNING)

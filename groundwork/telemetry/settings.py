@@ -55,8 +55,7 @@ class TelemetrySettings(BaseModel):
     """Whether spans carry prompts, replies, arguments and results. They may hold anything that a run has seen."""
 
     def receiver(self, signal: Signal, environ: Mapping[str, str] = os.environ) -> Receiver | None:
-        """Where `signal` is sent; None for nowhere. Raises Misconfigured where whoever listens on the way would learn
-        a key."""
+        """None for nowhere. Raises Misconfigured where a key would go unencrypted."""
         found = self._receiver(signal, environ)
         if found and found.headers and not (self.allow_http_nonloopback or keeps_secrets(found.url)):
             why = "its headers, which may hold a key, would go over plain http to another machine"

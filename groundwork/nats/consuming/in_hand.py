@@ -64,8 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class TakingBack:
-    """For one consumer, of one owner if `sole`. `begin` when the server may take for in hand what is not; it is so at
-    first."""
+    """For one consumer. `begin` when the server may take for in hand what is not; it is so at first."""
 
     def __init__(self, link: NatsLink, stream: str, durable: str, *, sole: bool = True) -> None:
         self._link = link
@@ -82,8 +81,7 @@ class TakingBack:
         return self._questions > 0
 
     async def take_back(self, in_hand: Container[int]) -> None:
-        """Have delivered again what is not `in_hand` here, by its sequence. Due again where the server does not
-        answer."""
+        """Have redelivered what is not `in_hand` here, by its sequence. Due again where the server does not answer."""
         self._questions -= 1
         try:
             info = await self._link.ask_jetstream(f"CONSUMER.INFO.{self._name}", timeout_s=ASK_WITHIN_S)

@@ -127,9 +127,8 @@ class _Hand:
 
 
 class PullLoop:
-    """Runs once, from `run` until that is cancelled. `in_progress_s`: at most a third of the consumer's ack_wait.
-    `on_stop`: what is done before the grace begins. `sole`: nobody else consumes here; else the ack_wait is read from
-    the consumer."""
+    """Runs once. `in_progress_s`: at most a third of the consumer's ack_wait. `on_stop`: done before the grace begins.
+    `sole`: nobody else consumes here; else the ack_wait is read from the consumer."""
 
     def __init__(
         self,
@@ -174,8 +173,7 @@ class PullLoop:
         return self._account.trouble if self._link.connected else "not connected to NATS"
 
     async def run(self) -> None:
-        """When cancelled it asks for no more, gives its handlers `grace_s` to end, and cancels those that did not.
-        Raises Fatal, in an ExceptionGroup, when a handler did."""
+        """On cancel, handlers have `grace_s` to end. Raises Fatal, in an ExceptionGroup, when a handler did."""
         subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
         self._room.set()
         try:

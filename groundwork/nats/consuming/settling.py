@@ -35,8 +35,7 @@ _DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _NANOSECONDS = 4, 5, 6, 7
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A stored message, delivered for the `delivered`-th time, as number `consumer_seq` of its consumer. `at`: when it
-    was stored."""
+    """A stored message. `delivered`: how often. `at`: when it was stored."""
 
     subject: str
     headers: Mapping[str, str]
@@ -92,8 +91,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message that tells others of a dead letter. `about`: headers that the dead letter is given, too; `facts`: what
-    the log says of it."""
+    """Tells others of a dead letter. `about`: headers that the dead letter is given, too; `facts`: for the log."""
 
     subject: str
     body: bytes

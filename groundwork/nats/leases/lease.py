@@ -185,8 +185,8 @@ class Lease:
         return holder == self._owner.holder
 
     async def acquire(self, *, take_over: bool = False) -> Record | None:
-        """Have the lease, once its owner has renewed it or it has expired; returns who had it before. Raises Held where
-        another renews it, unless told to `take_over`."""
+        """Wait for the lease; returns its owner before. Raises Held where another renews it, unless told to
+        `take_over`."""
         waits_for: Record | None = None
         while True:
             seen = await look(self._link, self._role)
@@ -204,8 +204,8 @@ class Lease:
                 await asyncio.sleep(LOOK_S)
 
     async def held(self) -> None:
-        """To be asked before every act: returns while the lease is ours for sure, after a renewal where it has lapsed.
-        Raises Taken, or TryAgain while the bus cannot be asked."""
+        """Returns while the lease is ours for sure, perhaps after a renewal. Raises Taken, or TryAgain while nobody can
+        say."""
         if self._taken:
             raise Taken(self._taken)
         if self._clock() >= self._until:
@@ -309,8 +309,8 @@ class Lease:
 
 @contextlib.asynccontextmanager
 async def hold(lease: Lease, link: NatsLink, *, take_over: bool = False) -> AsyncIterator[Record | None]:
-    """Have the lease, and let nothing leave by `link` without it; released at the end. Yields who had it before. Raises
-    Held; and Taken, in an ExceptionGroup, when it is taken over meanwhile."""
+    """Nothing leaves by `link` without the lease. Yields who had it before. Raises Held; and Taken, in an
+    ExceptionGroup."""
     before = await lease.acquire(take_over=take_over)
     link.guard_by(lease.held)
     link.succeeds = before is not None and not before.owner.released and not lease.is_of(before.owner.holder)

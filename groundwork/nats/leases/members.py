@@ -187,8 +187,7 @@ async def refuse_members(link: NatsLink, role: Role) -> None:
 
 @contextlib.asynccontextmanager
 async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[tuple[Members, Lease]]:
-    """Be a member of `role`, and let nothing leave by `link` otherwise. Raises as `Members.meet` does; and Taken, in an
-    ExceptionGroup, when the others take this process for dead."""
+    """Nothing leaves by `link` without membership. Raises as `Members.meet`; and Taken, in an ExceptionGroup."""
     lease = Lease(link, member_role(role, owner.holder), owner)
     async with hold(lease, link), asyncio.TaskGroup() as group:
         members = Members(link, role, owner, lease)
@@ -201,8 +200,7 @@ async def joined(link: NatsLink, role: Role, owner: Owner) -> AsyncIterator[tupl
 
 
 def may_join_anew(ended: BaseException) -> bool:
-    """Whether a member ended because the others took it for dead, or because the bus did not answer while it joined,
-    and for no reason of its own."""
+    """Whether a member ended because the others took it for dead, or the bus did not answer while it joined."""
     why = list(causes(ended))
     taken = any(isinstance(cause, Taken) for cause in why)
     return all(isinstance(cause, Failure if taken else TryAgain) for cause in why)

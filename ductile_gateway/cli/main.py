@@ -70,7 +70,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway, until SIGTERM or Ctrl-C. Its log is on standard error."""
-    from ductile_gateway.cli.serve import serve as run  # it is loaded without the other commands, too
+    from ductile_gateway.cli.serve import serve as run  # 45 ms that no other command needs
 
     raise typer.Exit(run(config, take_over=take_over))
 

@@ -12,11 +12,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-from groundwork.nats.consuming.pull_loop import consume
 from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import ConsumerSpec, StreamSpec, Topology, create_missing
+from tests.kit.consuming import consume
 
 STREAM, REQUEST, RESULT, BURIED = "FLOOR", "floor.request", "floor.result", "floor.buried"
 REQUEST_BYTES, RESULT_BYTES = 770, 790

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from groundwork.nats.consuming.pull_loop import consume
 from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
+from tests.kit.consuming import consume
 
 STEPS = 5
 ENDED_WITHIN_S = 600.0

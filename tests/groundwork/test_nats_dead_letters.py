@@ -9,11 +9,11 @@ import pytest
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from groundwork.nats.consuming.pull_loop import consume
 from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler, Notice, Notify
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import GiveUp
 from tests.kit.bus import a_consumer, a_stream
+from tests.kit.consuming import consume
 from tests.kit.waiting import until
 
 TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from groundwork.nats.consuming.pull_loop import consume
 from groundwork.nats.consuming.settling import ACK, DeadLetters, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from tests.kit.bus import a_consumer, a_stream, server_with
+from tests.kit.consuming import consume
 from tests.kit.waiting import until
 
 SECRET = os.urandom(8).hex()

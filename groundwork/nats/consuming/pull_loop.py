@@ -22,15 +22,12 @@ from nats.aio.subscription import Subscription
 from groundwork.nats.consuming.in_hand import Holding, TakingBack
 from groundwork.nats.consuming.settling import (
     NAK,
-    DeadLetters,
     Delivery,
-    Handler,
     Settling,
     is_delivery,
     nak,
     read_delivery,
 )
-from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
 
 HEARTBEAT_SECONDS = 1.0
@@ -93,21 +90,6 @@ QUIET_SECONDS = 0.05
 BROKEN_DELAY_S = 1.0
 
 log = logging.getLogger(__name__)
-
-
-async def consume(
-    link: NatsLink,
-    stream: str,
-    durable: str,
-    *,
-    slots: int,
-    handler: Handler,
-    dead_letter: DeadLetters,
-    in_progress_s: float,
-    sole: bool = True,
-) -> None:
-    settling = Settling(link, stream, durable, handler, dead_letter)
-    await PullLoop(settling, slots=slots, in_progress_s=in_progress_s, sole=sole).run()
 
 
 _Message = tuple[int, datetime]

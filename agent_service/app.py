@@ -56,9 +56,7 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
-    """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the owner of the
-    bus.
-    """
+    """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
     with ended_by_signals(lambda: log.info("stopping")):
         while True:
             try:

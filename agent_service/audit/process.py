@@ -32,9 +32,7 @@ MOST_LEAVES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """The worker's settings. They come by a pipe: others may read a command line. `member`: this agent among those that
-    share a store, else empty.
-    """
+    """Sent by a pipe: others may read a command line. `member`: this agent, if several share a store; else empty."""
 
     member: str = ""
     keep_pages: int = KEEP_PAGES

@@ -68,9 +68,7 @@ class RunStore(Protocol):
         """Leave the run of `found` alone until the next start: not due, not queued, no commits."""
 
     def told(self, run_id: str, seq: int, *, since: int = 1) -> None:
-        """The run's own entries from `since` up to `seq` are dispatched. Written later, in a batch; a crash may lose
-        it.
-        """
+        """Owned entries from `since` up to `seq` are dispatched. Written later, in a batch; a crash may lose it."""
 
     async def untold(self, limit: int) -> Sequence[Untold]:
         """Owned runs, oldest first, with entries not known to be dispatched."""

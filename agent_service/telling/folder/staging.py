@@ -80,9 +80,7 @@ class Batch:
         clear(self._staging)
 
     def stage(self, run_id: str, files: Files) -> None:
-        """All of what differs, or the run leaves the batch. Raises IllegalName; OSError for an unsafe folder, a full
-        disk.
-        """
+        """All of what differs, or the run leaves the batch. Raises IllegalName; OSError (unsafe folder, full disk)."""
         name = checked(run_id)
         try:
             run = self._opened.enter_context(folder(name, beneath=self._root))

@@ -5,8 +5,6 @@ import sys
 
 import typer
 
-HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-
 _GATEWAY = "from ductile_gateway.cli.main import main; main(name='agentic')"
 """Errors and help are told in the name of the command that was typed."""
 
@@ -15,7 +13,7 @@ commands = typer.Typer()
 
 @commands.command(
     "ductile",
-    context_settings=HANDED_ON,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def ductile(context: typer.Context) -> None:
     command = [sys.executable, "-c", _GATEWAY, "ductile", *context.args]

@@ -33,10 +33,6 @@ Told = Callable[[str, str], None]
 """Takes how an event came, `relay` or `webhook`, and what came of it."""
 
 
-def untold(ingress: str, outcome: str) -> None:
-    """Nobody looks on."""
-
-
 def create_app(
     settings: IngressSettings,
     intake: Intake,
@@ -44,7 +40,7 @@ def create_app(
     find_offer: FindOffer,
     clock: Clock,
     connected: Callable[[], bool],
-    told: Told = untold,
+    told: Told,
 ) -> FastAPI:
     """The ingress as an ASGI application. `connected`: whether the bus is there. `told`: of each event."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)

@@ -48,10 +48,6 @@ _UnderWay = dict[tuple[str, str], asyncio.Task[None]]
 log = logging.getLogger(__name__)
 
 
-def untold(target: str, outcome: str) -> None:
-    """Nobody looks on."""
-
-
 class Outbox(Protocol):
     """Deliveries, kept for a while after they are made. Of several gateways each owns what it added, until another
     claims it."""
@@ -111,7 +107,7 @@ class Outbound:
         receivers: Receivers,
         *,
         clock: Clock,
-        told: Told = untold,
+        told: Told,
         look_s: float = LOOK_S,
     ) -> None:
         self._told = told

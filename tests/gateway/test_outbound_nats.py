@@ -15,7 +15,6 @@ from nats.js.errors import NotFoundError
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.company import Alone
-from ductile_gateway.outbound.dispatch import untold
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.ports import SystemClock
@@ -68,7 +67,7 @@ async def telling(link: NatsLink, folder: Path, chosen: OutboundSettings) -> Asy
         trust = Trust(PinnedKeys(folder, SystemClock()), NatsAgentKeys(link), given=chosen.agent_keys)
         status.also("agent's word", trust.findings)
         serving = serve_outbound(
-            chosen, link, stores, trust=trust, clock=SystemClock(), status=status, told=untold, company=Alone()
+            chosen, link, stores, trust=trust, clock=SystemClock(), status=status, told=lambda *_: None, company=Alone()
         )
         running = asyncio.create_task(serving)
         try:

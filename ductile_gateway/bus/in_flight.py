@@ -11,7 +11,7 @@ from ductile_gateway.bus.ownership import Members
 from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares
 from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import WRONG_SEQUENCE, Refused
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 
@@ -19,7 +19,6 @@ BUCKET = subjects.LEASE_BUCKET
 A_STRANGER_FOR_S = 5.0
 """Of whom nothing was heard for so long, and who has places, has left without a word. A newcomer is known by then."""
 
-_WRONG_SEQUENCE = 10071
 _Stored = TypeAdapter(dict[str, tuple[int, int, int]], config={"defer_build": True})
 
 
@@ -40,7 +39,7 @@ class NatsRecords:
         try:
             return await self._link.swap(_subject(tool), body, after=after)
         except Refused as error:
-            if error.code == _WRONG_SEQUENCE:
+            if error.code == WRONG_SEQUENCE:
                 return None
             raise TryAgain(f"the record of {tool} cannot be written: {error}") from error
 

@@ -1,9 +1,9 @@
 """What the gateway counts and measures. Few series: none is named by a run, a call or a text. See docs/METRICS.md."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from ductile_gateway.calls.call import Asked, ToolOutcome
+from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.starts import Sent
 from groundwork.nats.link import NatsLink
 from groundwork.sqlite.group_commit import StoreMetrics
@@ -111,16 +111,6 @@ class GatewayMetrics:
         link.tries_again = lambda: self._retries.add("publish", "try_again")
 
 
-class Health(Protocol):
-    """What is known of a Ductile. `queue`: its jobs that wait or run."""
-
-    @property
-    def trouble(self) -> str: ...
-
-    @property
-    def queue(self) -> int | None: ...
-
-
 def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str, str]]) -> None:
     """What the gateway needs, by its name: 1 where nothing is wrong with it, as /readyz says it."""
     ready = instruments.gauge(
@@ -133,7 +123,7 @@ def observe_readiness(instruments: Instruments, wrong: Callable[[], Mapping[str,
     instruments.observe(read, ready)
 
 
-def observe_ductiles(instruments: Instruments, healths: Mapping[str, Health]) -> None:
+def observe_ductiles(instruments: Instruments, healths: Mapping[str, DuctileHealth]) -> None:
     which = ("agentic.ductile.name",) if any(healths) else ()
     up = instruments.gauge("agentic.ductile.up", "1 while Ductile answers, else 0", attributes=which)
     text = "Jobs waiting or running in Ductile, whoever made them"

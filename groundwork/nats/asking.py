@@ -9,6 +9,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import NO_MESSAGE
 from groundwork.service.errors import TryAgain
 
 NOBODY = "503"
@@ -39,7 +40,6 @@ async def answers(link: NatsLink, subject: str, body: bytes = b"", *, within_s: 
 
 ASK_WITHIN_S = 2.0
 _REMOVED = "KV-Operation"
-_NO_MESSAGE = 10037
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def value(link: NatsLink, bucket: str, key: str) -> bytes | None:
 async def newest(link: NatsLink, bucket: str, key: str) -> Value:
     """For a change: without a body where it was removed, 0 where there never was one. Raises TryAgain."""
     answer = await _asked(link, bucket, key)
-    if answer.get("error", {}).get("err_code") == _NO_MESSAGE:
+    if answer.get("error", {}).get("err_code") == NO_MESSAGE:
         return Value(b"", 0)
     message = answer.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("seq"), int):

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from groundwork.nats.consuming.settling import is_delivery, read_delivery
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Stored
+from groundwork.nats.publishing import NO_SUCH_STREAM, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
 
 HEARTBEAT_S = 0.5
@@ -27,7 +27,6 @@ MADE_WITHIN_S = 1.5
 FORGOTTEN_AFTER_S = 30.0
 PAUSE_S = 0.2
 MOST_AT_ONCE = 512
-_NO_SUCH_STREAM = 10059
 _STALLED = "Nats-Consumer-Stalled"
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -126,7 +125,7 @@ class Following:
             error = (await self._link.ask_jetstream(question, asked, timeout_s=MADE_WITHIN_S)).get("error")
         except TryAgain as failure:
             error = {"description": str(failure)}
-        if error and error.get("err_code") == _NO_SUCH_STREAM:
+        if error and error.get("err_code") == NO_SUCH_STREAM:
             raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")
         if error:
             log.debug("%s cannot be followed yet: %s", self._stream, error.get("description"))

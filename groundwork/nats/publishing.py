@@ -54,7 +54,7 @@ MOST_IDS = 20
 FULL = {10002, 10023, 10028, 10047, 10077}
 # The same id is being stored at this moment; too many requests. So is every error of class 5xx.
 _TRANSIENT = {10158, 10167}
-_NO_MESSAGE = 10037
+NO_MESSAGE, NO_SUCH_STREAM, WRONG_SEQUENCE = 10037, 10059, 10071
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -126,7 +126,7 @@ def read_stored(answer: Msg, what: str) -> Stored | None:
     try:
         fields = json.loads(answer.data)
         if "error" in fields:
-            if fields["error"].get("err_code") == _NO_MESSAGE:
+            if fields["error"].get("err_code") == NO_MESSAGE:
                 return None
             raise _error(fields["error"], what)
         message = fields["message"]

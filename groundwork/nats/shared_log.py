@@ -16,7 +16,7 @@ from typing import Any
 
 from groundwork.nats.following import Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
-from groundwork.nats.publishing import Refused, Stored
+from groundwork.nats.publishing import NO_SUCH_STREAM, WRONG_SEQUENCE, Refused, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
 
 FACT = "Agentic-Fact"
@@ -26,7 +26,7 @@ SPARE_BYTES = 4096
 PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 
-_WRONG_SEQUENCE, _ALREADY_IN_PROCESS, _NO_SUCH_STREAM = 10071, 10164, 10059
+_ALREADY_IN_PROCESS = 10164
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class SharedLog:
             try:
                 return await self._keep(subject, body, headers)
             except Refused as error:
-                if error.code == _WRONG_SEQUENCE:
+                if error.code == WRONG_SEQUENCE:
                     return await self._known_again(subject, headers[FACT])
                 if error.code != _ALREADY_IN_PROCESS or asyncio.get_running_loop().time() > deadline:
                     raise
@@ -170,7 +170,7 @@ class SharedLog:
         question = f"STREAM.{verb}.{self._stream}"
         answer = await self._link.ask_jetstream(question, asked)
         if error := answer.get("error"):
-            if error.get("err_code") == _NO_SUCH_STREAM:
+            if error.get("err_code") == NO_SUCH_STREAM:
                 raise Misconfigured(f"NATS has no stream {self._stream}: run `agentic setup` once, then start again")
             raise TryAgain(f"{question}: {error.get('description')}")
         return answer

@@ -18,7 +18,8 @@ from agent_service.metrics.levels import (
     observe_spending,
 )
 from agent_service.metrics.runs import AgentMetrics
-from ductile_gateway.telling.metrics import GatewayMetrics, Health, observe_calls, observe_ductiles, observe_outbox
+from ductile_gateway.ductile.discovery import DuctileHealth
+from ductile_gateway.telling.metrics import GatewayMetrics, observe_calls, observe_ductiles, observe_outbox
 from ductile_gateway.telling.metrics import observe_readiness as observe_gateway
 from groundwork.http.metrics import request_durations
 from groundwork.nats.link import NatsLink
@@ -44,7 +45,7 @@ def documented(text: str) -> set[Row]:
 def of_the_gateway() -> Instruments:
     instruments = GatewayMetrics().instruments
     observe_gateway(instruments, dict)
-    observe_ductiles(instruments, {"": cast("Health", None)})
+    observe_ductiles(instruments, {"": cast("DuctileHealth", None)})
     observe_calls(instruments, in_hand=lambda: 0, waiting=tuple, open_intents=lambda: 0)
     observe_outbox(instruments, lambda: 0)
     return instruments

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from groundwork.nats.link import NatsLink
-from groundwork.nats.publishing import Refused
+from groundwork.nats.publishing import NO_MESSAGE, WRONG_SEQUENCE, Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
 
-_NO_MESSAGE, _AWAY = 10037, 503
+_AWAY = 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ async def look(link: NatsLink, role: Role) -> Record | None:
         _ask(link, f"STREAM.MSG.GET.KV_{role.bucket}", wanted),
         _ask(link, f"STREAM.INFO.KV_{role.bucket}"),  # for the server's time
     )
-    if found.get("error", {}).get("err_code") == _NO_MESSAGE:
+    if found.get("error", {}).get("err_code") == NO_MESSAGE:
         return None
     try:
         message = found["message"]
@@ -138,7 +138,6 @@ TRIES = 3
 PATIENCE_S = 1.0
 """How long an attempt that failed speaks for those who ask after it."""
 
-_WRONG_SEQUENCE = 10071
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 log = logging.getLogger(__name__)
@@ -244,7 +243,7 @@ class Lease:
         try:
             await self._swap()
         except Refused as error:
-            if error.code == _WRONG_SEQUENCE:
+            if error.code == WRONG_SEQUENCE:
                 return False
             raise
         return True
@@ -272,7 +271,7 @@ class Lease:
             try:
                 return await self._swap()
             except Refused as error:
-                if error.code != _WRONG_SEQUENCE:
+                if error.code != WRONG_SEQUENCE:
                     raise TryAgain(str(error)) from error
                 await self._learn_who_has_it()
         raise TryAgain("it keeps changing")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+import typer
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -51,11 +52,9 @@ def models_in(annotation: Any, mark: str = "") -> Iterator[tuple[type[BaseModel]
 ALL = {place: info for section, model in SECTIONS.items() for place, info in settings_of(model, section)}
 DOCUMENTED = {row[1]: row[2] for row in re.finditer(r"^\| `([^`]+)` \| ([^|]+) \| [^|]", CONFIGURATION, re.MULTILINE)}
 COMMANDS = sorted(
-    f"{group.name} " * isinstance(group.name, str) + (command.name or command.callback.__name__)
-    for group in app.registered_groups
-    if group.typer_instance
-    for command in group.typer_instance.registered_commands
-    if command.callback
+    f"{name} {of_group}".rstrip()
+    for name, command in typer.main.get_group(app).commands.items()
+    for of_group in getattr(command, "commands", {"": None})
 )
 
 

@@ -14,11 +14,9 @@ Runs, by the API of an agent
     cancel    Cancel a run. What is under way is recorded when it comes, and changes nothing.
     signal    Tell a run something, resume it, raise its budget.
     dismiss   Take an escalated run out of the inbox. It stays as it ended.
-  agent_service.cli.runs.steering
     approve   Allow what a run asks for. Without --hash it is shown, and just that is allowed.
     reject    Refuse what a run asks for: it goes on without, and is told why.
     answer    Answer the question of a run, or its escalation, which sets it going again.
-  agent_service.cli.runs.steering
     stop-all  Stop everything: no run begins, and no model call or tool, also after restarts.
     go-on     Let everything go on after `agentic stop-all`, from where it was.
     drain     Have one agent take nothing new, end what it has in hand, and then itself.
@@ -36,12 +34,9 @@ Records and prerequisites, on this machine
     verify    Check that a run is as its agent wrote it: row, journal and files. Exit code 1 when not.
     migrate   Move all runs from the store of one agent into the stream of several, or back.
     rebuild   Write a run's folder anew from its journal, byte for byte, and tell what that changed.
-  agent_service.cli.archive.commands
     backup    Back up runs, ledger and artifacts into one file, while agent and gateway go on.
     restore   Bring back runs, ledger and artifacts, on a machine and a bus that have none.
-  agent_service.cli.archive.commands
     export    Write a run, and those that it started, into one file that proves itself.
-  agent_service.cli.archive.commands
     prune     Delete the runs whose time is over by `agent.keep_runs`. The agent does it each hour.
   agent_service.cli.doctor.report
     doctor    Check everything that the agent needs, one line each, with the remedy.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_service.cli.main import app
+from agent_service.cli.commands import Agentic
 from groundwork.service import keys
 from tests.deploy.manifests import (
     FOLDER,
@@ -122,17 +122,12 @@ def test_the_streams_are_made_for_replicas(part: str) -> None:
 @needs_kubectl
 @pytest.mark.parametrize("part", RENDERED)
 def test_every_container_begins_a_command_that_exists(part: str) -> None:
-    commands = {
-        command.name or command.callback.__name__
-        for group in app.registered_groups
-        if group.typer_instance
-        for command in group.typer_instance.registered_commands
-        if command.callback
-    }
     for container in (template["spec"]["containers"][0] for template in pods(rendered(part)).values()):
         before_its_end = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ())
         for program, command, *_ in filter(None, (container["args"], before_its_end)):
-            assert (program, command) == ("ductile-gateway", "serve") or (program == "agentic" and command in commands)
+            assert (program, command) == ("ductile-gateway", "serve") or (
+                program == "agentic" and command in Agentic.table
+            )
 
 
 def test_the_keys_that_are_made_are_read_by_the_services(tmp_path: Path) -> None:

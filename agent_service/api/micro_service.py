@@ -54,10 +54,8 @@ class StandingCall(StatusCall):
     brief: bool = False
 
 
-class CallbackCall(BaseModel):
+class CallbackCall(StatusCall):
     """Where did the run ask to have its ending sent? For the gateway alone."""
-
-    run_id: Id
 
 
 class CancelCall(CancelRequest):
@@ -133,16 +131,8 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
         call = requests.read(CancelCall, request.data)
         return await desk.cancel(call.run_id, call, by=asker(request))
 
-    async def approve(request: Request) -> BaseModel:
-        call = requests.read(ApproveCall, request.data)
-        return await desk.signal(call.run_id, call, by=asker(request))
-
-    async def answer(request: Request) -> BaseModel:
-        call = requests.read(AnswerCall, request.data)
-        return await desk.signal(call.run_id, call, by=asker(request))
-
-    async def signal(request: Request) -> BaseModel:
-        call = requests.read(SignalCall, request.data)
+    async def signal(form: type[ApproveCall | AnswerCall | SignalCall], request: Request) -> BaseModel:
+        call = requests.read(form, request.data)
         return await desk.signal(call.run_id, call, by=asker(request))
 
     return (
@@ -150,9 +140,10 @@ def _endpoints(desk: Desk, fresh: Fresh) -> tuple[Endpoint, ...]:
         Endpoint(name="status", asked=StandingCall, answered=RunView, handler=answering(status)),
         Endpoint(name="callback", asked=CallbackCall, answered=CallbackAnswer, handler=answering(callback)),
         Endpoint(name="cancel", asked=CancelCall, answered=CancelAnswer, handler=answering(cancel)),
-        Endpoint(name="approve", asked=ApproveCall, answered=SignalAnswer, handler=answering(approve)),
-        Endpoint(name="answer", asked=AnswerCall, answered=SignalAnswer, handler=answering(answer)),
-        Endpoint(name="signal", asked=SignalCall, answered=SignalAnswer, handler=answering(signal)),
+        *(
+            Endpoint(name=name, asked=form, answered=SignalAnswer, handler=answering(partial(signal, form)))
+            for name, form in (("approve", ApproveCall), ("answer", AnswerCall), ("signal", SignalCall))
+        ),
     )
 
 

@@ -25,10 +25,7 @@ class SqliteHalts:
         return halt_of(rows[0]) if rows else None
 
     async def keep(self, halt: Halt) -> None:
-        await self._database.write(partial(self._keep, halt))
-
-    def _keep(self, halt: Halt, connection: sqlite3.Connection) -> None:
-        connection.execute(self._sql["keep_halt"], halt_row(halt))
+        await self._database.write(lambda connection: connection.execute(self._sql["keep_halt"], halt_row(halt)))
 
 
 def halt_of(row: Sequence[Any]) -> Halt:
@@ -75,7 +72,7 @@ def _dismissal(run_id: str, row: tuple[Any, ...]) -> Dismissal:
 
 
 LATE_PLACES = 30_000
-"""So far back is looked for what a member did of late, at most."""
+"""Positions that are looked at, at most, for what a member did, or called, of late."""
 
 
 class SqliteMembers:
@@ -90,9 +87,6 @@ class SqliteMembers:
     async def runs_moved_by(self, member: str, since: datetime) -> Sequence[str]:
         rows = await self._database.read(self._sql["runs_moved_by"], (LATE_PLACES, member, microseconds(since)))
         return list(dict.fromkeys(run_id for (run_id,) in rows))
-
-
-"""So far back is looked for the calls of a minute, at most."""
 
 
 class SqliteTaken:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from rich.text import Text
 
-from agent_service.cli.archive.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.cli.client import Json
-from agent_service.cli.errors import OF_STATUS, Exit
+from agent_service.cli.errors import Exit
 from agent_service.telling.plain import duration
 from agent_service.workbench.dev import DevOptions, DevStack
-from agent_service.workbench.showing import WIDTH, Story, content, follow, show, tell_the_trail
+from agent_service.workbench.showing import WIDTH, Outcome, Story, content, follow, show, tell_the_trail
 
 LOOK_S = 0.05
 
@@ -48,20 +47,14 @@ class _Crash:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    view: Json
-    verified: Verified
+@dataclass(frozen=True, kw_only=True)
+class _Outcome(Outcome):
     visits: int
     crash: _Crash | None
 
-    @property
-    def exit_code(self) -> Exit:
-        return OF_STATUS.get(self.view["status"], Exit.FAILED) if self.verified.ok else Exit.FAILED
-
     def for_programs(self) -> Json:
         crash = self.crash.for_programs() if self.crash else None
-        return {"run": self.view, "verify": self.verified.for_programs(), "page_visits": self.visits, "crash": crash}
+        return super().for_programs() | {"page_visits": self.visits, "crash": crash}
 
 
 @dataclass
@@ -76,9 +69,8 @@ class _Demo:
     async def play(self) -> _Outcome:
         with _page(self._visited) as url:
             goal = f"fetch web {url} and produce a 2 para critique"
-            view = await follow(self.made, goal, self.told, self.entries)
-        verified = await verify(view["run_id"], self.made.config, looks=PATIENT_LOOKS)
-        return _Outcome(view=view, verified=verified, visits=self.visits, crash=self._crash())
+            outcome = await follow(self.made, goal, self.told, self.entries)
+        return _Outcome(**vars(outcome), visits=self.visits, crash=self._crash())
 
     def _visited(self) -> None:
         self.visits += 1
@@ -126,7 +118,7 @@ def _tell(made: DevStack, outcome: _Outcome, told: Story) -> None:
     if artifacts:
         told.chapter(f"the result: {artifacts[-1]}")
         told.console.print(Text(content(made.workspaces / run_id / artifacts[-1])), width=WIDTH)
-    tell_the_trail(made, run_id, outcome.verified, told)
+    tell_the_trail(made, outcome, told)
 
 
 def _tell_of_the_crash(made: DevStack, crash: _Crash, visits: int, told: Story) -> None:

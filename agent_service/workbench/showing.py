@@ -6,15 +6,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rich.rule import Rule
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.archive.run_folder import Verified
+from agent_service.cli.archive.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.cli.client import AgentClient, Json
-from agent_service.cli.errors import Exit
+from agent_service.cli.errors import OF_STATUS, Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.runs.watching import Watcher, to_the_end, watching
 from agent_service.core.evidence.unseen import visible
@@ -25,12 +24,17 @@ from groundwork.service.signals import cancelled_by_signals
 WIDTH = 80
 
 
-class Outcome(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    view: Json
+    verified: Verified
+
     @property
-    def exit_code(self) -> Exit: ...
+    def exit_code(self) -> Exit:
+        return OF_STATUS.get(self.view["status"], Exit.FAILED) if self.verified.ok else Exit.FAILED
 
     def for_programs(self) -> Json:
-        """As the one JSON document on standard output."""
+        return {"run": self.view, "verify": self.verified.for_programs()}
 
 
 class Story:
@@ -68,16 +72,18 @@ async def show(
     return outcome.exit_code
 
 
-async def follow(made: DevStack, goal: str, told: Story, entries: list[Json]) -> Json:
+async def follow(made: DevStack, goal: str, told: Story, entries: list[Json]) -> Outcome:
     over = threading.Event()
     with AgentClient(made.url, None) as client:
         try:
-            return await asyncio.to_thread(_followed, client, goal, told, entries, over)
+            view = await asyncio.to_thread(_followed, client, goal, told, entries, over)
         finally:
             over.set()
+    return Outcome(view=view, verified=await verify(view["run_id"], made.config, looks=PATIENT_LOOKS))
 
 
-def tell_the_trail(made: DevStack, run_id: str, verified: Verified, told: Story) -> None:
+def tell_the_trail(made: DevStack, outcome: Outcome, told: Story) -> None:
+    run_id, verified = outcome.view["run_id"], outcome.verified
     workspace = made.workspaces / run_id
     told.chapter("the paper trail")
     told.line(str(workspace))

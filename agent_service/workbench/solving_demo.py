@@ -9,13 +9,12 @@ from pathlib import Path
 from rich.text import Text
 from rich.tree import Tree
 
-from agent_service.cli.archive.run_folder import PATIENT_LOOKS, Verified, verify
 from agent_service.cli.client import Json
-from agent_service.cli.errors import OF_STATUS, Exit
+from agent_service.cli.errors import Exit
 from agent_service.cli.runs.drawing import MARKS, UNKNOWN
 from agent_service.telling.plain import one_line
 from agent_service.workbench.dev import DevOptions, DevStack
-from agent_service.workbench.showing import WIDTH, Story, follow, show, tell_the_trail
+from agent_service.workbench.showing import WIDTH, Outcome, Story, follow, show, tell_the_trail
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import shipped
 
@@ -37,10 +36,8 @@ async def run_solving_demo(folder: Path, *, as_json: bool) -> Exit:
         return await show("agentic demo --z3", options, _play, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    view: Json
-    verified: Verified
+@dataclass(frozen=True, kw_only=True)
+class _Outcome(Outcome):
     results: tuple[Json, ...]
 
     @property
@@ -51,26 +48,19 @@ class _Outcome:
     @property
     def exit_code(self) -> Exit:
         relaxed = self.solved.get("status") == "sat" and self.solved["relaxed"]
-        return OF_STATUS.get(self.view["status"], Exit.FAILED) if self.verified.ok and relaxed else Exit.FAILED
+        return super().exit_code if relaxed else Exit.FAILED
 
     def for_programs(self) -> Json:
         requests = [
             {name: result.get(name) for name in ("step", "task", "round", "tool", "status")} for result in self.results
         ]
-        return {
-            "run": self.view,
-            "verify": self.verified.for_programs(),
-            "requests": requests,
-            "solved": self.solved,
-        }
+        return super().for_programs() | {"requests": requests, "solved": self.solved}
 
 
 async def _play(made: DevStack, told: Story) -> _Outcome:
     told.say(f"the pages are in {shipped('deploy', 'knowledge')}")
     entries: list[Json] = []
-    view = await follow(made, GOAL, told, entries)
-    verified = await verify(view["run_id"], made.config, looks=PATIENT_LOOKS)
-    outcome = _Outcome(view=view, verified=verified, results=tuple(_results(entries)))
+    outcome = _Outcome(**vars(await follow(made, GOAL, told, entries)), results=tuple(_results(entries)))
     _tell(made, outcome, told)
     return outcome
 
@@ -85,7 +75,7 @@ def _tell(made: DevStack, outcome: _Outcome, told: Story) -> None:
     told.chapter("the result")
     for step in outcome.view["steps"]:
         told.console.print(Text(step["summary"] or ""), width=WIDTH)
-    tell_the_trail(made, outcome.view["run_id"], outcome.verified, told)
+    tell_the_trail(made, outcome, told)
 
 
 def _tree(results: tuple[Json, ...]) -> Tree:

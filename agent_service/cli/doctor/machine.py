@@ -38,7 +38,6 @@ OLDEST_SQLITE = (3, 37, 0)
 LITTLE_ROOM = 1 << 30
 NEARLY_FULL, MUCH_ROOM = 0.8, 20 << 30
 """The share of a disk that is taken, and how much free room is enough whatever that share is."""
-"""Room in a file that nothing needs: in bytes, and as its share."""
 SKEW = timedelta(seconds=5)
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_NAMED = 5

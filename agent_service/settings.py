@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError, field_validator
 
-from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, Quota, QuotaSettings, of_token
+from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
 from agent_service.archive.retention import KeepRunsSettings, Rules
 from agent_service.core.brief import Continuations, Limits
 from agent_service.core.limits import LimitPolicy
@@ -224,12 +224,12 @@ class AgentSettings(_Section):
         granted = self.limits.policy()
         return replace(granted, defaults=replace(granted.defaults, continuations=self.continuations.limits()))
 
-    def quota_of(self, caller: str) -> Quota:
+    def quota_of(self, caller: str) -> QuotaSettings:
         """Of a caller by its name: `token NAME`, or `bus` and what NATS tells."""
         if caller.startswith(BUS):
-            return self.bus_quota.quota()
+            return self.bus_quota
         named = (self.http.quota_of(token) for token in self.http.tokens if caller == of_token(token.name))
-        return next((quota.quota() for quota in named), UNBOUNDED)
+        return next(named, UNBOUNDED)
 
     def oversight(self) -> Oversight:
         return Oversight(approve=self.approve, untrusted=frozenset(self.untrusted), trusted=frozenset(self.trusted))

@@ -1,7 +1,6 @@
 """Callers as quotas know them (such as `token ci` or `bus user ann of SHOP`), and the settings of the HTTP API."""
 
 import hashlib
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -12,19 +11,6 @@ from groundwork.service.secret import fault_of
 
 BUS = "bus"
 """How the names of senders on the bus begin, and the name of those whom NATS does not tell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
-    """What one caller may ask for; null is no bound. `bytes_per_day` is of what the journal keeps of its wakes."""
-
-    wakes_per_minute: int | None = None
-    open_runs: int | None = None
-    bytes_per_day: int | None = None
-    usd_per_day: float | None = None
-
-
-UNBOUNDED = Quota()
 
 
 def opened(before: RunState | None, after: RunState) -> int:
@@ -63,8 +49,8 @@ class QuotaSettings(_Section):
     usd_per_day: Annotated[float, Field(gt=0)] | None = None
     """What its runs may spend on models; those that need more wait for the next day."""
 
-    def quota(self) -> Quota:
-        return Quota(**self.model_dump())
+
+UNBOUNDED = QuotaSettings()
 
 
 class WakersQuotaSettings(QuotaSettings):

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import date, datetime, timedelta
 from itertools import count
 
-from agent_service.admission.callers import Quota, opened
+from agent_service.admission.callers import QuotaSettings, opened
 from agent_service.admission.rate_limits import Bucket
 from agent_service.admission.shares import ALONE, Company, Share
 from agent_service.admission.spending import Spending
@@ -21,7 +21,7 @@ from agent_service.run.ports import Clock
 OPEN_RETRY_S = 30.0
 
 
-QuotaOf = Callable[[str], Quota]
+QuotaOf = Callable[[str], QuotaSettings]
 
 
 class Quotas:
@@ -89,7 +89,7 @@ class Quotas:
             raise OverQuota(f"{caller} has asked for {most} wakes within a minute", "wakes_per_minute", wait_s)
         return self._shares[caller].allows(1, left=minute.left(now))
 
-    def _check(self, caller: str, quota: Quota) -> bool:
+    def _check(self, caller: str, quota: QuotaSettings) -> bool:
         runs = self._open[caller] + self._entering[caller] - self._arrived[caller]
         taken = self._of_today()[caller]
         if quota.open_runs is not None and runs >= quota.open_runs:

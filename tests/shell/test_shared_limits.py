@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.admission.callers import Quota
+from agent_service.admission.callers import QuotaSettings
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.quotas import Quotas
 from agent_service.admission.rate_limits import Pace
@@ -53,9 +53,9 @@ class Clock:
 class Fleet(VirtualTime):
     """Processes that share a store and limits; what they do all at once, and when calls were admitted."""
 
-    def __init__(self, size: int, quota: Quota | None = None, **limits: Any) -> None:
+    def __init__(self, size: int, quota: QuotaSettings | None = None, **limits: Any) -> None:
         super().__init__()
-        self._limits, self._quota = limits, quota or Quota()
+        self._limits, self._quota = limits, quota or QuotaSettings()
         self._clock = Clock(self)
         self._numbers = count(1)
         self.journal: list[Commit] = []
@@ -147,7 +147,7 @@ class Fleet(VirtualTime):
 
 
 @asynccontextmanager
-async def fleet(size: int, quota: Quota | None = None, **limits: Any) -> AsyncIterator[Fleet]:
+async def fleet(size: int, quota: QuotaSettings | None = None, **limits: Any) -> AsyncIterator[Fleet]:
     processes = Fleet(size, quota, **limits)
     yield processes
     await processes.leave()
@@ -182,7 +182,7 @@ async def test_what_may_be_spent_in_a_day_is_spent_once(size: int) -> None:
 @pytest.mark.parametrize("most", [1, 60])
 @pytest.mark.parametrize("named", ["open_runs", "wakes_per_minute"])
 async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, size: int) -> None:
-    async with fleet(size, Quota(**{named: most})) as processes:
+    async with fleet(size, QuotaSettings(**{named: most})) as processes:
         for number in range(size):
             processes.busy(number, 30, processes.wakes)
         await processes.passes(2)
@@ -191,7 +191,7 @@ async def test_a_quota_is_that_of_all_processes_together(named: str, most: int, 
 
 
 async def test_what_the_store_knows_to_be_taken_is_recalled(tmp_path: Path) -> None:
-    async with SqliteStore.open(tmp_path) as store, fleet(1, Quota(open_runs=1), usd_per_day=0.05) as processes:
+    async with SqliteStore.open(tmp_path) as store, fleet(1, QuotaSettings(open_runs=1), usd_per_day=0.05) as processes:
         wake = accepted(1, caller=CALLER)
         base = started(wake)
         reserves = CallReserved(at=NOON, call=1, model="m", reserve=MAY)

@@ -15,11 +15,13 @@ from groundwork.sqlite.file import SqliteFile, instant, microseconds
 from schemas.status import Halt
 
 
-class SqliteHalts:
+class _Tables:
     def __init__(self, database: SqliteFile) -> None:
         self._database = database
         self._sql = load_queries()
 
+
+class SqliteHalts(_Tables):
     async def newest(self) -> Halt | None:
         rows = await self._database.read(self._sql["newest_halt"])
         return halt_of(rows[0]) if rows else None
@@ -40,11 +42,7 @@ def halt_row(halt: Halt) -> tuple[object, ...]:
     return halt.number, microseconds(halt.since), halt.by, halt.reason, until, halt.until_by, halt.over
 
 
-class SqliteInbox:
-    def __init__(self, database: SqliteFile) -> None:
-        self._database = database
-        self._sql = load_queries()
-
+class SqliteInbox(_Tables):
     async def runs(self, limit: int) -> Sequence[tuple[str, datetime]]:
         rows = await self._database.read(self._sql["for_people"], (limit,))
         return [(run_id, instant(touched_at)) for run_id, touched_at in rows]
@@ -75,11 +73,7 @@ LATE_PLACES = 30_000
 """Positions that are looked at, at most, for what a member did, or called, of late."""
 
 
-class SqliteMembers:
-    def __init__(self, database: SqliteFile) -> None:
-        self._database = database
-        self._sql = load_queries()
-
+class SqliteMembers(_Tables):
     def entries_by(self, run_id: str, member: str) -> Container[int]:
         """The numbers of those entries of a run that the member committed, right now."""
         return {seq for (seq,) in self._database.look_up(self._sql["entries_by"], (run_id, member))}
@@ -89,11 +83,7 @@ class SqliteMembers:
         return list(dict.fromkeys(run_id for (run_id,) in rows))
 
 
-class SqliteTaken:
-    def __init__(self, database: SqliteFile) -> None:
-        self._database = database
-        self._sql = load_queries()
-
+class SqliteTaken(_Tables):
     def newest(self) -> int:
         ((position,),) = self._database.look_up(self._sql["newest"])
         return int(position)

@@ -14,7 +14,7 @@ BUS = "bus"
 
 
 def opened(before: RunState | None, after: RunState) -> int:
-    """The change in open runs of the run's caller. A child run counts for nobody."""
+    """The change in open runs of the run's caller. A child run counts for no caller."""
     if not after.brief.caller or after.brief.as_step:
         return 0
     was_open = before is not None and not before.final

@@ -31,14 +31,14 @@ class Room:
         self._wakes: set[asyncio.Timeout] = set()
 
     def say(self, trouble: str, *, again_s: float = FULL_S) -> None:
-        """By whoever looks (see `bus.room`). `again_s`: when callers are to come back."""
+        """Set by `bus.room`. `again_s`: when callers are to come back."""
         self.trouble, self._again_s = trouble, again_s
         for wake in self._wakes if trouble else ():
             wake.reschedule(0)
 
     @asynccontextmanager
     async def unless_trouble(self) -> AsyncIterator[None]:
-        """What is inside is given up as soon as there is trouble: raises TryAgain, and it may have been stored."""
+        """Work inside is given up once there is trouble: raises TryAgain, and it may have been stored."""
         try:
             async with asyncio.timeout(KNOWN_WITHIN_S if self.trouble else None) as wake:
                 self._wakes.add(wake)

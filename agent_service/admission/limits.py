@@ -15,7 +15,7 @@ from agent_service.run.ports import Clock
 
 
 class Taken(Protocol):
-    """What of the limits that all runs share is taken, right now. All raise TryAgain."""
+    """What is taken of the shared limits right now. All methods raise TryAgain."""
 
     def newest(self) -> int: ...
 
@@ -26,7 +26,7 @@ class Taken(Protocol):
         """How many runs of each caller have not ended, without those that runs started."""
 
     def set_aside(self) -> Mapping[str, Aside]:
-        """What is set aside for calls, by run."""
+        """By run."""
 
     async def calls(self, since: datetime) -> Sequence[Entry]:
         """The entries since then that reserve, answer or give up model calls, in order."""

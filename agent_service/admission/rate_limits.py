@@ -121,7 +121,7 @@ class Pace:
             self._others.pop(one.run_id, None)
 
     def recall(self, entries: Iterable[Entry], now: datetime) -> None:
-        """What the journal says of the calls of the last minute, whoever made them. `now` is the instant of `now()`."""
+        """Counts the last minute's calls of all processes. `now` is the instant of `now()`."""
         then = self._now() - MINUTE_S
         self._requests, self._tokens = self._full(then)
         for entry in entries:
@@ -155,7 +155,7 @@ class Pace:
             share.heard(run_id)
 
     def _count(self, entry: Entry, by: str = "", at: float | None = None) -> None:
-        """What an entry says of a call that was not made here now: it was made `by` another, `at` that instant."""
+        """Counts a call that was not made here now, but `by` another, `at` that instant."""
         run_id = entry.run_id
         if entry.kind == CallReserved.__name__:
             event = entry.decoded()

@@ -50,7 +50,7 @@ ALONE = Company()
 
 
 class Share:
-    """What this process took of one limit of late, by run."""
+    """This process's recent takings of one limit, by run."""
 
     def __init__(self, company: Company) -> None:
         self._company = company
@@ -58,7 +58,6 @@ class Share:
         """How much, and until when it counts."""
 
     def allows(self, amount: float, *, left: float) -> bool:
-        """Whether `amount` may be taken where so much is `left`."""
         members = self._company.members()
         if members <= 1:
             return True

@@ -115,7 +115,7 @@ Key = Annotated[str | None, Depends(idempotency_key)]
 
 @contextmanager
 def named_by(key: str | None) -> Iterator[None]:
-    """What is refused in here because its name is taken is told as what it is to whoever named it by `key`."""
+    """A refusal because a name is taken names the header, where the name came from `key`."""
     try:
         yield
     except REFUSED as error:

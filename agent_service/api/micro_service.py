@@ -157,7 +157,7 @@ def _keys(signing: Signing) -> Endpoint:
 
 
 def _switches(switch: Switch) -> tuple[Endpoint, ...]:
-    """For operators alone: see to it that nobody else may ask."""
+    """For operators alone: the bus must deny them to others."""
 
     async def stop(request: Request) -> BaseModel:
         return await switch.stop(requests.read(StopRequest, request.data), by=asker(request))

@@ -223,7 +223,7 @@ def broken() -> Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What a caller is told of `error`. Raises it again when it is none of REFUSED."""
+    """Raises `error` again when it is none of REFUSED."""
     match error:
         case Refusal():
             return error

@@ -75,7 +75,6 @@ class WakeRequest(_Sent):
     """How many agents called each other to get here, as far as the caller knows."""
 
     def start(self) -> AgenticStart:
-        """What is asked for, under whatever name."""
         return AgenticStart(
             goal=self.goal,
             context=self.context,

@@ -98,7 +98,7 @@ def _of_run(file: ExportFile, run: ExportedRun, entries: list[Entry]) -> Iterato
 
 
 def _is_known(file: ExportFile, run: ExportedRun, flaw: Flaw) -> bool:
-    """What the manifest itself says is not there; and pages of another version, which words things otherwise."""
+    """Files that the manifest says are missing, and pages of another version, which words things otherwise."""
     if flaw.kind == "missing":
         return flaw.place in run.left_out
     return flaw.place in FILES and file.manifest.program != installed_version()

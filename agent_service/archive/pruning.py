@@ -125,7 +125,7 @@ class Pruning:
             await self._store.cleared(behind)
 
     async def _due(self, *, rounds: int = 1) -> AsyncIterator[Going]:
-        """What is to go, a few runs at a time: by days, then by bytes, which are measured so often."""
+        """What is to go, a few runs at a time: by days, then by bytes, measured in `rounds`."""
         now = self._clock.now()
         for status, kept in self._rules.days.items():
             rule = f"agent.keep_runs.{status.value}_days: {_days(kept)}"

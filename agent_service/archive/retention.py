@@ -27,7 +27,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """What of a run that is gone may be there still: its artifacts, by path, and its folder unless only they went."""
+    """What may be left of a deleted run: artifacts by path, and its folder unless only artifacts went."""
 
     run_id: str
     artifacts: tuple[str, ...]
@@ -87,20 +87,20 @@ class Beside:
 
 class BesideRuns(Protocol):
     async def prune(self, *, dry_run: bool) -> Beside:
-        """Have it go, or say what would. What cannot be reached is told, not raised."""
+        """Delete, or say what would go. What cannot be reached is told, not raised."""
 
 
 class Forgetting(Protocol):
     """All methods raise TryAgain."""
 
     def is_ours(self) -> bool:
-        """Whether this process is the one that has runs go whose time is over."""
+        """Whether this process deletes expired runs."""
 
     def making_room(self) -> AbstractContextManager[None]:
-        """Inside, on a full disk, what is kept for that is used: and nothing but what this port writes is written."""
+        """Inside, on a full disk, the reserve is used; only this port may write then."""
 
     async def ended(self, over: Over, after: Place, limit: int) -> Sequence[Ended]:
-        """Runs of which all is done and that no open run needs, the oldest first."""
+        """Fully dispatched runs that no open run needs, oldest first."""
 
     async def forget(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]:
         """Delete these but for their tombstones; returns those that went: not those moved on or damaged."""
@@ -108,7 +108,7 @@ class Forgetting(Protocol):
     async def forget_artifacts(self, runs: Sequence[Ended], rule: str, now: datetime) -> Sequence[Behind]: ...
 
     async def behind(self, limit: int) -> Sequence[Behind]:
-        """What is gone, and not known to be removed."""
+        """Deleted, and not known to be removed."""
 
     async def cleared(self, removed: Sequence[Behind]) -> None: ...
 
@@ -116,10 +116,10 @@ class Forgetting(Protocol):
         """Bytes that the journal and what lies beside it take."""
 
     async def sizes(self, run_ids: Sequence[str]) -> Mapping[str, int]:
-        """About how many of them are of these runs."""
+        """Estimated bytes of these runs."""
 
     async def give_back(self) -> bool:
-        """Give some of the room back that nothing needs; whether there is more of it."""
+        """Give some unused room back; returns whether there is more of it."""
 
 
 class Belongings(Protocol):

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class NatsBesideRuns:
-    """Fills the port BesideRuns. What cannot be reached is told, and nothing waits for it."""
+    """Fills the port BesideRuns. What cannot be reached is told, not waited for."""
 
     def __init__(self, link: NatsLink, rules: LetterRules, clock: Clock) -> None:
         self._link = link

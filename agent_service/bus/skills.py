@@ -45,7 +45,7 @@ class NoCatalog(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one executor offers. `flaws`: which of its offers cannot be used, and why."""
+    """`flaws`: which of its offers cannot be used, and why."""
 
     executor: str
     offers: tuple[ToolOffer, ...]
@@ -157,9 +157,7 @@ class NatsSkills:
         proven: bool = False,
         declared: Iterable[JsonValue] = (),
     ) -> None:
-        """`own`: what the agent itself offers. An offer of the same name by another is left out; where it offers none,
-        runs start no runs, and nothing of anybody else is taken that would wake an agent. `proven`: nothing is taken
-        of who does not bring capabilities back. `declared`: the offers of executors that tell none."""
+        """`own`: the agent's offers, which hide others of that name. `proven`: only tools that echo capabilities."""
         self._link = link
         self._allow = allow
         self._oversight = oversight

@@ -61,7 +61,7 @@ async def check(link: NatsLink, *, shared: bool = False) -> None:
 
 
 async def expected(link: NatsLink, *, shared: bool) -> Topology:
-    """What should be there with as many replicas as the stream of work has: they differ in more than their number."""
+    """The topology with as many replicas as there are: they differ in more than their number."""
     _, replicas, _ = await size_found(link)
     return topology(replicas=replicas, shared=shared)
 

@@ -186,7 +186,7 @@ class AgentClient:
 
 @contextmanager
 def unless_away() -> Iterator[None]:
-    """What is asked in here is left out while the agent is away."""
+    """Calls inside are skipped while the agent is away."""
     try:
         yield
     except NotDone as error:

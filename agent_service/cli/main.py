@@ -43,7 +43,7 @@ def about(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command line. Raises SystemExit; an error that nobody foresaw is raised as it is."""
+    """Run one command line. Raises SystemExit; unknown errors stay."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     output.set_up()
     try:

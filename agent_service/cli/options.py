@@ -175,7 +175,7 @@ def invocation() -> str:
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """What of these was given, as the body of a request."""
+    """The values that are not None, as the body of a request."""
     return {name: value for name, value in values.items() if value is not None}
 
 

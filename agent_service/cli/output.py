@@ -74,7 +74,7 @@ def content(found: bytes, name: str) -> None:
 
 
 def tell(for_programs: Any, for_people: str, *, as_json: bool) -> None:
-    """One answer in one of the two forms. What others wrote in `for_people` steers no terminal."""
+    """One answer in one of the two forms. Untrusted text in `for_people` steers no terminal."""
     if as_json:
         document(for_programs)
     else:

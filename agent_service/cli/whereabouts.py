@@ -79,7 +79,7 @@ def address_of(said: str, config: Path | None = None) -> Address:
 
 
 def _listening(host: str, port: str) -> str:
-    """The address at which one is called who listens there. Raises ValueError where nobody can be called from here."""
+    """The address to call for a listening one. Raises ValueError where it cannot be called from here."""
     if not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError("names no port in agent.http")
     if not _is_of_this_machine(host):

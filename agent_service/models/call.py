@@ -86,10 +86,9 @@ class Api(Protocol):
         """One request, noted in `heard`. Raises the SDK's errors, SaidError, and ValueError for what is no reply."""
 
     async def look_up(self, model: str) -> str:
-        """What is worth knowing of a model, such as its end; empty for nothing. Raises the SDK's errors."""
+        """A note on a model, such as its end; empty for none. Raises the SDK's errors."""
 
-    def kept_1h(self, state: RunState) -> bool:
-        """Whether the provider is asked to keep the prompt for an hour, which costs more."""
+    def kept_1h(self, state: RunState) -> bool: ...
 
     def told(self, error: Any) -> tuple[str | None, str]:
         """The name that the provider gives the cause of an APIStatusError, and what it says of it."""
@@ -207,7 +206,7 @@ class LanguageModel:
 def estimated(
     question: Question, prompt: Prompt, settings: ModelSettings, prices: Prices, *, kept_1h: bool = False
 ) -> Estimate:
-    """What a call is made with, and its bounds in tokens and USD: all of its prompt, and the longest reply."""
+    """The estimate of a call, and its upper bounds in tokens and USD: the whole prompt, and the longest reply."""
     model, state = str(settings.of(question.phase).model), question.state
     size = _bytes_of(prompt)
     tokens = most_prompt(state, model, size)

@@ -62,7 +62,7 @@ def status_of(kind: str) -> int:
 
 
 def was_made(error: Exception) -> bool:
-    """Whether a call that brought nothing had left as a whole, so that it was perhaps carried out, and costs."""
+    """A call that left as a whole may have been carried out, and costs."""
     cause = error.__cause__ or error
     return isinstance(cause, httpx2.TransportError) and not isinstance(cause, _NOT_MADE)
 
@@ -99,7 +99,7 @@ def without_answer(error_class: str, message: str, remedy: Remedy = "try_again")
 
 
 def cause_of(error: Exception) -> str:
-    """What went wrong below the SDK. A request that could not be sent is not quoted: its headers hold the key."""
+    """An error below the SDK. An unsendable request is not quoted: its headers hold the key."""
     cause = error.__cause__ or error
     quoted = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
     return f"{type(cause).__name__} {quoted}".strip()

@@ -75,7 +75,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """`script`: None where it cannot be used. `advice`: what keeps nobody from following it."""
+    """`script`: None where it cannot be used. `advice`: does not keep it from being used."""
 
     file: Path
     script: Script | None = None

@@ -55,7 +55,7 @@ def is_whole(body: Body) -> bool:
 
 
 async def events(body: Body, heard: Heard) -> AsyncIterator[Event]:
-    """What is streamed, event by event. Raises SaidError; ValueError for what is no JSON."""
+    """Raises SaidError, and ValueError for what is no JSON."""
     heard.alive()
     async for data in _data(body, heard):
         if data == DONE:

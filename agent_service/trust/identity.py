@@ -69,7 +69,7 @@ _OF_OURS = re.compile(r"[\"“”„\s]+")
 
 
 def by(*known: str, says: str | None = None, repeated_by: str | None = None) -> str:
-    """What is `known`, and the own word: who a message says it is from (`says`), or is sent again by."""
+    """Joins what is `known` of a caller with its own word: who a message says it is from (`says`), or is resent by."""
     own = {"says": says, "sent again by": repeated_by}
     return ", ".join((*filter(None, known), *(f'{verb} "{_own(word)}"' for verb, word in own.items() if word)))
 

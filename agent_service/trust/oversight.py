@@ -24,7 +24,7 @@ class Oversight:
         return offer.model_copy(update=changed) if changed else offer
 
     def unknown(self, offers: Iterable[ToolOffer]) -> tuple[str, ...]:
-        """What is named here and offered by nobody: most likely misspelt, and then without any effect."""
+        """Names here that are not offered: most likely misspelt, and without effect."""
         tools = {offer.name: offer for offer in offers}
         commands = {f"{name}.{command.name}" for name, offer in tools.items() for command in offer.commands}
         return tuple(sorted({*self.approve, *self.untrusted, *self.trusted} - commands - tools.keys()))
@@ -39,6 +39,6 @@ class Oversight:
 
 
 def undeclared(offers: Iterable[ToolOffer]) -> tuple[str, ...]:
-    """The tools whose results count as untrusted only because nobody says what they are."""
+    """Tools whose results count as untrusted only because their output is not declared."""
     silent = (offer for offer in offers if offer.output is None)
     return tuple(sorted(offer.name for offer in silent if any(command.output is None for command in offer.commands)))

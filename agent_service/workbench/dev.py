@@ -142,7 +142,7 @@ class DevStack:
 
 @asynccontextmanager
 async def stack(options: DevOptions) -> AsyncIterator[DevStack]:
-    """Start everything, and stop it at the end. Raises Misconfigured when something cannot start, with its log."""
+    """Start everything, and stop it at the end. Raises Misconfigured with the log of what cannot start."""
     options = replace(options, folder=options.folder.resolve())
     folder = options.folder
     store_folder.closed(folder)

@@ -158,7 +158,7 @@ def letter_view(letter: DeadLetter, refused: Stored | None) -> LetterView:
 
 
 def _check_cursor(cursor: int, numbers: Sequence[int]) -> None:
-    """Refuses (422) what is the number of no letter. Those older than all that are kept may have been of one."""
+    """Refuses (422) a number that no letter can have. Deleted letters' numbers are taken."""
     if cursor and cursor not in numbers and cursor >= min(numbers, default=0):
         raise Refusal(422, "invalid", "cursor: is no `next_cursor` of this list: begin it again", field="cursor")
 

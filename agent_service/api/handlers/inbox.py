@@ -101,7 +101,7 @@ class InboxCalls:
         return of_run(run.state, self._now()) if run and stands else None
 
     async def _open_letters(self) -> tuple[list[DeadLetter], str]:
-        """Those that nobody has dealt with, or why they cannot be had now."""
+        """Unsettled letters, or why they cannot be read now."""
         try:
             async with asyncio.timeout(LETTERS_WITHIN_S):
                 return [letter for letter in await self._letters.all() if not letter.settled], ""

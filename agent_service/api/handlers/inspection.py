@@ -144,7 +144,7 @@ class WhyCalls:
         )
 
     async def _on_the_bus(self, run: RunState) -> tuple[bool, str, Whereabouts | None, Whereabouts | None]:
-        """Whether it could be looked at, and why not; the request and the result of the attempt that is waited for."""
+        """Why the bus could not be read; the request and the result of the attempt that is waited for."""
         pending = out_longest(run)
         if pending is None:
             return True, "", None, None

@@ -185,7 +185,7 @@ class Feed:
         self._looking = asyncio.get_running_loop().call_later(self._look_every_s, self._look_again)
 
     def _look(self, overdue: int) -> None:
-        """Take up places as far as they are told, and as they were stored up to position `overdue`. Raises TryAgain."""
+        """Take up positions as far as they are told, and up to `overdue` as they were stored. Raises TryAgain."""
         while places := self._journal.places(self._position, PLACES_AT_ONCE):
             for place in places:
                 if not self._take_up(place, overdue=place.position <= overdue):

@@ -211,7 +211,7 @@ def _in(place: str, text: str) -> Flaw:
 
 
 def _lost(run: Run | None, entries: list[Entry]) -> str:
-    """What hashes cannot show: a journal cut off at its end, or written anew from some entry on."""
+    """A cut off journal, or one rewritten from some entry on: hashes cannot show that."""
     if run is None:
         return "the run has entries and no state"
     version = run.state.version

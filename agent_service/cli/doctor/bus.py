@@ -173,7 +173,7 @@ def clock(server: dict[str, Any], now: datetime) -> Finding:
 
 
 async def leases(link: NatsLink, store: Path, *, shared: bool) -> AsyncIterator[Finding]:
-    """`store` is that of the agent that is configured. Those who share one hold no such lease: see `members`."""
+    """`store`: of the configured agent. Members of a shared store hold no such lease: see `members`."""
     for role in (ROLE, GATEWAY):
         name = f"{role.key} lease"
         try:

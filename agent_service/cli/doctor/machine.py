@@ -71,7 +71,7 @@ def folder(name: str, path: Path) -> Finding:
 
 
 async def database(settings: AgentSettings, *, deep: bool) -> AsyncIterator[Finding]:
-    """What the database says of itself; `deep` reads all of it."""
+    """`deep` reads all of it."""
     if not (settings.store / FILE).exists():
         yield ok("database", "none yet: the agent makes it when it starts")
         return
@@ -162,7 +162,7 @@ def secrets(file: Path | None) -> Iterator[Finding]:
 
 
 async def api(http: HttpSettings, store: Path | None) -> Finding:
-    """Whether an agent answers, is the one with `store`, and is ready. One of several that share a store has none."""
+    """`store`: None for one of several that share a store."""
     where = f"http://{called(http.host)}:{http.port}"
     if http.port == 0:
         return warning("http", "the API takes a free port at each start", remedy="set agent.http.port to find it again")

@@ -148,7 +148,7 @@ def _offer(tool: ToolOffer) -> str:
 
 
 async def of_the_gateway(config: Path | None) -> AsyncIterator[Finding]:
-    """Whether a gateway on this machine could start with its section; nothing for a configuration that has none."""
+    """Nothing for a configuration without a gateway's section."""
     if config is None or not _has_section(config):
         return
     asked = await asyncio.create_subprocess_exec(*COMMAND, str(config), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)

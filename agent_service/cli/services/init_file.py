@@ -84,7 +84,7 @@ def login(text: str) -> Login | None:
 
 
 def secret(text: str) -> Secret:
-    """The name of a variable or of a file. What is neither may be the secret itself, so that it is not repeated."""
+    """The name of a variable or a file. Anything else may be the secret itself, so it is not repeated."""
     if _VARIABLE.fullmatch(text):
         return Secret(text)
     file = Path(text).expanduser()

@@ -49,7 +49,7 @@ _ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(JsonObject)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Generic[T]):
-    """What a part decides, or everything that is wrong with it; neither where it is null."""
+    """A decision, or all flaws; neither for a part that is null."""
 
     decided: T | None = None
     flaws: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ class OwnEntries:
         self._open.setdefault(run_id, set()).update(seqs)
 
     def done(self, run_id: str, since: int, upto: int) -> bool:
-        """Entries from `since` to `upto` are done, as far as they were to be done here; whether any was."""
+        """Marks own entries from `since` to `upto` as done; returns whether there were any."""
         done = {seq for seq in self._open.get(run_id, ()) if since <= seq <= upto}
         _move(run_id, done, self._open, self._done)
         return bool(done)
@@ -59,13 +59,13 @@ class OwnEntries:
         _move(run_id, _entries(told), self._told)
 
     def say_again(self, run_id: str) -> bool:
-        """What else was said of the run may not have been stored; whether there is any."""
+        """Tell all of the run again, because it may not have been stored; returns whether there is any."""
         said = set(self._told.get(run_id, ()))
         _move(run_id, said, self._told, self._done)
         return bool(said)
 
     def left(self, run_id: str, seqs: Iterable[int]) -> tuple[int, ...]:
-        """Those of the entries that are not known here to be done, or about to be."""
+        """Entries that this member neither did nor is about to do."""
         known = set[int]().union(*(entries.get(run_id, ()) for entries in (self._coming, self._done, self._told)))
         return tuple(seq for seq in seqs if seq not in known)
 

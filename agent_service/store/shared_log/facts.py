@@ -45,7 +45,7 @@ class Newer(ValueError):
 
 
 class _Said(BaseModel):
-    """What every fact says: the version of its shape, and the member that wrote it; empty is none in particular."""
+    """The version of a fact's shape, and the member that wrote it (empty: none in particular)."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -246,7 +246,7 @@ _SHAPES: dict[str, type[AnyFact]] = {
 
 
 def shape_of(subject: str) -> type[AnyFact] | None:
-    """What is said on a subject; None where it is nothing that changes runs."""
+    """None for subjects that change no runs."""
     if subject.startswith(_ENTRIES):
         return EntryFact
     if subject.startswith(f"{subjects.STORE}.seen."):

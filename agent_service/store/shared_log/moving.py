@@ -76,7 +76,7 @@ Row = tuple[Any, ...]
 
 
 class History:
-    """Of `source`, as far as `copy` does not have it: that is a copy of the log as it was when this began."""
+    """The facts of `source` that `copy`, a copy of the log as it was at the beginning, does not have."""
 
     def __init__(self, source: SqliteFile, copy: SqliteFile) -> None:
         self._source = source

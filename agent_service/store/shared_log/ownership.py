@@ -12,7 +12,7 @@ from groundwork.sqlite.file import SqliteFile, microseconds
 
 
 class Log(Protocol):
-    """Facts in one order, by the word of whoever leads the log."""
+    """Facts in one order, which the log's leader decides."""
 
     async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
         """The position of the new fact. `after`: that of the newest of its subject; 0 for none, None for whichever.
@@ -39,7 +39,7 @@ class Copy(Protocol):
 
 
 class Members(Protocol):
-    """Those who share the store, of whom this process is one."""
+    """The members of the store, one of which is this process."""
 
     @property
     def me(self) -> str: ...

@@ -57,7 +57,7 @@ class SharedForgetting(SqliteForgetting):
             yield Buried.of(tombstone_of((*told, microseconds(now), rule)), artifacts)
 
     async def _say(self, fact: GoneFact) -> bool:
-        """Whether it is said, and done here; not where another member sees to it. Raises TryAgain."""
+        """Appends and applies the fact; False where another member did. Raises TryAgain."""
         if not (fact.runs or fact.artifacts):
             return False
         after = await self._remove_what_is_left()
@@ -70,7 +70,7 @@ class SharedForgetting(SqliteForgetting):
         return True
 
     async def _remove_what_is_left(self) -> int:
-        """Of what went last, whoever saw to it; the position of the fact that said so, or 0."""
+        """Finishes the newest deletion, of any member; returns its position, or 0."""
         last = await self._log.newest(subjects.STORED_GONE)
         if last and last.seq != self._removed:
             await self._copy.wait(last.seq)
@@ -81,7 +81,7 @@ class SharedForgetting(SqliteForgetting):
         return bool(self._database.look_up(self._sql["version"], (run_id,)))
 
     async def _remove(self, fact: GoneFact, position: int) -> None:
-        """What the log holds of runs that are gone, up to the fact that says so; a later wake of the same id stays."""
+        """Purges deleted runs from the log up to their fact; a later wake of the same id stays."""
         for run_id, (_, wake_id) in fact.runs.items():
             if not self._is_there(run_id):
                 await self._log.purge(subjects.stored_run(run_id))

@@ -60,7 +60,7 @@ OBEYING = "obeying"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mind:
-    """Who decides. `fused`: whether one call reflects and plans; `verifies`: whether what is claimed is looked at."""
+    """`fused`: one call reflects and plans. `verifies`: claims are checked."""
 
     model: Model
     fused: bool

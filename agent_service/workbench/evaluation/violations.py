@@ -153,7 +153,7 @@ def _planned(seen: Observed, request: Request) -> Plan:
 
 
 def _proofs(seen: Observed) -> frozenset[str]:
-    """What a run can point to: steps that went well, and artifacts that exist."""
+    """Steps that went well, and artifacts that exist."""
     completed = seen.state.completed if seen.state else ()
     return seen.artifacts | {f"step:{record.step}" for record in completed if record.status == "ok"}
 

@@ -17,9 +17,9 @@ NOBODY = 65534
 LOOK = """
 import os, sys
 sys.path.append({root!r})
-from groundwork.service import kernel
+from groundwork.service import process
 from ductile_gateway.plugins.box import view
-kernel.hide_memory()
+process.hide_memory()
 folder, secret, out = sys.argv[1:]
 os.makedirs(folder + "/work")
 try:
@@ -27,7 +27,7 @@ try:
 except OSError as error:
     print("refused:", error)
     sys.exit()
-kernel.drop_capabilities()
+process.drop_capabilities()
 print(os.getuid(), os.path.exists(secret + "/key"), os.listdir(folder), os.path.exists("/dev/tty"))
 open("/dev/null", "w").write("x")
 for path in (folder + "/work/a", out + "/a", folder + "/a", secret + "/a"):

@@ -8,10 +8,10 @@ import pytest
 NOBODY = 65534
 LOOK = """
 import ctypes, os, sys
-from groundwork.service import kernel
+from groundwork.service import process
 os.setgid({nobody}); os.setuid({nobody})
 ctypes.CDLL(None).prctl(4, 1)  # as after the start of a program
-sys.argv[1:] and kernel.hide_memory()
+sys.argv[1:] and process.hide_memory()
 print(os.stat("/proc/self/environ").st_uid)
 """
 

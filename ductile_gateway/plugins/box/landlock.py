@@ -50,7 +50,7 @@ def prepare_for_processes() -> int:
 
 
 def restrict(ruleset: int) -> None:
-    """From now on this process reaches nothing else. Needs `kernel.gain_nothing` before. Raises OSError."""
+    """From now on this process reaches nothing else. Needs `process.gain_nothing` before. Raises OSError."""
     _checked(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
 
 

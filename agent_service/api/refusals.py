@@ -177,7 +177,6 @@ class Refusal(Exception):
         run_id: str | None = None,
         retry_after_s: float | None = None,
         errors: Sequence[FieldError] = (),
-        gone: Gone | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -185,7 +184,7 @@ class Refusal(Exception):
         self.field = field
         self.run_id = run_id
         self.retry_after_s = retry_after_s
-        self.gone = gone
+        self.gone: Gone | None = None
         self.errors = tuple(errors) or ((FieldError(field=field, message=message, code=code),) if field else ())
 
     @cached_property
@@ -263,11 +262,12 @@ def no_such_file() -> Refusal:
 
 
 def gone(tombstone: Tombstone) -> Refusal:
-    told = Gone(
+    refusal = Refusal(410, "gone", str(tombstone), run_id=tombstone.run_id)
+    refusal.gone = Gone(
         wake_id=tombstone.wake_id,
         status=tombstone.status,
         ended_at=tombstone.ended_at,
         gone_at=tombstone.gone_at,
         rule=tombstone.rule,
     )
-    return Refusal(410, "gone", str(tombstone), run_id=tombstone.run_id, gone=told)
+    return refusal

@@ -57,7 +57,8 @@ async def ready() -> Mapping[str, str]:
 async def asked_of(
     house: House, finder: Finder, gateway: Callable[[], Awaitable[GatewayStatus | None]] = no_gateway
 ) -> WhyView:
-    calls = WhyCalls(house.store, house.store.inbox, finder, house.letters, Nobody(), gateway, ready, within_s=0.2)
+    calls = WhyCalls(house.store, house.store.inbox, finder, house.letters, Nobody(), gateway, ready)
+    calls.within_s = 0.2
     return await calls.show_why(RUN)
 
 

@@ -90,6 +90,8 @@ class Finder(Protocol):
 class WhyCalls:
     """Its docstrings are the API's documentation. `gateway` tells what the gateway says of itself, or None."""
 
+    within_s = WITHIN_S
+
     def __init__(
         self,
         store: RunStore,
@@ -99,8 +101,6 @@ class WhyCalls:
         skills: Skills,
         gateway: Callable[[], Awaitable[GatewayStatus | None]],
         readiness: Callable[[], Awaitable[Mapping[str, str]]],
-        *,
-        within_s: float = WITHIN_S,
     ) -> None:
         self._store = store
         self._inbox = inbox
@@ -109,7 +109,6 @@ class WhyCalls:
         self._skills = skills
         self._gateway = gateway
         self._readiness = readiness
-        self._within_s = within_s
 
     async def show_why(self, run_id: str) -> WhyView:
         """Why a run stands where it stands: what it waits for, what lies on the bus for it, who holds that, what to do.
@@ -149,10 +148,10 @@ class WhyCalls:
         if pending is None:
             return True, "", None, None
         try:
-            async with asyncio.timeout(self._within_s):
+            async with asyncio.timeout(self.within_s):
                 return True, "", *await self._messages(run.run_id, pending)
         except TimeoutError:
-            return False, f"the bus did not tell within {self._within_s:g} s what it has for this run", None, None
+            return False, f"the bus did not tell within {self.within_s:g} s what it has for this run", None, None
         except Failure as error:
             return False, str(error), None, None
 
@@ -177,7 +176,7 @@ class WhyCalls:
 
     async def _in_time(self, question: Awaitable[T], otherwise: T) -> T:
         with suppress(TimeoutError, Failure):
-            async with asyncio.timeout(self._within_s):
+            async with asyncio.timeout(self.within_s):
                 return await question
         return otherwise
 

@@ -21,7 +21,7 @@ from tests.kit.waiting import until
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "BUS.md").read_text(encoding="utf-8")
 KNOWN_TO_ALL = "only-for-this-test"
 NAME = PYTHON.executor
-TOLD: tuple[RoleName, ...] = ("publisher", "observer", "approver", "operator", "executor", "setup")
+TOLD: tuple[RoleName, ...] = ("publisher", "observer", "approver", "operator", "executor")
 
 
 @pytest.mark.parametrize("role", TOLD)

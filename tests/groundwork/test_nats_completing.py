@@ -1,4 +1,4 @@
-"""What was made by an earlier version is given what this one adds, and nothing else of it is touched."""
+"""What exists on a bus is given what the topology adds, and nothing else of it is touched."""
 
 from dataclasses import replace
 from typing import Any

@@ -20,7 +20,7 @@ from tests.core.stories import STORIES
 from tests.projections.journals import commits_of
 
 ANY_STORY = settings(
-    max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -15,7 +15,7 @@ from tests.core.gathering import Gathering, play
 from tests.core.graphs import CHANCES, TREES, Part
 
 ANY_COURSE = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 OPEN = {"waiting", "pending"}
 

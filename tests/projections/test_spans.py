@@ -31,7 +31,7 @@ from tests.core.stories import STORIES
 from tests.projections.journals import MODEL, commits_of, entries_of, priced_example, second_by_second, worked_example
 
 ANY_STORY = settings(
-    max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from agent_service.api.refusals import Refusal, absent, gone
+from agent_service.api.refusals import Refusal, absent, gone, present
 from agent_service.api.requests import (
     CallbackAnswer,
     CancelAnswer,
@@ -310,10 +310,7 @@ class Desk:
             raise Refusal(409, "signal_id_taken", why, field="signal_id", run_id=signal.run_id)
 
     async def _state(self, run_id: str) -> RunState:
-        run = await self._store.load(run_id)
-        if run is None:
-            raise await absent(self._store, run_id)
-        return run.state
+        return (await present(self._store, run_id)).state
 
     async def _present(self) -> frozenset[str]:
         with suppress(TryAgain):  # nobody has told a tool yet

@@ -14,6 +14,7 @@ from agent_service.archive.tombstones import Tombstone
 from agent_service.core.limits import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
+from agent_service.run.journal import Run
 from agent_service.run.ports import RunStore
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.service.strict import NotStrictJson
@@ -250,6 +251,14 @@ def _later(error: TryAgain) -> Refusal:
     if isinstance(error, OverQuota):
         return Refusal(429, "over_quota", told, retry_after_s=error.delay_s)
     return Refusal(503, "try_again", told, retry_after_s=error.delay_s)
+
+
+async def present(store: RunStore, run_id: str) -> Run:
+    """The run as it stands. Refuses an id that no run has (404), or none any more (410)."""
+    run = await store.load(run_id)
+    if run is None:
+        raise await absent(store, run_id)
+    return run
 
 
 async def absent(store: RunStore, run_id: str) -> Refusal:

@@ -37,7 +37,7 @@ from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Asking, ForAnswer, ForApproval, ForTime
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, settled
-from agent_service.telling.plain import instant, one_line
+from agent_service.telling.plain import clipped, instant, one_line
 from agent_service.telling.rulings import Ruling, rulings
 from schemas.events import Signal, SignalKind
 
@@ -71,6 +71,10 @@ OUTCOMES = {
 
 def say(moment: Moment) -> str:
     return one_line("; ".join((_happened(moment), *consequences(moment))), MAX_SAYING)
+
+
+def cut(text: str) -> str:
+    return clipped(text, MAX_SAYING)
 
 
 def consequences(moment: Moment) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.handlers.dead_letters import Letters
-from agent_service.api.refusals import Refusal, absent
+from agent_service.api.refusals import Refusal, present
 from agent_service.api.requests import Nothing
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
@@ -81,9 +81,7 @@ class InboxCalls:
 
         Who was first stays on record.
         """
-        run = await self._store.load(run_id)
-        if run is None:
-            raise await absent(self._store, run_id)
+        run = await present(self._store, run_id)
         if run.state.status is not Status.ESCALATED:
             message = f"only a run that ended escalated can be dismissed: this one is {run.state.status}"
             raise Refusal(409, "nothing_to_dismiss", message, run_id=run_id)

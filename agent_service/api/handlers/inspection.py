@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import Path
 
 from agent_service.api.handlers.dead_letters import Letters
-from agent_service.api.refusals import Refusal, absent
+from agent_service.api.refusals import Refusal, present
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.run.moments import Moment
@@ -46,7 +46,7 @@ class Inspection:
 
         In the order in which it began. The phases of one model call share its number; its cost is told once.
         """
-        await self._check(run_id)
+        await present(self._store, run_id)
         timeline = self._timelines.setdefault(run_id, Timeline())
         self._timelines.move_to_end(run_id)
         if len(self._timelines) > REMEMBERED_RUNS:
@@ -69,12 +69,8 @@ class Inspection:
         return call_view(made, self._prompt_of(made.question()))
 
     async def _moments(self, run_id: str) -> Sequence[Moment]:
-        await self._check(run_id)
+        await present(self._store, run_id)
         return await self._reader.moments(run_id, 0, MOST_ENTRIES)
-
-    async def _check(self, run_id: str) -> None:
-        if await self._store.load(run_id) is None:
-            raise await absent(self._store, run_id)
 
 
 WITHIN_S = 4.0
@@ -115,9 +111,7 @@ class WhyCalls:
 
         What cannot be asked in time is told as such.
         """
-        run = await self._store.load(run_id)
-        if run is None:
-            raise await absent(self._store, run_id)
+        run = await present(self._store, run_id)
         return why_view(run.state, await self._seen(run.state))
 
     async def _seen(self, run: RunState) -> Seen:

@@ -17,7 +17,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 from starlette.responses import StreamingResponse
 
-from agent_service.api.refusals import Refusal, SeenToTheEnd, absent
+from agent_service.api.refusals import Refusal, SeenToTheEnd, present
 from agent_service.api.streams.channel import Channel, Source, Stretch
 from agent_service.api.streams.feed import Feed
 from agent_service.core.evidence.unseen import json_visible
@@ -135,10 +135,7 @@ class EventStreams:
 
     async def state(self, run_id: str) -> RunState:
         """How the run stands. Refuses (404) an id of no run."""
-        run = await self._store.load(run_id)
-        if run is None:
-            raise await absent(self._store, run_id)
-        return run.state
+        return (await present(self._store, run_id)).state
 
     async def _of_run(self, run_id: str, after: int, limit: int) -> Stretch:
         moments = [(moment.entry.seq, moment) for moment in await self._read(run_id, after, limit)]

@@ -9,8 +9,8 @@ from agent_service.core.waiting import Ended
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, by_answer, item_of, settled
 from agent_service.telling.history.items import ErrorView, Items, ItemStatus
-from agent_service.telling.plain import clipped, one_line
-from agent_service.telling.sayings import MAX_SAYING, OUTCOMES, acted, call_of, request_of, sent_off
+from agent_service.telling.plain import one_line
+from agent_service.telling.sayings import OUTCOMES, acted, call_of, cut, request_of, sent_off
 from agent_service.telling.tasks import depth_of, ended_by, going_on
 from schemas.events import ToolResult
 
@@ -81,7 +81,7 @@ class Steps:
         step, task, _ = name
         item, parent = item_of(name), self._newest.get((step, asker_of(task)), item_of((step, "", 0)))
         about = facts | {"parent": parent, "depth": depth_of(task)}
-        self._items.begin(item, moment, item, kind="task", title=title, text=_cut(text), **about)
+        self._items.begin(item, moment, item, kind="task", title=title, text=cut(text), **about)
         self._newest[step, task] = item
 
     def _settle(self, moment: Moment, act: Act) -> None:
@@ -116,7 +116,7 @@ class Steps:
             f"result:{moment.entry.seq}",
             kind="attempt",
             title=f"Result of {request_of(act.name)} that {OUTCOMES[act.status]}",
-            text=_cut(acted(act)),
+            text=cut(acted(act)),
             attempt=act.attempt,
             tool=act.tool,
             error=ErrorView.of(act.error),
@@ -135,8 +135,4 @@ def _status(act: Act) -> ItemStatus:
 
 
 def _came(act: Act) -> dict[str, Any]:
-    return {"text": _cut(acted(act)), "error": ErrorView.of(act.error)}
-
-
-def _cut(text: str) -> str:
-    return clipped(text, MAX_SAYING)
+    return {"text": cut(acted(act)), "error": ErrorView.of(act.error)}

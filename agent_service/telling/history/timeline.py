@@ -22,12 +22,11 @@ from agent_service.run.moments import Moment
 from agent_service.telling.history.items import ErrorView, Items, ItemStatus, TimelineView, TokensView
 from agent_service.telling.history.steps import Steps
 from agent_service.telling.history.waits import BY_CHOICE, is_rejected, pause_of, put_off, waits_of
-from agent_service.telling.plain import clipped
 from agent_service.telling.rulings import Ruling, RulingStatus, rulings
 from agent_service.telling.sayings import (
-    MAX_SAYING,
     SIGNALS,
     asking,
+    cut,
     from_people,
     in_their_words,
     reserved,
@@ -165,7 +164,7 @@ class Timeline:
     def _unavailable(self, moment: Moment, event: ModelUnavailable) -> None:
         again = event.remedy in ("try_again", "shrink")
         error = ErrorView(error_class=event.error_class, message=event.message, retryable=again)
-        self._items.close("call", moment, "error", text=_cut(unavailable(event)), error=error)
+        self._items.close("call", moment, "error", text=cut(unavailable(event)), error=error)
 
     # Waits, people, the end
 
@@ -175,7 +174,7 @@ class Timeline:
 
     def _wait(self, moment: Moment, wait: ForTime) -> None:
         item = f"wait:{moment.entry.seq}"
-        self._items.begin(BY_CHOICE, moment, item, kind="wait", title="Waits", text=_cut(wait.why), until=wait.until)
+        self._items.begin(BY_CHOICE, moment, item, kind="wait", title="Waits", text=cut(wait.why), until=wait.until)
 
     def _pause(self, moment: Moment) -> None:
         self._items.close("call", moment, "cancelled")
@@ -183,7 +182,7 @@ class Timeline:
         self._items.begin("pause", moment, item, kind="wait", **pause_of(moment.after))
 
     def _said(self, moment: Moment, title: str, text: str) -> None:
-        self._items.begin("said", moment, f"person:{moment.entry.seq}", kind="person", title=title, text=_cut(text))
+        self._items.begin("said", moment, f"person:{moment.entry.seq}", kind="person", title=title, text=cut(text))
         self._items.close("said", moment, "ok")
 
     def _end(self, moment: Moment) -> None:
@@ -193,7 +192,7 @@ class Timeline:
         status = _OF_ENDINGS.get(after.status, "error")
         failed = ErrorView(error_class=after.ending_class, message=after.reason, retryable=False)
         error = failed if status == "error" else None
-        title, text = after.status.capitalize(), _cut(after.reason)
+        title, text = after.status.capitalize(), cut(after.reason)
         item = f"ending:{after.reopened}" if after.reopened else "ending"
         self._items.begin("ending", moment, item, kind="ending", title=title, text=text, error=error)
         self._items.close("ending", moment, status)
@@ -211,8 +210,4 @@ def _decided(moment: Moment, ruling: Ruling) -> dict[str, Any]:
     if ruling.why:
         again = moment.after.asking is not None
         error = ErrorView(error_class=ruling.error_class or "", message=ruling.why, retryable=again)
-    return {"text": _cut(ruled(ruling)), "error": error}
-
-
-def _cut(text: str) -> str:
-    return clipped(text, MAX_SAYING)
+    return {"text": cut(ruled(ruling)), "error": error}

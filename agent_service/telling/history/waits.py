@@ -9,9 +9,8 @@ from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import ForAnswer, ForApproval, ForTime, ModelRetry, under_way
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import item_of
-from agent_service.telling.plain import clipped
 from agent_service.telling.rests import proposed
-from agent_service.telling.sayings import MAX_SAYING, asking, sending
+from agent_service.telling.sayings import asking, cut, sending
 from agent_service.telling.tasks import depth_of
 
 OF_THE_MODEL = "wait for the model"
@@ -44,10 +43,10 @@ def put_off(moment: Moment) -> tuple[str, dict[str, Any]]:
 def pause_of(run: RunState) -> dict[str, Any]:
     match run.waiting:
         case ForApproval(proposal=proposal, reason=why, expires_at=at):
-            return {"title": f"Asks for approval of {proposed(proposal)}", "text": _cut(why), "until": at}
+            return {"title": f"Asks for approval of {proposed(proposal)}", "text": cut(why), "until": at}
         case ForAnswer(ask=ask, expires_at=at):
-            return {"title": "Asks a person", "text": _cut(ask.question), "until": at}
-    return {"title": "Paused", "text": _cut(f"{run.reason} ({run.ending_class})")}
+            return {"title": "Asks a person", "text": cut(ask.question), "until": at}
+    return {"title": "Paused", "text": cut(f"{run.reason} ({run.ending_class})")}
 
 
 def is_rejected(moment: Moment) -> bool:
@@ -57,7 +56,3 @@ def is_rejected(moment: Moment) -> bool:
 
 def _of(pending: Pending) -> str:
     return f"wait of {item_of(pending.name)}"
-
-
-def _cut(text: str) -> str:
-    return clipped(text, MAX_SAYING)

@@ -33,7 +33,7 @@ chaos: $(READY)
 chaos-cluster: $(READY)
 	@$(RUN) -m tests.e2e.chaos_cluster $(STORM)
 
-# What a push waits for: every test in one process, and of those on real processes one choice per ability (tests/lanes.py).
+# What a push waits for: every test that starts no process of ours, and of those that do one choice per ability (tests/lanes.py).
 test: $(READY)
 	$(RUN) -m pytest --push $(SPREAD)
 
@@ -117,7 +117,6 @@ eval: $(READY)
 bench-prompts: $(READY)
 	@$(RUN) -m tests.models.prompt_costs
 
-# What a step writes, early and late in a long run.
 # The same job on LangGraph, DBOS and Restate, in turns: six minutes. What they need is put apart (Restate's server by npm).
 # A shorter one: make bench-peers AGAINST="--rounds 1 --only agentic dbos"
 bench-peers: $(PEERS)/ready

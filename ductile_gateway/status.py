@@ -97,7 +97,9 @@ def _look_at_disk(folder: Path) -> Iterator[Finding]:
     size, _, free = shutil.disk_usage(folder)
     if free < size * (1 - NEARLY_FULL) and free < MUCH_ROOM:
         text = f"the disk of {folder} is {1 - free / size:.0%} full"
-        yield Finding(name="gateway store", mark="warning", text=text, remedy="free space soon; see `agentic du`")
+        yield Finding(
+            name="gateway store", mark="warning", text=text, remedy="free space soon: without it nothing can be stored"
+        )
 
 
 def look_at_offers(offers: Offers, *, version: str, runner: str) -> Sequence[Finding]:

@@ -1,1 +1,1 @@
-"""The whole stack on one machine, the demo, the benchmark, the evaluation. Nothing that runs in production is here."""
+"""The whole stack on one machine, the demos, the examples, the evaluation. Nothing that runs in production is here."""

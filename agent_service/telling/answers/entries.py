@@ -76,11 +76,6 @@ class JournalReader:
             _remember(self._reached, run_id, moments[-1].after)
         return moments[after - seq :]
 
-    async def state_after(self, seq: int, newest: RunState) -> RunState | None:
-        if seq == newest.version:
-            return newest
-        return (await self.moments(newest.run_id, seq - 1, 1))[0].after if seq else None
-
     async def heard(self, run_id: str) -> Heard:
         heard = self._heard.get(run_id) or Heard()
         heard.hear(await self._journals.entries(run_id, heard.seq))

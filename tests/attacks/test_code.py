@@ -17,6 +17,11 @@ SECRET = re.compile(r"(^|_)(signature|secret|password|mac|seal)$")
 UNPACKS = {"zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "shelve", "pickle", "marshal"}
 HANDED_IN = {"agent_service/archive/export_file.py": {"zipfile", "zlib"}, "groundwork/backup/archive.py": {"zlib"}}
 """Where files are unpacked that an operator names, each part within a bound: nothing of the bus, or of a plugin."""
+WEBHOOK = """
+def is_signed(body, secret, signature):
+    return hmac.new(secret, body, "sha256").hexdigest() == signature
+"""
+"""How a twin would look at who sent a webhook."""
 RUNS_TEXT = {"eval", "exec", "unpack_archive", "system"}
 
 
@@ -34,6 +39,8 @@ class Code:
         for folder in OURS if self.protected else TWIN:
             for file in sorted((ROOT / folder).rglob("*.py")):
                 yield str(file.relative_to(ROOT)), list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        if not self.protected:
+            yield "webhook", list(ast.walk(ast.parse(WEBHOOK)))
 
 
 @pytest.fixture

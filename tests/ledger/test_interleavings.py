@@ -19,7 +19,7 @@ from tests.ledger.test_ledger import an_answer, an_intent, named
 from tests.ledger.test_outbox import a_delivery
 
 NAMED = ("a", "b", "c")
-SEEDS = 400
+SEEDS = 250
 LOST = 0.06
 STOPPED = 0.05
 PATIENCE = 400

@@ -5,7 +5,7 @@ import pytest
 from tests.ports.simulation import wrong_with
 from tests.ports.store_mutants import MUTANTS
 
-SEEDS, AT_ONCE = 2000, 250
+SEEDS, AT_ONCE = 1000, 250
 TO_FIND_A_BUG = 1500
 
 

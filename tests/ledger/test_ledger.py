@@ -93,3 +93,18 @@ async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another
     await keep(RUN, "call-1", RUN_BYTES - 40)
     await keep(RUN, "call-3", 40)
     await keep("run_another", "call-4", RUN_BYTES)
+
+
+async def test_old_answers_are_forgotten_once_they_are_published_and_their_names_are_free_again(
+    ledger: SqliteLedger,
+) -> None:
+    for step, seconds in ((1, 0), (2, 1), (3, 2)):
+        await ledger.answer(an_answer(step, seconds=seconds))
+    await named(ledger, RUN, an_answer(1).key, NAMES)
+    await published(ledger, an_answer(1), an_answer(3))
+    await ledger.intend(an_intent(4))
+    await ledger.forget_before(NOON + 2 * SECOND)
+    found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
+    assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
+    assert await ledger.open_intents() == [an_intent(4)]
+    assert await named(ledger, RUN, "another", NAMES) == ("a.md",)

@@ -242,7 +242,3 @@ class World:
 
 def _is_of(said: Said, run_id: str) -> bool:
     return said.payload.get("run_id") == run_id and said.subject != subjects.TOOL_RESULT
-
-
-def _is_child(state: RunState, run_id: str) -> bool:
-    return state.brief.parent is not None and state.brief.parent.run_id == run_id

@@ -22,7 +22,7 @@ from tests.lanes import pytest_addoption as pytest_addoption
 from tests.lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.lanes import pytest_ignore_collect as pytest_ignore_collect
 
-pytest.register_assert_rewrite("tests.core.script", "tests.core.rules")
+pytest.register_assert_rewrite("tests.core.rules")
 
 # The same examples on every machine, unless HYPOTHESIS_PROFILE asks for more.
 settings.register_profile(

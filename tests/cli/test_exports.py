@@ -18,8 +18,7 @@ from agent_service.cli.errors import NotDone
 from groundwork.service.errors import Misconfigured, TryAgain
 from tests.cli.test_backing_up import filled, names
 from tests.cli.test_records import config, opened, recorded, stored, tampered
-from tests.core.child_cues import a_waiting_parent, child_of, comes_home
-from tests.core.cues import RUN_ID, a_waiting_run, cancel
+from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
 from tests.projections.conftest import small_disk
 from tests.projections.journals import commits_of
 

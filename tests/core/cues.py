@@ -1,21 +1,23 @@
-"""What can be fed to a `Script`: events with sane defaults, that fit the run as it stands unless told otherwise.
+"""The events of a run, with sane defaults that fit it as it stands unless told otherwise, and runs that came so far.
 
 The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `cancel`, `due`.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Continuations, Limits
+from agent_service.core.effects import StartChild
 from agent_service.core.events import (
+    CallReserved,
     CancelRequested,
     Event,
     ModelReplied,
     ModelUnavailable,
     ModelUsage,
-    Proof,
     RunStarted,
     Seen,
     SignalReceived,
@@ -25,9 +27,30 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.phases import Action, Decision, Framing, Met, Next, Plan, Reflection, Unusable, Verdict
+from agent_service.core.events import Proof as Capable
+from agent_service.core.evidence.proof import places_in
+from agent_service.core.phases import (
+    Action,
+    Ask,
+    Decision,
+    Digest,
+    Framing,
+    Met,
+    Next,
+    Plan,
+    Proof,
+    Reflection,
+    Refusal,
+    Unmet,
+    Unusable,
+    Verdict,
+    Verification,
+    Wait,
+)
 from agent_service.core.tools.attempts import Pending
+from agent_service.core.waiting import ForApproval, Reserve
 from agent_service.errors import Remedy
+from schemas import catalog, subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Signal, SignalKind, ToolError, ToolOutput, ToolResult
 from schemas.events import Outcome as SaidOutcome
@@ -58,7 +81,17 @@ LEDGER = ToolOffer(
 """Can be looked into, to see whether a write was carried out."""
 TOOLS = (FETCH, POST, SAVE, ITSELF, BROWSE, LEDGER)
 
+SHELF = tool("knowledge", route="shelf")
+LOOK = tool("look", route="window")
+SKILLS = (FETCH, POST, SAVE, BROWSE, LEDGER, SHELF, LOOK)
+AGENT = catalog.offer()
+FAMILY = (FETCH, POST, BROWSE, AGENT)
+
 # Events
+
+
+def made(cue: Cue, script: Script) -> Event:
+    return cue(script) if callable(cue) else cue
 
 
 def limits(**numbers: Any) -> Limits:
@@ -73,6 +106,8 @@ def wake(
     announce: bool = False,
     untrusted: bool = False,
     verify: bool = False,
+    goal: str = "critique example.org",
+    context: dict[str, Any] | None = None,
     **numbers: Any,
 ) -> WakeAccepted:
     """A run is asked for at noon; `numbers` are limits."""
@@ -80,14 +115,14 @@ def wake(
         at=NOON,
         run_id=RUN_ID,
         wake_id="wake-1",
-        goal="critique example.org",
+        goal=goal,
         limits=limits(**numbers),
         announce=announce,
         fused=fused,
         depth=depth,
         untrusted=untrusted,
         verify=verify,
-        context={"tone": "constructive"},
+        context={"tone": "constructive"} if context is None else context,
     )
 
 
@@ -185,7 +220,7 @@ def returns(
     place: str = "",
     malformed: bool = False,
     of: Pending | None = None,
-    proof: Proof | None = None,
+    proof: Capable | None = None,
     **correlation: Any,
 ) -> Cue:
     """The pending attempt returns, or that of `of`; `correlation` (step, tool, attempt) makes it another's result."""
@@ -331,3 +366,306 @@ def a_retrying_run(**details: Any) -> Script:
 
 def a_finished_run(**details: Any) -> Script:
     return a_reflecting_run(**details) >> reflects("done", PROOF)
+
+
+def reserves(
+    tokens: int = 400,
+    cost: float | None = 0.04,
+    *,
+    call: int | None = None,
+    if_lost: tuple[int, float | None] | None = None,
+) -> Cue:
+    """The most that the call may spend is set aside, before it is made."""
+
+    def cue(script: Script) -> Event:
+        asked = script.state.asking.call if script.state.asking else script.state.calls
+        reserve = Reserve(tokens=tokens, cost_usd=cost, if_lost=if_lost)
+        return CallReserved(at=script.now, call=call or asked, model="priced", reserve=reserve)
+
+    return cue
+
+
+def opens(first: Plan | Unusable | None = None, *items: str, **reply: Any) -> Cue:
+    """A framing that brings its first plan along."""
+    return replies(framing(*items), plan=first or plan(), **reply)
+
+
+def digests(*memory: str, **reply: Any) -> Cue:
+    return replies(Digest(memory=memory), **reply)
+
+
+def refuses(category: str = "cyber", explanation: str = "") -> Cue:
+    return replies(Refusal(category=category, explanation=explanation))
+
+
+def too_long() -> Cue:
+    """The prompt does not fit into the model."""
+    return unavailable("shrink", error_class="prompt_too_long", message="413")
+
+
+def page(number: int, length: int = 500) -> dict[str, Any]:
+    """A result of about `length` characters."""
+    return {"summary": f"page {number}: {'x' * length}"}
+
+
+def a_run_of(steps: int, *, length: int = 500, **details: Any) -> Script:
+    """`steps` steps are done, each with a result of `length` characters; its notes are digested where need be.
+
+    The newest step is to be reflected upon, or to be noted in a digest first.
+    """
+    script = a_reflecting_run(**({"max_steps": 300, "max_attempts_of_run": 300} | details))
+    for number in range(2, steps + 1):
+        if script.outcomes == ("ask compact",):
+            script = script >> digests(*(f"fact {n}, known at step {number}" for n in range(30)))
+        script = script >> goes_on(number=number) >> returns(output=page(number, length))
+    return script
+
+
+def a_compacting_run(**details: Any) -> Script:
+    """Eight steps are done, and their notes are longer than they may be: a digest of them is asked for."""
+    return a_run_of(8, **({"max_notes": 2000} | details))
+
+
+QUESTION = Ask(question="Which of the two?", choices=("the old one", "the new one"), would_change="what is fetched")
+
+
+def asks_a_person(question: Ask = QUESTION, **reply: Any) -> Cue:
+    """The model asks instead of acting."""
+    return lambda script: _comes_next(script, question, reply)
+
+
+def waits(seconds: float | None = 600.0, *, until: datetime | None = None, **reply: Any) -> Cue:
+    """The model waits instead of acting."""
+    return lambda script: _comes_next(script, Wait(why="the job runs", seconds=seconds, until=until), reply)
+
+
+def _comes_next(script: Script, chosen: Ask | Wait, reply: dict[str, Any]) -> Event:
+    """By itself, or with the reflection that is asked for."""
+    reflecting = script.state.asking is not None and script.state.asking.phase == "reflect"
+    along = replies(reflection("continue"), plan=chosen, **reply)
+    return made(along if reflecting else replies(chosen, **reply), script)
+
+
+def approves(**details: Any) -> Cue:
+    """A person allows what waits for approval, by its hash."""
+    return _rules("approve", details)
+
+
+def rejects(**details: Any) -> Cue:
+    """A person refuses what waits for approval, by its hash."""
+    return _rules("reject", details)
+
+
+def _rules(kind: Any, details: dict[str, Any]) -> Cue:
+    def cue(script: Script) -> Event:
+        waiting = script.state.waiting
+        name = waiting.subject_hash if isinstance(waiting, ForApproval) else "0" * 32
+        return made(signal(kind, **({"arguments_hash": name} | details)), script)
+
+    return cue
+
+
+def answer(message: str | None = "the new one", **details: Any) -> Cue:
+    return signal("answer", message=message, **details)
+
+
+# Runs that have come as far as their name says
+
+
+def a_run_with_strangers(**details: Any) -> Script:
+    """What strangers wrote was brought by the first step."""
+    return a_waiting_run("browse", **details) >> returns()
+
+
+def a_run_for_approval(**details: Any) -> Script:
+    """A write is planned after strangers had their say: a person has to allow it."""
+    return a_run_with_strangers(**details) >> replies(reflection("continue")) >> plans("post")
+
+
+def a_run_for_answer(**details: Any) -> Script:
+    """The model has asked a question in the place of its first action."""
+    return a_planning_run(**details) >> asks_a_person()
+
+
+def a_run_for_time(**details: Any) -> Script:
+    """The model waits for ten minutes, after the first step."""
+    return a_reflecting_run(**details) >> waits()
+
+
+def a_run_in_doubt(name: str = "ledger", **details: Any) -> Script:
+    """A write was sent, and nobody knows whether it was carried out."""
+    return a_waiting_run(name, **details) >> errs("in_doubt")
+
+
+def several(*tools: str, **arguments: Any) -> Plan:
+    """A plan of one action for each of `tools`, no two of them the same."""
+    numbered = enumerate(tools, start=1)
+    actions = [Action(tool=tool, command="handle", arguments={"page": n} | arguments) for n, tool in numbered]
+    return Plan(action=actions[0], also=tuple(actions[1:]), rationale="the halves are independent")
+
+
+def plans_several(*tools: str) -> Cue:
+    return replies(several(*tools))
+
+
+def a_run_that_may_read(most: int = 3, **limits: Any) -> Script:
+    return a_planning_run(parallel_reads=most, **limits)
+
+
+def a_run_that_reads(count: int = 3, **limits: Any) -> Script:
+    """As many pages are asked for side by side."""
+    return a_run_that_may_read(count, **limits) >> plans_several(*["fetch"] * count)
+
+
+def a_task(name: str, plugin: str = "", after: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
+    """One task of a continuation: of a `plugin`, or else a retrieval."""
+    asked: dict[str, Any] = {"action": "retrieve", "query": name}
+    if plugin:
+        asked = {"action": "plugin", "plugin": plugin, "input": arguments or {"name": name}}
+    return {"id": name, **asked, "depends_on": list(after)}
+
+
+def multi_step(*tasks: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "multi-step", "tasks": list(tasks)}
+
+
+def retrieve(query: str = "more") -> dict[str, Any]:
+    return {"action": "retrieve", "query": query}
+
+
+def a_gathering_run(*tasks: dict[str, Any], first: str = "fetch", **limits: Any) -> Script:
+    """The first step's tool has asked for these tasks, or for one retrieval."""
+    run = queued(**limits) >> started(SKILLS) >> frames() >> plans(first)
+    return run >> continues(multi_step(*tasks) if tasks else retrieve())
+
+
+def budget(**numbers: Any) -> dict[str, Any]:
+    """The limits of a run with this budget for continuations."""
+    return {"continuations": Continuations(**numbers)}
+
+
+def comes(
+    task: str = "",
+    *,
+    round: int | None = None,  # noqa: A002 - the word of the wire
+    status: str = "ok",
+    place: str = "",
+    **fields: Any,
+) -> Cue:
+    """A result of that request comes: of the open one, unless `round` and the fields say otherwise; None leaves out."""
+
+    def cue(script: Script) -> Event:
+        pendings = (p for p in script.state.pendings if p.task == task and round in (None, p.round))
+        pending = next(pendings, None)
+        told: dict[str, Any] = {"step": script.state.step, "tool": "fetch", "attempt": 1}
+        if pending:
+            told = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+        if task:
+            told |= {"task": task, "round": round or (pending.round if pending else 1)}
+        brought = {"result": {"summary": f"result of {task or 'the step'}"}} if status == "ok" else {}
+        said = {"run_id": script.state.run_id, "status": status, "completed_at": script.now, **told, **brought}
+        payload = {name: value for name, value in (said | fields).items() if value is not None}
+        return ToolReturned(at=script.now, result=ToolResult.model_validate(payload), place=place)
+
+    return cue
+
+
+def continues(asked: dict[str, Any], task: str = "", **names: Any) -> Cue:
+    """That request is answered with a continuation."""
+    return comes(task, status="continuation", result={"continuation": asked}, **names)
+
+
+def fails(task: str = "", error_class: str = "no_such_thing", *, retryable: bool = False, **names: Any) -> Cue:
+    error = ToolError(error_class=error_class, message="it broke", retryable=retryable)
+    return comes(task, status="error", error=error.model_dump(by_alias=True), **names)
+
+
+def asks_agents(*goals: str, **arguments: Any) -> Cue:
+    """A plan of an agent for each of `goals`, all with these further arguments."""
+    actions = [Action(tool="agent", command="run", arguments={"goal": goal} | arguments) for goal in goals]
+    return replies(Plan(action=actions[0], also=tuple(actions[1:])))
+
+
+def a_parent(**limits: Any) -> Script:
+    """It may plan its first step, an agent among others."""
+    given: dict[str, Any] = {"max_depth": 1, "parallel_reads": 4, **limits}
+    return queued(**given) >> started(FAMILY) >> frames()
+
+
+def a_waiting_parent(goal: str = "find a name", *, call: dict[str, Any] | None = None, **limits: Any) -> Script:
+    """Its first step is a child."""
+    return a_parent(**limits) >> asks_agents(goal, **(call or {}))
+
+
+def wakes_of(script: Script) -> list[WakeAccepted]:
+    """The children that the last event started."""
+    return [effect.wake for effect in script.story[-1].effects if isinstance(effect, StartChild)]
+
+
+def child_of(script: Script, number: int = 0) -> Script:
+    """A child that the last event started, framed and ready to plan."""
+    child = Script()
+    child.now = script.now
+    return child >> wakes_of(script)[number] >> started(FAMILY) >> frames()
+
+
+def told_by(child: Script) -> ToolResult:
+    """What the last event of a child told its parent."""
+    return ToolResult.model_validate_json(json.dumps(child.sent(subjects.TOOL_RESULT)))
+
+
+def comes_home(child: Script) -> Cue:
+    """The end of a child comes to its parent, later than it was."""
+    told = told_by(child)
+
+    def cue(script: Script) -> Event:
+        script.now = max(script.now, child.now)
+        return ToolReturned(at=script.now, result=told)
+
+    return cue
+
+
+def a_write_after_strangers() -> Script:
+    """A page that strangers wrote was looked at, and the mail that depends on it waits for a person."""
+    return a_gathering_run(a_task("page", "browse"), a_task("mail", "post", ("page",), to="them")) >> comes("page")
+
+
+def a_lost_write() -> Script:
+    """What came of the write is not known; another task was out beside it."""
+    run = a_gathering_run(a_task("a"), a_task("w", "post"), a_task("z", after=("a", "w")))
+    return run >> fails("w", "in_doubt")
+
+
+# Proofs
+
+ARTIFACT = "artifacts/report.md"
+PROOFS = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="person"))
+PRICE = Met(item="d1", evidence="step:1", quote="the price is 12")
+
+
+def framed(*proofs: Proof) -> Framing:
+    items = ("the price is known", "the report is kept", "somebody agreed")
+    return Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs or PROOFS)
+
+
+def a_proving_run(*proofs: Proof, **details: Any) -> Script:
+    """A first step of fetch brought a result and an artifact, and a person said something."""
+    run = a_framing_run(**details) >> replies(framed(*proofs)) >> plans()
+    run = run >> returns(output={"summary": "the price is 12", "artifact_path": ARTIFACT})
+    return run >> signal("message", message="I agree.")
+
+
+def claims(*met: Met, verdict: str = "continue", unmet: tuple[Unmet, ...] = (), seen: Any = True, **reply: Any) -> Cue:
+    """A reflection that claims; every quote is found in every place that is named, unless told otherwise."""
+    reflection = Reflection(verdict=Verdict(verdict), summary="looked at the result", met=met, unmet=unmet)
+
+    def cue(script: Script) -> Event:
+        places = {place for claim in met for place in places_in(claim.evidence, script.state.artifacts)}
+        found = [Seen(evidence=p, quote=c.quote, found=bool(seen)) for c in met for p in sorted(places)]
+        return made(replies(reflection, seen=tuple(found), **reply), script)
+
+    return cue
+
+
+def finds(reason: str = "it is shown", *, holds: bool = True, doubted: Iterable[str] = (), **reply: Any) -> Cue:
+    return replies(Verification(holds=holds, reason=reason, doubted=tuple(doubted)), **reply)

@@ -18,18 +18,26 @@ from agent_service.core.waiting import (
     Reserve,
     Status,
 )
-from tests.core.cues import due, framing, plan, reflection, replies, returns, signal, started, too_early
-from tests.core.model_cues import digests, reserves
-from tests.core.read_cues import several
+from tests.core.cues import (
+    digests,
+    due,
+    framing,
+    made,
+    plan,
+    reflection,
+    replies,
+    reserves,
+    returns,
+    several,
+    signal,
+    started,
+    too_early,
+)
 from tests.core.script import Cue, Script
 
 Move = Callable[[Script], Event]
 
 SAME = plan("fetch", url="same")
-
-
-def made(cue: Cue, script: Script) -> Event:
-    return cue(script) if callable(cue) else cue
 
 
 def goes_on(script: Script) -> Event:

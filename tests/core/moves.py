@@ -12,30 +12,35 @@ from agent_service.core.events import Event, ToolReturned
 from agent_service.core.phases import Digest, Framing, Plan, Reflection, Unusable, Verification
 from tests.core.cues import (
     DEADLINE,
+    a_task,
     breaks,
     cancel,
+    digests,
     due,
     errs,
     frames,
     framing,
     garbled,
+    made,
+    multi_step,
+    opens,
     plan,
     reflection,
+    refuses,
     replies,
     resume,
     returns,
+    several,
     signal,
     started,
     too_early,
+    too_long,
     unavailable,
     wake,
 )
-from tests.core.going_on import SAME, Move, answers, goes_on, made, sets_aside, situation, timer
-from tests.core.model_cues import digests, opens, refuses, too_long
+from tests.core.going_on import SAME, Move, answers, goes_on, sets_aside, situation, timer
 from tests.core.people_moves import ODD_WITH_PEOPLE
-from tests.core.read_cues import several
 from tests.core.script import Cue, Script
-from tests.core.task_cues import a_task, multi_step
 
 
 def done(script: Script) -> Event:

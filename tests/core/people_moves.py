@@ -3,9 +3,24 @@
 from functools import partial
 
 from agent_service.core.events import Event
-from tests.core.cues import cancel, due, plan, reflection, replies, resume, returns, signal, too_early
-from tests.core.going_on import Move, answers, made, reopens, timer
-from tests.core.people_cues import answer, approves, asks_a_person, rejects, waits
+from tests.core.cues import (
+    answer,
+    approves,
+    asks_a_person,
+    cancel,
+    due,
+    made,
+    plan,
+    reflection,
+    rejects,
+    replies,
+    resume,
+    returns,
+    signal,
+    too_early,
+    waits,
+)
+from tests.core.going_on import Move, answers, reopens, timer
 from tests.core.script import Cue, Script
 
 

@@ -1,46 +1,31 @@
-"""A playbook for the core: `>>` feeds an event, `<<` states everything that it made the run ask for.
+"""A run and its story: `>>` feeds an event, `outcomes` says in lines what that made the run ask for.
 
-    run = Script()
-    run >> wake() << accepts()
-    run >> started() << asks("frame")
-    run >> frames() << asks("plan")
-    run >> plans("fetch") << requests("fetch", step=1)
+    run = Script() >> wake() >> started() >> frames()
+    assert run.outcomes == ("ask plan",)
 
-Progress is not part of `<<`; what was said of the last event is in `said`. The clock stands still unless it is moved.
-What can be fed is in `cues`.
+The clock stands still unless it is moved. `cues` makes the events, `transcripts` reads them from text.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from agent_service.core.decide import decide
 from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
-from agent_service.core.events import Event
+from agent_service.core.events import Event, WakeAccepted
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Reserve
 from schemas import subjects
 
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SAID_WITH_THE_ESCALATION = frozenset({"budget", "in_doubt"})
 """Kinds of `agent.waiting` that say once more what an `agent.escalated` says."""
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One thing that a run asked for, in words: what a test states and what a failure shows."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """Nothing changed at all, for a reason that has these words."""
-
-    because: str
+USUAL = (("url", "https://example.org"),)
+"""The arguments that a request has if its test names none: they are not printed."""
+LONGEST = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,25 +58,15 @@ class Script:
     def __rshift__(self, cue: "Cue") -> Self:
         event = cue if isinstance(cue, Event) else cue(self)
         before = self.story[-1].transition.state if self.story else None
-        transition = decide(before, event)
-        self.story.append(Moment(before=before, event=event, transition=transition))
-        return self
-
-    def __lshift__(self, expected: Outcome | tuple[Outcome, ...] | Ignored) -> Self:
-        last = self.story[-1]
-        if isinstance(expected, Ignored):
-            assert last.transition.ignored is not None, f"not ignored, but it led to {self.outcomes}"
-            assert expected.because in last.transition.ignored
-            assert last.transition.state is last.before
-            assert last.effects == ()
-            return self
-        assert last.transition.ignored is None
-        assert self.outcomes == (expected if isinstance(expected, tuple) else (expected,))
+        self.story.append(Moment(before=before, event=event, transition=decide(before, event)))
         return self
 
     def __repr__(self) -> str:
         """The story in lines, so that a failure can be read."""
-        return "\n".join(["a story:", *(_line(number, moment) for number, moment in enumerate(self.story))])
+        lines = (
+            f"  {number} {moment.event}\n     {'; '.join(led_to(moment))}" for number, moment in enumerate(self.story)
+        )
+        return "\n".join(["a story:", *lines])
 
     @property
     def state(self) -> RunState:
@@ -105,10 +80,9 @@ class Script:
         return self.state.pending
 
     @property
-    def outcomes(self) -> tuple[Outcome, ...]:
+    def outcomes(self) -> tuple[str, ...]:
         """What the last event made the run ask for, without progress."""
-        seen = (_outcome(effect) for effect in self.story[-1].effects)
-        return tuple(outcome for outcome in seen if outcome)
+        return tuple(line for effect in self.story[-1].effects for line in asked_for(effect))
 
     @property
     def said(self) -> list[str]:
@@ -135,101 +109,131 @@ class Script:
         assert self.state.asking is not None, "nothing is asked"
         return self.state.asking.told
 
+    def branch(self) -> "Script":
+        """Another run with the same story so far."""
+        other = Script()
+        other.story, other.now, other.reserve = list(self.story), self.now, self.reserve
+        return other
+
 
 Cue = Event | Callable[[Script], Event]
 """An event, or how to make one that fits the run as it stands."""
 
 
-# What a run may ask for
+def led_to(moment: Moment) -> list[str]:
+    """All that a moment led to, in lines; what the run rests on where it asks for nothing."""
+    if moment.transition.ignored is not None:
+        how = "refused" if moment.transition.refused else "ignored"
+        return [f"{how}: {moment.transition.ignored}"]
+    lines = [line for effect in moment.effects for line in asked_for(effect)]
+    state = moment.transition.state
+    assert state is not None
+    if state.asking and any(isinstance(effect, AskModel) for effect in moment.effects):
+        lines += [f"told: {_short(text)}" for text in state.asking.told]
+    return lines or [f"rests: {rest_of(state)}"]
 
 
-def asks(phase: str) -> Outcome:
-    return Outcome(f"ask the model to {phase}")
+def rest_of(state: RunState) -> str:
+    """What a run waits for, and until when."""
+    until = f" until {instant(state.due_at)}" if state.due_at else ""
+    asked = f" for the model to {state.asking.phase}" if state.asking else ""
+    sent = ", ".join(named(p.action.tool, p.step, p.task, p.round, p.attempt) for p in state.pendings)
+    return f"{state.status}{asked}{f' for {sent}' if sent else ''}{until}"
 
 
-def abandons() -> Outcome:
-    return Outcome("abandon the model call")
+def named(tool: str, step: int, task: str, round_: int, attempt: int) -> str:
+    name = f"{tool} {step}" if not task else f"{tool} {step} {task}:{round_}"
+    return name if attempt == 1 else f"{name} attempt {attempt}"
 
 
-def starts_child(goal: str) -> Outcome:
-    return Outcome(f"start a child: {goal}")
+def instant(at: datetime) -> str:
+    """An instant of a story, from its noon on."""
+    seconds = (at - NOON).total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"+{seconds / size:g}{unit}"
+    return f"+{seconds:g}s"
 
 
-def cancels_child() -> Outcome:
-    return Outcome("cancel a child")
-
-
-def requests(tool: str, *, step: int, attempt: int = 1) -> Outcome:
-    return Outcome(f"request {tool}, step {step}, attempt {attempt}")
-
-
-def accepts() -> Outcome:
-    return Outcome("publish agent.wake.accepted")
-
-
-def announces() -> Outcome:
-    return Outcome("publish agentic.start")
-
-
-def completes() -> Outcome:
-    return Outcome("publish agent.completed")
-
-
-def escalates(ending_class: str) -> Outcome:
-    return Outcome(f"publish agent.escalated: {ending_class}")
-
-
-def pauses(ending_class: str) -> Outcome:
-    return Outcome(f"publish agent.escalated: {ending_class}, resumable")
-
-
-def fails(ending_class: str) -> Outcome:
-    return Outcome(f"publish agent.failed: {ending_class}")
-
-
-def cancels() -> Outcome:
-    return Outcome("publish agent.cancelled: cancelled")
-
-
-def asks_people(kind: str) -> Outcome:
-    return Outcome(f"publish agent.waiting: {kind}")
-
-
-def ignores(because: str) -> Ignored:
-    return Ignored(because)
-
-
-NOTHING: tuple[Outcome, ...] = ()
-"""The run took notice and asks for nothing."""
-
-
-def _line(number: int, moment: Moment) -> str:
-    asked = "; ".join(outcome.what for outcome in map(_outcome, moment.effects) if outcome)
-    led_to = f"ignored: {moment.transition.ignored}" if moment.transition.ignored else asked or "nothing to do"
-    return f"  {number} {moment.event}\n     {led_to}"
-
-
-def _outcome(effect: Effect) -> Outcome | None:
+def asked_for(effect: Effect) -> Iterator[str]:
     match effect:
         case AskModel(phase=phase):
-            return asks(phase)
+            yield f"ask {phase}"
         case AbandonCall():
-            return abandons()
+            yield "abandon the call"
         case StartChild(wake=wake):
-            return starts_child(wake.goal)
+            yield f"start {_child(wake)}"
         case CancelChild():
-            return cancels_child()
+            yield "cancel a child"
         case Publish(subject=subjects.PROGRESS):
-            return None
-        case Publish(subject=subjects.WAITING, body=body):
-            kind = json.loads(body)["payload"]["kind"]
-            return None if kind in SAID_WITH_THE_ESCALATION else asks_people(kind)
+            return
         case Publish(subject=subject, body=body):
-            return _published(subject, json.loads(body)["payload"])
+            yield from _published(subject, json.loads(body)["payload"])
 
 
-def _published(subject: str, payload: dict[str, Any]) -> Outcome:
+def _child(wake: WakeAccepted) -> str:
+    most, parent = wake.limits, wake.parent
+    assert parent is not None
+    given = f"{most.max_steps} steps, {most.max_tokens} tokens, {most.max_cost_usd and round(most.max_cost_usd, 6)} USD"
+    context = {name: value for name, value in wake.context.items() if name != "evidence"}
+    came = wake.context.get("evidence") or []
+    told = f", told {', '.join(_came(one) for one in came)}" if isinstance(came, list) and came else ""  # type: ignore[arg-type]
+    place = named("step", parent.step, parent.task, parent.round, parent.attempt)
+    return (
+        f"{wake.goal!r} at depth {wake.depth} as {place}: {given}"
+        f"{f', context {compact(context)}' if context else ''}{told}{', untrusted' if wake.untrusted else ''}"
+    )
+
+
+def _published(subject: str, payload: dict[str, Any]) -> Iterator[str]:
     if subject.startswith(subjects.TOOL_REQUEST):
-        return requests(payload["tool"], step=payload["step"], attempt=payload["attempt"])
-    ending = f": {payload['class']}" if "class" in payload else ""
-    return Outcome(f"publish {subject}{ending}{', resumable' if payload.get('resumable') else ''}")
+        yield _request(payload)
+    elif subject == subjects.WAITING:
+        if payload["kind"] not in SAID_WITH_THE_ESCALATION:
+            yield f"wait for {_petition(payload)}"
+    elif subject == subjects.TOOL_RESULT:
+        error = f" {payload['error']['class']}" if payload.get("error") else ""
+        yield f"tell the parent: {payload['status']}{error}"
+    elif subject == subjects.REOPENED:
+        yield f"reopened by {payload['by']} after {payload['answer_to']}: {payload['message']}"
+    elif "class" in payload:
+        word = "paused" if payload.get("resumable") else subject.rpartition(".")[2]
+        yield f"{word} {payload['class']}: {_short(payload['reason'])}"
+    elif subject == subjects.COMPLETED:
+        yield f"completed: {_short(payload['outcome'])}"
+    else:
+        yield f"publish {subject}"
+
+
+def _request(payload: dict[str, Any]) -> str:
+    name = named(payload["tool"], payload["step"], payload.get("task", ""), payload.get("round", 0), payload["attempt"])
+    command = "" if payload["tool_command"] == "handle" else f" command={payload['tool_command']}"
+    given = {key: value for key, value in payload["tool_payload"].items() if key != "evidence"}
+    given = {key: value for key, value in given.items() if (key, value) not in USUAL}
+    came = [f"{one['task']}:{one['round']} {_came(one)}" for one in payload["tool_payload"].get("evidence") or ()]
+    told = f" told {', '.join(came)}" if came else ""
+    marked = ", untrusted" if payload.get("untrusted") else ""
+    return f"request {name}{command}{told}{f' {compact(given)}' if given else ''}{marked}"
+
+
+def _came(evidence: dict[str, Any]) -> str:
+    return "ok" if evidence["status"] == "ok" else str((evidence.get("error") or {}).get("class"))
+
+
+def _petition(payload: dict[str, Any]) -> str:
+    until = f" until {instant(datetime.fromisoformat(payload['expires_at']))}" if payload.get("expires_at") else ""
+    if payload["kind"] == "question":
+        choices = f" {'/'.join(payload['choices'])}" if payload["choices"] else ""
+        return f"an answer to {payload['question']!r}{choices}{until}: {_short(payload['reason'])}"
+    task = f" {payload['task']}:{payload['round']}" if payload.get("task") else ""
+    what = f"{payload['tool']} {payload['step']}{task}" if payload.get("tool") else "a framing"
+    return f"approval of {what}{until}: {_short(payload['reason'])}"
+
+
+def compact(value: Any) -> str:
+    return _short(json.dumps(value, ensure_ascii=False))
+
+
+def _short(text: str) -> str:
+    line = text.replace("\n", "\\n")
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}… ({len(line)})"

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from agent_service.core.brief import Continuations
 from agent_service.core.waiting import Reserve
-from tests.core.cues import queued
+from tests.core.cues import a_run_of, queued
 from tests.core.going_on import Move
-from tests.core.model_cues import a_run_of
 from tests.core.moves import MOVES
 from tests.core.script import Script
 

@@ -27,21 +27,19 @@ from tests.core.cues import (
     a_finished_run,
     a_paused_run,
     a_retrying_run,
+    a_run_for_answer,
+    a_run_for_approval,
+    a_run_for_time,
+    a_run_in_doubt,
     a_run_paused_while_waiting,
     a_waiting_run,
+    answer,
+    approves,
     cancel,
     due,
     queued,
     returns,
     wake,
-)
-from tests.core.people_cues import (
-    a_run_for_answer,
-    a_run_for_approval,
-    a_run_for_time,
-    a_run_in_doubt,
-    answer,
-    approves,
 )
 from tests.core.rules.reading import entries
 from tests.core.script import NOON, Script

@@ -1,67 +1,26 @@
-"""Notes: what the model is shown of the steps before. Bounded, tamper-proof, and never changed once written."""
+"""Notes: bounded in a run of any length, cut where a result is too long, digested when facts do not suffice."""
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from agent_service.core.state import Note
-from tests.core.cues import (
-    a_framing_run,
-    a_waiting_run,
-    plan,
-    returns,
-)
-from tests.core.model_cues import opens
+from agent_service.core.events import ToolReturned
+from agent_service.core.model.notes import facts_suffice
+from agent_service.core.state import RunState
+from agent_service.run import journal
+from tests.core.cues import a_compacting_run, a_run_of, a_waiting_run, digests, page, plan, reflection, replies, returns
 from tests.core.script import Script
-
-
-def newest(run: Script) -> Note:
-    return run.state.notes[-1]
 
 
 def told_of(output: dict[str, Any]) -> str:
     """What stands between the tags of a result."""
-    text = newest(a_waiting_run() >> returns(output=output)).text
+    text = (a_waiting_run() >> returns(output=output)).state.notes[-1].text
     found = re.search(r"<untrusted_result>\n(.*)\n</untrusted_result>", text, re.DOTALL)
     assert found, text
     return found[1]
-
-
-# One note per step
-
-
-def test_a_finished_step_is_noted_with_its_reason_its_call_and_its_result() -> None:
-    wished = replace(plan("save", text="x"), rationale="it must be kept", expected_outcome="a file")
-    run = a_framing_run() >> opens(wished) >> returns(output={"summary": "saved", "size": 1})
-    assert newest(run).text == (
-        '<step number="1" tool="save" command="handle" status="ok">\n'
-        "Why: it must be kept\n"
-        "Expected: a file\n"
-        'Arguments: {"text": "x"}\n'
-        '<untrusted_result>\nsaved\n{"size": 1}\n</untrusted_result>\n'
-        "</step>"
-    )
-
-
-# What a result is told as
-
-
-def test_a_result_is_told_as_its_summary_the_rest_as_json_and_its_excerpt() -> None:
-    output = {"summary": "a page", "excerpt": "Hello", "artifact_path": "artifacts/page.html", "links": [1]}
-    assert told_of(output) == (
-        'a page\n{"links": [1]}\nArtifacts: artifacts/page.html\nExcerpt of artifacts/page.html:\nHello'
-    )
-
-
-@pytest.mark.parametrize("strange", ["artifacts/../x", "artifacts/a b\n</step>", 7, None])
-def test_what_only_calls_itself_an_artifact_is_told_as_it_came(strange: object) -> None:
-    output = {"summary": "a page", "artifacts": [{"path": "artifacts/a.txt"}, {"path": strange}]}
-    assert told_of(output).startswith('a page\n{"artifacts": [{"path": "artifacts/a.txt"}, {')
-
-
-# What is cut, and where the rest is
 
 
 @pytest.mark.parametrize(
@@ -84,4 +43,67 @@ def test_a_result_that_is_cut_says_how_much_is_missing_and_where_the_whole_is(
     assert length[2] == where
 
 
-# What people said
+def test_a_memory_has_a_line_for_each_older_step_with_the_beginning_of_what_it_brought() -> None:
+    (memory, *_) = (a_compacting_run() >> digests("all is known")).state.notes
+    lines = [line for line in memory.text.splitlines() if line.startswith("- step ")]
+    assert lines[0] == "- step 1, fetch handle, ok: result of step 1"
+    assert lines[1] == f"- step 2, fetch handle, ok: page 2: {'x' * 112}…"
+    assert len(lines) == 4
+
+
+def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_characters() -> None:
+    run = a_compacting_run() >> digests(*(f"{number} {'x' * 900}" for number in range(50)))
+    assert [len(fact) for fact in run.state.facts] == [400] * 40
+    assert run.state.facts[0].startswith("10 ")
+
+
+def a_learning_run(*, every: int = 1) -> Script:
+    """Seven steps, of whose results a fact was noted each time, or every so many times; the eighth is planned."""
+    run = a_run_of(1, max_notes=2000)
+    for number in range(2, 9):
+        facts = (f"Page {number - 1} is long (step:{number - 1}).",) if (number - 1) % every == 0 else ()
+        run = run >> replies(reflection("continue", facts=facts), plan=plan(number=number))
+        run = run >> returns(output=page(number)) if number < 8 else run
+    return run
+
+
+@pytest.mark.parametrize("source", ["(step:3)", "(step 3)", "(steps 3 and 4)", "Step #3:", "see steps 1-4"])
+def test_a_fact_names_its_steps_in_natural_words(source: str) -> None:
+    others = tuple(f"Page {number} is long (step:{number})." for number in (1, 2, 4, 5, 6, 7))
+    state = replace(a_learning_run().state, facts=(*others, f"Page 3 is long {source}."))
+    assert facts_suffice(state)
+    assert not facts_suffice(replace(state, facts=others))
+
+
+# A run of any length
+
+STEPS = 200
+LONGEST = 6000
+"""Characters of a result in the long run; the bound of what is noted of one."""
+
+
+@pytest.fixture(scope="module")
+def long_run() -> list[RunState]:
+    """A run of two hundred steps with long results, as it stood after each of them."""
+    run = a_run_of(STEPS, length=LONGEST)
+    states = [moment.transition.state for moment in run.story if isinstance(moment.event, ToolReturned)]
+    return [state for state in states if state is not None]
+
+
+def test_the_notes_of_a_long_run_stay_bounded(long_run: list[RunState]) -> None:
+    lengths = [sum(len(note.text) for note in state.notes) for state in long_run]
+    assert len(lengths) == STEPS
+    assert max(lengths) <= max(lengths[:20]) + 3000 < 60_000
+
+
+def test_what_is_written_of_a_long_run_stays_the_same_from_step_to_step(long_run: list[RunState]) -> None:
+    """Without the newest result, which is as long as it is."""
+    rows = [len(journal.encode_state(replace(state, last_result=None))) for state in long_run]
+    assert max(rows) <= min(rows) + 100
+    added = [added_between(before, state) for before, state in pairwise(long_run)]
+    assert max(added) < 10 * LONGEST, "a compaction writes its memory and the notes that it keeps"
+    assert sum(added[-50:]) <= sum(added[20:70]) * 1.2
+
+
+def added_between(before: RunState, state: RunState) -> int:
+    return sum(len(item) for growth in journal.growth_of(before, state) for item in growth.added)

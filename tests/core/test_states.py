@@ -16,6 +16,10 @@ from tests.core.cues import (
     FETCH,
     PROOF,
     TOOLS,
+    a_task,
+    answer,
+    approves,
+    asks_a_person,
     breaks,
     cancel,
     due,
@@ -23,25 +27,27 @@ from tests.core.cues import (
     frames,
     garbles,
     goes_on,
+    made,
+    multi_step,
     plans,
+    plans_several,
     queued,
     reflects,
+    rejects,
     replies,
+    reserves,
     resume,
     returns,
     signal,
     started,
     stood_still,
     too_early,
+    too_long,
     unavailable,
+    waits,
     wake,
 )
-from tests.core.going_on import made
-from tests.core.model_cues import reserves, too_long
-from tests.core.people_cues import answer, approves, asks_a_person, rejects, waits
-from tests.core.read_cues import plans_several
 from tests.core.script import Cue, Script
-from tests.core.task_cues import a_task, multi_step
 
 STATES = tuple(kind for kind in get_args(get_args(Waiting)[0]) if kind not in (Deciding, Planned))
 EVENTS: tuple[type[Event], ...] = get_args(Event)

@@ -1,5 +1,6 @@
 """What holds for any tree of continuations, whatever fails, is late, comes twice or is read back from the store."""
 
+import json
 from collections import Counter
 from random import Random
 from typing import Any
@@ -9,10 +10,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.brief import Continuations
+from agent_service.core.graph import gathered
+from agent_service.core.phases import Action
+from agent_service.core.tools import attempts
+from agent_service.core.tools.attempts import Evidence
 from agent_service.run import journal
-from tests.core.executor import Asked
-from tests.core.gathering import PATIENT, Gathering, check, play
-from tests.core.graphs import CHANCES, TREES, Chances, Part, Task, a_graph, continuations, expected
+from schemas.continuation import LONGEST_TEXT
+from schemas.events import MAX_MESSAGE_BYTES
+from tests.core import cues
+from tests.core.gathering import (
+    CHANCES,
+    PATIENT,
+    TREES,
+    Asked,
+    Chances,
+    Gathering,
+    Part,
+    Task,
+    a_graph,
+    check,
+    continuations,
+    expected,
+    play,
+)
 
 FEW = settings(max_examples=40)
 """Of courses that the first tests play too."""
@@ -138,3 +158,48 @@ def test_every_expectation_is_of_a_tree_worth_walking() -> None:
     assert {"ok", "error", "dependency"} <= set(told)
     assert max(continuations(root) for root in roots) > 3
     assert PATIENT.max_plugin_continuations > 100
+
+
+# Messages
+
+LARGEST_INPUT = 256 * 1024
+NOTHING_ASKED = Action(tool="fetch", command="handle", arguments={})
+ASKER = attempts.Task(id="", round=0, place=1, action=NOTHING_ASKED, kind="plugin")
+
+
+def brought(number: int, text: str) -> Evidence:
+    output = gathered.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
+    names = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
+    return Evidence(
+        step=1,
+        task=f"t{number}",
+        round=1 + number % 10,
+        place=number,
+        kind="retrieve",
+        status="ok",
+        output=output,
+        **names,
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "\x01", '"', "\u6f22", "\U0001f600"], ids=["ascii", "control", "quote", "cjk", "emoji"]
+)
+def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: str) -> None:
+    evidence = [brought(number, text * 40_000) for number in range(1000)]
+    handed = gathered.given(evidence, 1, ASKER, ("again", 11), Continuations(max_plugin_continuations=10))
+    assert len(json.loads(json.dumps(handed))["evidence"]) == 1000
+    assert gathered.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
+
+
+def test_what_does_not_fit_into_a_message_is_refused_before_anything_is_asked() -> None:
+    asked = cues.multi_step(cues.a_task("a", "fetch", text="\x01" * 50_000))
+    run = cues.queued() >> cues.started(cues.SKILLS) >> cues.frames() >> cues.plans() >> cues.continues(asked)
+    assert run.outcomes == ("ask reflect",)
+    assert "its input has 300012 bytes" in run.state.completed[0].summary
+    run = cues.queued() >> cues.started(cues.SKILLS) >> cues.frames() >> cues.plans("fetch", text="x" * 1_000_000)
+    run = run >> cues.continues(cues.multi_step(cues.a_task("a"), cues.a_task("b")))
+    run = run >> cues.comes("a", result={"summary": "y" * 25_000}) >> cues.comes("b", result={"summary": "y" * 25_000})
+    assert (run.outcomes, run.state.pendings) == (("ask reflect",), ())
+    assert run.state.last_result is not None
+    assert run.state.last_result.output["class"] == "too_large"

@@ -11,8 +11,7 @@ from agent_service.core.tools import correlate
 from agent_service.core.tools.attempts import Gathering as Gathered
 from agent_service.core.tools.attempts import Task
 from tests.core.bugs import Bug, always, before, behind
-from tests.core.gathering import Gathering, check, play
-from tests.core.graphs import Chances, a_tree
+from tests.core.gathering import Chances, Gathering, a_tree, check, play
 
 ENOUGH = 60
 """Trees that are walked in search of a bug."""

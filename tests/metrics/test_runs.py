@@ -20,11 +20,11 @@ from tests.core.cues import (
     frames,
     plans,
     reflects,
+    reserves,
     returns,
     signal,
     unavailable,
 )
-from tests.core.model_cues import reserves
 from tests.core.script import Cue, Script
 from tests.core.stories import STORIES
 from tests.metrics.readings import measured

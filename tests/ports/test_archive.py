@@ -7,8 +7,7 @@ from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
 from agent_service.run.lines import WaitsFor, Wanted, line_of
 from agent_service.run.ports import Archive, RunStore
-from tests.core.cues import RUN_ID, errs, signal
-from tests.core.read_cues import a_run_that_may_read, plans_several
+from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several, signal
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run
 from tests.ports.stores import stored
 from tests.projections.journals import commits_of

@@ -9,8 +9,7 @@ from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Refl
 from agent_service.run.journal import Commit, Entry, Run, commit_of
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
-from tests.core.cues import RUN_ID, limits, started
-from tests.core.model_cues import reserves
+from tests.core.cues import RUN_ID, limits, reserves, started
 from tests.core.script import NOON, Cue, Script
 
 MODEL = "claude-sonnet-4-5"

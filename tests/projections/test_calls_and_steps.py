@@ -14,10 +14,10 @@ from tests.core.cues import (
     due,
     errs,
     garbles,
+    reserves,
     returns,
     unavailable,
 )
-from tests.core.model_cues import reserves
 from tests.core.script import Script
 from tests.projections.journals import MADE, entries_of, priced_example, worked_example
 

@@ -7,8 +7,7 @@ from agent_service.telling.answers.why import Seen, why_view
 from agent_service.telling.spans.trace import spans
 from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry.span import Context
-from tests.core.child_cues import a_waiting_parent, child_of
-from tests.core.cues import cancel
+from tests.core.cues import a_waiting_parent, cancel, child_of
 from tests.core.script import NOON
 from tests.projections.journals import entries_of
 from tests.projections.test_tasks import detail

@@ -11,8 +11,7 @@ from agent_service.telling.answers.step_in_full import step_detail
 from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.tasks import Tasks, going_on
-from tests.core.gathering import Gathering, play
-from tests.core.graphs import CHANCES, TREES, Part
+from tests.core.gathering import CHANCES, TREES, Gathering, Part, play
 
 ANY_COURSE = settings(
     max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

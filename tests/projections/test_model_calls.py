@@ -12,13 +12,16 @@ from agent_service.telling.answers.runs import run_view
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.rulings import Ruling, rulings
 from tests.core.cues import (
+    a_compacting_run,
     a_framing_run,
     a_reflecting_run,
     cancel,
+    digests,
+    opens,
     plan,
     replies,
+    reserves,
 )
-from tests.core.model_cues import a_compacting_run, digests, opens, reserves
 from tests.core.script import Script
 from tests.projections.journals import (
     MODEL,

@@ -6,8 +6,7 @@ from agent_service.run.moments import retell
 from agent_service.telling.answers.runs import run_view
 from agent_service.telling.heard import Heard
 from agent_service.telling.spans.trace import spans
-from tests.core.cues import cancel, due, errs, returns
-from tests.core.read_cues import a_run_that_reads
+from tests.core.cues import a_run_that_reads, cancel, due, errs, returns
 from tests.core.script import Script
 from tests.projections.journals import entries_of
 from tests.projections.test_spans import tree

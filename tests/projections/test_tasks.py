@@ -9,10 +9,18 @@ from agent_service.telling.answers.step_in_full import StepDetail, step_detail
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.tasks import Tasks, TaskView
-from tests.core.people_cues import approves
+from tests.core.cues import (
+    a_gathering_run,
+    a_lost_write,
+    a_task,
+    a_write_after_strangers,
+    approves,
+    comes,
+    continues,
+    fails,
+    retrieve,
+)
 from tests.core.script import NOON, Script
-from tests.core.task_cues import a_gathering_run, a_task, comes, continues, fails, retrieve
-from tests.core.test_tasks_among_people import a_lost_write, a_write_after_strangers
 from tests.metrics.readings import measured
 from tests.projections.journals import entries_of
 from tests.projections.people import answers

@@ -17,9 +17,9 @@ from tests.core.cues import (
     cancel,
     due,
     queued,
+    reserves,
     unavailable,
 )
-from tests.core.model_cues import reserves
 from tests.core.script import Cue, Script
 from tests.projections.journals import entries_of, priced_example, worked_example
 

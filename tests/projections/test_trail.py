@@ -8,15 +8,17 @@ import pytest
 from agent_service.core.phases import Ask, Met, Unmet
 from agent_service.telling.pages.trail import trail
 from tests.core.cues import (
+    PRICE,
     a_paused_run,
+    a_proving_run,
     a_reflecting_run,
+    claims,
     plan,
     reflection,
     replies,
     returns,
 )
 from tests.core.script import Script
-from tests.core.test_proof import PRICE, a_proving_run, claims
 from tests.projections.journals import GOAL, entries_of, worked_example
 
 

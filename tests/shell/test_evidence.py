@@ -11,11 +11,23 @@ from agent_service.run.evidence import PIECE, Evidence, pieces
 from agent_service.run.journal import Run, commit_of
 from agent_service.run.ports import Wake
 from groundwork.service.errors import TryAgain
-from tests.core.cues import a_framing_run, plans, queued, replies, returns, signal, started
+from tests.core.cues import (
+    ARTIFACT,
+    SKILLS,
+    a_framing_run,
+    comes,
+    continues,
+    framed,
+    plans,
+    queued,
+    replies,
+    retrieve,
+    returns,
+    signal,
+    started,
+)
 from tests.core.rules.reading import entries
 from tests.core.script import Script
-from tests.core.task_cues import SKILLS, comes, continues, retrieve
-from tests.core.test_proof import ARTIFACT, framed
 from tests.kit.fakes import MemoryArtifacts, MemoryStore
 
 CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIFACT, "rows": [{"price": 12}]}

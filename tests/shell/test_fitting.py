@@ -8,9 +8,8 @@ from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
 from agent_service.run.schema_check import unfit
 from schemas.events import ToolResult
-from tests.core.cues import FETCH, POST, frames, plans, queued, started
-from tests.core.script import Script, asks
-from tests.core.task_cues import a_task, continues, multi_step
+from tests.core.cues import FETCH, POST, a_task, continues, frames, multi_step, plans, queued, started
+from tests.core.script import Script
 
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}}
 STRICT = SCHEMA | {"additionalProperties": False}
@@ -50,6 +49,7 @@ def test_what_a_task_is_given_besides_is_no_flaw(schema: dict[str, Any]) -> None
 def test_a_continuation_that_does_not_fit_ends_its_step_before_anything_is_asked() -> None:
     run = a_run(SCHEMA)
     state, result = result_of(run, a_task("bad", "post", n=1))
-    run >> ToolReturned(at=run.now, result=result, unfit=unfit(state, result)) << asks("reflect")
+    run = run >> ToolReturned(at=run.now, result=result, unfit=unfit(state, result))
+    assert run.outcomes == ("ask reflect",)
     assert run.state.last_result is not None
     assert run.state.last_result.output["class"] == "bad_continuation"

@@ -8,8 +8,7 @@ import pytest
 from agent_service.core.limits import LimitRefused
 from agent_service.run.child_results import depth_of
 from schemas.events import AgenticStart
-from tests.core.child_cues import a_parent
-from tests.core.cues import cancel
+from tests.core.cues import a_parent, cancel
 from tests.shell.world import POLICY, World
 
 PARENT = replace(a_parent().state, brief=replace(a_parent().state.brief, depth=2))

@@ -19,8 +19,7 @@ from agent_service.kill_switch import Brake
 from agent_service.run.evidence import Evidence
 from agent_service.run.model_calls import Thinker
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
-from tests.core.cues import a_framing_run, framing, plan
-from tests.core.model_cues import reserves
+from tests.core.cues import a_framing_run, framing, plan, reserves
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
 from tests.shell.mind import USAGE

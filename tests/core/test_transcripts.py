@@ -1,0 +1,32 @@
+"""What a run does is what stands in `transcripts/*.txt`, one file for each ability.
+
+UPDATE_TRANSCRIPTS=1 writes what follows from the events anew; then read the difference.
+"""
+
+import os
+import re
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from tests.core.transcripts import rendered
+
+FILES = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+
+
+def case(path: Path) -> object:
+    """The first line of a file names the attacks of docs/SECURITY.md that stand in it."""
+    attacks = re.match(r"attacks: ([\d ]+)\n", path.read_text(encoding="utf-8"))
+    marks = [pytest.mark.attack(*map(int, attacks[1].split()))] if attacks else []
+    return pytest.param(path, marks=marks, id=path.stem)
+
+
+@pytest.mark.parametrize("path", [case(path) for path in FILES])
+def test_a_run_does_what_its_transcript_says(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    today = rendered(text)
+    if os.environ.get("UPDATE_TRANSCRIPTS"):
+        path.write_text(today, encoding="utf-8")
+        return
+    assert "\n".join(unified_diff(text.splitlines(), today.splitlines(), "written", "today", lineterm="")) == ""

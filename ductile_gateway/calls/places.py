@@ -90,8 +90,9 @@ class Places:
     def _let_in(self) -> None:
         while next_one := self._next():
             self._forget(next_one)
-            self.come_anyway(next_one.run_id, next_one.lane)
-            next_one.let_in.set_result(None)
+            if not next_one.let_in.cancelled():
+                self.come_anyway(next_one.run_id, next_one.lane)
+                next_one.let_in.set_result(None)
 
     async def _wait(self, run_id: str, lane: str) -> None:
         self._make_room(run_id)
@@ -119,7 +120,8 @@ class Places:
 
     def _refuse(self, one: _Waiting) -> None:
         self._forget(one)
-        one.let_in.set_exception(NoPlace())
+        if not one.let_in.cancelled():
+            one.let_in.set_exception(NoPlace())
 
     def _queues_of(self, run_id: str) -> list[deque[_Waiting]]:
         return [queue for (_, whose), queue in self._queues.items() if whose == run_id]
@@ -133,7 +135,10 @@ class Places:
         return self._there[one.lane, one.run_id], self._of_run[one.run_id], waits_since, one.since
 
     def _forget(self, one: _Waiting) -> None:
-        queue = self._queues[one.lane, one.run_id]
+        """A call that was cancelled may have been forgotten before it hears of that itself."""
+        queue = self._queues.get((one.lane, one.run_id))
+        if queue is None or one not in queue:
+            return
         queue.remove(one)
         if not queue:
             del self._queues[one.lane, one.run_id]

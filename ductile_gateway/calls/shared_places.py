@@ -142,10 +142,11 @@ class SharedPlaces:
         recorded, needs = self._recorded(lane), self._needs(tool, lane)
         if lane.stale and (recorded.has or needs or not lane.known.seq):
             return True
+        if recorded.has > self._places.there(tool) and self._others_lack(lane):
+            return True
         if needs > recorded.has:
             return needs > recorded.needs or self._clock() - lane.said_at > SAY_AGAIN_S
-        unused = recorded.has > self._places.there(tool)
-        return recorded.lacks or (unused and self._others_lack(lane))
+        return recorded.lacks
 
     async def _settle(self, tool: str, lane: _Lane) -> None:
         try:
@@ -175,6 +176,8 @@ class SharedPlaces:
                 lane.stale = True
                 return
             lane.known, lane.closed = Record(shares, seq), max(0, lane.closed - closed)
+        else:
+            lane.closed = 0
         self._open(tool, lane)
 
     def _open(self, tool: str, lane: _Lane) -> None:

@@ -1,0 +1,330 @@
+"""How many calls are let through at a time, whose turn it is, and how several gateways share the places of a tool."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ductile_gateway.bus.in_flight import A_STRANGER_FOR_S, Absent, NatsRecords, hear
+from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
+from ductile_gateway.calls.places import NoPlace, Places
+from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares, dealt
+from groundwork.nats.link import NatsLink
+from tests.gateway.on_nats import a_bus
+from tests.gateway.parts import NOON, RUN
+from tests.kit.waiting import until
+
+GREEDY, SINGLE = "run_greedy", "run_single"
+
+
+class Crowd:
+    """Calls that come, each a run and a lane; `inside` tells in which order they were let in, until they `leave`."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.inside: list[tuple[str, str]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def come(self, calls: Iterable[tuple[str, str]]) -> None:
+        for run_id, lane in calls:
+            self.tasks.append(asyncio.create_task(self._comes(run_id, lane)))
+            await settled()
+
+    async def _comes(self, run_id: str, lane: str) -> None:
+        await self.places.come(run_id, lane)
+        self.inside.append((run_id, lane))
+
+    async def leave(self, run_id: str, lane: str) -> None:
+        self.inside.remove((run_id, lane))
+        self.places.go(run_id, lane)
+        await settled()
+
+    def refused(self) -> int:
+        return sum(task.done() and isinstance(task.exception(), NoPlace) for task in self.tasks)
+
+
+async def settled() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_single_call_goes_in_as_soon_as_one_of_those_that_run_has_ended() -> None:
+    crowd = Crowd(Places(32, {"slow": 4}))
+    await crowd.come([(GREEDY, "slow")] * 100)
+    await crowd.come([(SINGLE, "slow")])
+    assert crowd.inside == [(GREEDY, "slow")] * 4
+    await crowd.leave(GREEDY, "slow")
+    assert crowd.inside.count((SINGLE, "slow")) == 1
+
+
+async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order() -> None:
+    crowd = Crowd(Places(2))
+    await crowd.come([(run, lane) for run in ("a", "b", "c") for lane in ("1", "2", "3")])
+    order = list(crowd.inside)
+    while crowd.inside:
+        await crowd.leave(*crowd.inside[0])
+        order += [call for call in crowd.inside if call not in order]
+    assert order[:2] == [("a", "1"), ("a", "2")]
+    assert [run for run, _ in order[2:5]] == ["b", "c", "a"]
+    assert [lane for run, lane in order if run == "b"] == ["1", "2", "3"]
+
+
+async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_fewer() -> None:
+    crowd = Crowd(Places(1, room=3))
+    await crowd.come([(GREEDY, "x")] * 4)
+    await crowd.come([(SINGLE, "x")])
+    assert [task.done() for task in crowd.tasks] == [True, False, False, True, False], "its latest is given back"
+    await crowd.come([(GREEDY, "x"), ("run_of_another", "x"), ("run_of_a_fourth", "x")])
+    assert crowd.refused() == 4, "the greedy one's next two, and at last one whom nobody has more waiting than"
+    await crowd.leave(GREEDY, "x")
+    assert crowd.inside == [(SINGLE, "x")]
+
+
+async def test_who_gives_up_waiting_or_is_let_in_while_it_does_leaves_no_place_taken() -> None:
+    places = Places(1)
+    await places.come("a")
+    waiting = [asyncio.create_task(places.come("b")) for _ in range(2)]
+    await settled()
+    waiting[1].cancel()
+    await settled()
+    places.go("a")
+    waiting[0].cancel()
+    await asyncio.wait(waiting)
+    async with asyncio.timeout(1):
+        await places.come("c")
+
+
+async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
+    crowd = Crowd(Places(1))
+    await crowd.come([("a", "x"), ("b", "x")])
+    crowd.places.close()
+    await crowd.leave("a", "x")
+    await crowd.come([("c", "x")])
+    assert (crowd.inside, crowd.refused()) == ([], 2)
+
+
+CALLS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=30)
+
+
+@given(calls=CALLS, leaving=st.randoms(use_true_random=False))
+def test_every_call_gets_in_whatever_comes_and_ends_and_never_more_than_may(calls: Any, leaving: Any) -> None:
+    widths = {"x": 1, "y": 2}
+
+    async def all_get_in() -> int:
+        crowd = Crowd(Places(3, widths))
+        await crowd.come(calls)
+        while crowd.inside:
+            assert len(crowd.inside) <= 3
+            assert all(sum(lane == each for _, lane in crowd.inside) <= most for each, most in widths.items())
+            await crowd.leave(*leaving.choice(crowd.inside))
+        return sum(task.done() for task in crowd.tasks)
+
+    assert asyncio.run(all_get_in()) == len(calls)
+
+
+async def is_free(in_flight: InFlight, within_s: float = 0.01) -> bool:
+    async with in_flight.new(RUN, within_s=within_s) as there_is_one:
+        return there_is_one
+
+
+async def test_calls_begun_before_never_wait_and_keep_new_ones_out_until_enough_have_ended() -> None:
+    in_flight = InFlight(2)
+    async with AsyncExitStack() as third:
+        async with AsyncExitStack() as two, asyncio.timeout(5):
+            await two.enter_async_context(in_flight.new(RUN, within_s=20))
+            await two.enter_async_context(in_flight.begun_before(RUN))
+            await third.enter_async_context(in_flight.begun_before(RUN))
+            async with in_flight.begun_before(RUN):
+                pass
+            assert not await is_free(in_flight)
+            assert not await is_free(in_flight, within_s=-1)
+            waits = asyncio.create_task(is_free(in_flight, within_s=20))
+            await settled()
+        assert await waits
+        assert await is_free(in_flight)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_call_that_is_cancelled_as_its_turn_comes_takes_no_place_along(refused: bool) -> None:
+    places = Places(1)
+    await places.come("a")
+    first, second = (asyncio.create_task(places.come(run)) for run in ("b", "c"))
+    await settled()
+    first.cancel()  # it hears of that only when the loop comes round
+    places.close() if refused else places.go("a")
+    ended = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(one) for one in ended] == [asyncio.CancelledError, NoPlace if refused else type(None)]
+    assert places.there("") == 1
+
+
+def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_time() -> None:
+    breaker = Breaker(2, timedelta(seconds=10))
+    assert not breaker.failed("a", NOON)
+    breaker.succeeded("a")
+    assert not breaker.failed("a", NOON)
+    assert breaker.wait_s("a", NOON) == 0
+    assert breaker.failed("a", NOON)
+    assert (breaker.wait_s("a", NOON), breaker.wait_s("b", NOON)) == (10, 0)
+    assert breaker.left_alone(NOON + timedelta(seconds=4)) == {"a": 6}
+    assert breaker.left_alone(NOON + timedelta(seconds=10)) == {}
+    assert not breaker.failed("a", NOON + timedelta(seconds=11)), "which is told once"
+    assert breaker.wait_s("a", NOON + timedelta(seconds=11)) == 10, "the first failure afterwards opens it again"
+
+
+TOOL = "fetch"
+NAMES = ("a", "b", "c")
+anybodys = st.dictionaries(st.sampled_from(NAMES), st.builds(Share, st.integers(0, 4), st.integers(0, 6)))
+
+
+@given(anybodys, st.integers(1, 12))
+def test_no_more_places_are_dealt_than_there_are_and_none_is_left_that_somebody_needs(
+    shares: Shares, width: int
+) -> None:
+    before = sum(share.has for share in shares.values())
+    after = dealt(shares, width)
+    has = sum(share.has for share in after.values())
+    assert has <= max(width, before)
+    assert has >= width or not any(share.lacks for share in after.values())
+    assert all(after[name].has >= share.has for name, share in shares.items() if share.has)
+
+
+class MemoryRecords:
+    """The records, as all gateways see them."""
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self.listening: list[SharedPlaces] = []
+
+    async def look(self, _tool: str) -> Record:
+        await asyncio.sleep(0)
+        return self.record
+
+    async def swap(self, tool: str, shares: Shares, after: int) -> int | None:
+        await asyncio.sleep(0)
+        if after != self.record.seq:
+            return None
+        self.record = Record(dict(shares), after + 1)
+        for one in self.listening:
+            asyncio.get_running_loop().call_soon(one.heard, tool)
+        await asyncio.sleep(0)
+        return self.record.seq
+
+
+class Gateways:
+    """Each with lanes of its own for one tool. `most`: of the calls at a time, over all of them."""
+
+    def __init__(self, records: Any, width: int, *, link: NatsLink | None = None) -> None:
+        self.records = records
+        self.width = width
+        self.link = link
+        self.gone: set[str] = set()
+        self.absent = Absent(Members())
+        self.lanes: dict[str, Lanes] = {}
+        self.inside = self.most = self.done = 0
+
+    @contextlib.asynccontextmanager
+    async def open(self, *names: str) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+            for name in names:
+                self.lanes[name] = self._lanes(name)
+                shared = self._shared(name)
+                await hear(self.link, shared) if self.link else self.records.listening.append(shared)
+                tasks.append(group.create_task(shared.run()))
+            async with asyncio.timeout(2 * A_STRANGER_FOR_S + 15):
+                yield
+            for task in tasks:
+                task.cancel()
+
+    def _lanes(self, name: str) -> Lanes:
+        def share(places: Places, widths: Any) -> SharedPlaces:
+            is_gone = self.absent.is_gone if self.link else self.gone.__contains__
+            return SharedPlaces(places, widths, self.records, me=name, is_gone=is_gone)
+
+        return Lanes({TOOL: self.width}, most=32, room=64, share=share)
+
+    def _shared(self, name: str) -> SharedPlaces:
+        shared = self.lanes[name].shared
+        assert shared is not None
+        return shared
+
+    async def call(self, name: str, ended: Callable[[], bool] = lambda: True) -> None:
+        async with self.lanes[name].enter(f"run_{name}", TOOL):
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            await until(ended)
+            await asyncio.sleep(0.001)
+            self.inside -= 1
+            self.done += 1
+
+    def dies(self, name: str) -> None:
+        """Nothing more is heard of it."""
+        self.gone.add(name)
+        self.records.listening.remove(self._shared(name))
+        for survivor in self.records.listening:
+            survivor.heard_all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+async def test_three_gateways_together_never_run_more_than_may_and_leave_nobody_waiting(width: int) -> None:
+    gateways = Gateways(MemoryRecords(), width)
+    async with gateways.open(*NAMES), asyncio.TaskGroup() as calls:
+        for number in range(60):
+            calls.create_task(gateways.call(NAMES[number % 3]))
+    assert (gateways.most, gateways.done) == (width, 60)
+
+
+async def test_the_places_of_a_gateway_that_died_come_back() -> None:
+    gateways = Gateways(MemoryRecords(), 2)
+    stuck = asyncio.Event()
+    async with gateways.open("a", "b"):
+        held = [asyncio.create_task(gateways.call("a", stuck.is_set)) for _ in range(2)]
+        await until(lambda: gateways.inside == 2)
+        waiting = asyncio.create_task(gateways.call("b"))
+        await until(lambda: gateways.records.record.shares.get("b", Share()).lacks)
+        assert not waiting.done()
+        gateways.dies("a")
+        await waiting
+        stuck.set()
+        await asyncio.gather(*held)
+
+
+@dataclass
+class Members:
+    live: frozenset[str] = frozenset({"one", "two"})
+    me: str = "one"
+
+    def heir(self, key: str) -> str:
+        del key
+        return self.me
+
+    def mine(self, owner: str, key: str) -> bool:
+        del key
+        return owner == self.me
+
+
+async def test_on_a_real_bus_two_gateways_run_no_more_than_one_may_and_what_a_dead_one_had_is_theirs(
+    link: NatsLink,
+) -> None:
+    await a_bus(link)
+    gateways = Gateways(NatsRecords(link), 2, link=link)
+    await gateways.records.swap(TOOL, {"dead": Share(has=2, needs=2, turn=2)}, 0)
+    async with gateways.open("one", "two"):
+        await asyncio.gather(*(gateways.call(name) for name in ("one", "two") * 30))
+    assert (gateways.most, gateways.done) == (2, 60)
+    assert "dead" not in (await gateways.records.look(TOOL)).shares
+
+
+def test_who_is_said_to_be_gone_is_so_at_once_and_a_newcomer_is_not() -> None:
+    times = iter([0.0, A_STRANGER_FOR_S - 1, A_STRANGER_FOR_S + 1, 99.0])
+    absent = Absent(Members(), clock=lambda: next(times))
+    assert [absent.is_gone("three") for _ in range(3)] == [False, False, True]
+    absent.gone("four")
+    assert (absent.is_gone("four"), absent.is_gone("two")) == (True, False)

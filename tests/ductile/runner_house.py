@@ -18,7 +18,7 @@ from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin, SystemClock
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.stores import KeptReceipts, asked_by, opened
+from tests.gateway.parts import KeptReceipts, asked_by, opened
 
 PATIENCE_S = 20.0
 QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5)

@@ -13,7 +13,7 @@ from ductile_gateway.ductile.watch import Job
 from ductile_gateway.store.ledger import SqliteOverdue
 from tests.ductile.runner_house import Recorded, a_call, gateway, outcome
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.stores import opened
+from tests.gateway.parts import opened
 from tests.kit.waiting import until
 
 

@@ -21,7 +21,7 @@ from ductile_gateway.ductile.watch import Job
 from ductile_gateway.ports import SystemClock
 from schemas.status import Finding
 from tests.ductile.runner_house import NO_TOOLS, QUICK, a_call, outcome
-from tests.gateway.stores import KeptReceipts, opened
+from tests.gateway.parts import KeptReceipts, opened
 from tests.kit.waiting import until
 
 SETTINGS = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "events": False})

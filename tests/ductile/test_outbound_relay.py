@@ -19,9 +19,8 @@ from tests.ductile.conftest import NO_BINARY
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.real import RealDuctile
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.outbound_parts import Town, an_event, read
-from tests.gateway.parts import RUN
-from tests.gateway.stores import opened
+from tests.gateway.outbound.kit import Town, an_event, read
+from tests.gateway.parts import RUN, opened
 from tests.kit.waiting import until
 
 LISTENING = {"pipelines": [{"name": "endings", "on": "agent.completed", "steps": [{"id": "p", "uses": "probe"}]}]}

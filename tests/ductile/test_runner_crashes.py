@@ -30,8 +30,7 @@ from ductile_gateway.ductile.starts import ApiStarts, Starts, untold
 from ductile_gateway.ductile.watch import JobWatch, Pace
 from ductile_gateway.ports import SystemClock
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import World, a_request, asked_for, outcomes
-from tests.gateway.stores import KeptReceipts, opened
+from tests.gateway.parts import KeptReceipts, World, a_request, asked_for, opened, outcomes
 from tests.kit.crashes import Crash, Mortal, Points
 
 CASES = 200

@@ -10,9 +10,9 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from tests.ductile.gateway_house import BRISK, CALL_ID
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.fleet import Fleet, ending, fleet
 from tests.gateway.on_nats import send
 from tests.gateway.parts import a_request
+from tests.gateway.served import Fleet, ending, fleet
 from tests.kit.waiting import until
 
 CALLS = 3

@@ -2,10 +2,13 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
 from ductile_gateway.calls.admission import Lanes
@@ -16,16 +19,19 @@ from ductile_gateway.calls.call import (
     Asked,
     Intent,
     NeverStarted,
+    Receipt,
     ToolCall,
     ToolOutcome,
     Unknown,
     Verdict,
+    Way,
     read_request,
 )
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
-from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store import open_store
+from ductile_gateway.store.ledger import SqliteLedger, SqliteOverdue, SqliteReceipts
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
@@ -35,6 +41,9 @@ from schemas import envelope as headers
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
+from tests.kit.crashes import Points
+
+Part = TypeVar("Part")
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
@@ -55,6 +64,25 @@ FETCH = ToolOffer(
     timeout_s=60,
 )
 CATALOG = Catalog(revision="sha256:1", tools=(FETCH,))
+
+ASKS: dict[str, Any] = {"action": "retrieve", "query": "what may be relaxed?", "reason": "unsat"}
+FORM = """\
+## Plugin Result
+Status: continuation
+Plugin: jina-reader
+
+## Continuation Request
+Action: retrieve
+Query: what may be relaxed?
+Reason: unsat
+"""
+PAGES = (
+    FORM,
+    "## Plugin Result\nStatus: success\nPlugin: jina-reader\nConfidence: low\n\nx = 3\n",
+    "## Plugin Result\nStatus: error\nPlugin: jina-reader\n\nno such variable\n",
+    FORM.replace("Query: what", "Quest: what"),
+)
+"""Answers in the form of the markdown: a request, a success, an error, and a request that cannot be read."""
 
 
 def a_request(
@@ -312,3 +340,44 @@ class World:
 def outcomes(world: World) -> list[str]:
     """The status or error class of every message on the bus."""
     return [result.error.error_class if result.error else result.status for result in world.bus.results]
+
+
+@asynccontextmanager
+async def opened(folder: Path, part: Callable[[SqliteFile], Part]) -> AsyncIterator[Part]:
+    """The part of the database in an existing folder, such as `SqliteLedger`."""
+    async with open_store(folder) as file:
+        yield part(file)
+
+
+def asked_by(key: str) -> Asked:
+    """A request of which the call with this key comes; also where it could never be made."""
+    run_id, step, *task, tool, attempt = key.split(":")
+    named: dict[str, object] = {"run_id": run_id, "step": int(step), "tool": tool, "attempt": int(attempt)}
+    named |= {"task": task[0], "round": int(task[1])} if task else {}
+    return replace(asked_for(), request=a_request("save").model_copy(update=named))
+
+
+class KeptReceipts(SqliteReceipts):
+    """Receipts with the ledger that writes them, and the overdue jobs beside."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        super().__init__(file)
+        self.ledger = SqliteLedger(file)
+        self.overdue = SqliteOverdue(file)
+
+    async def begin(self, key: str, at: datetime, way: Way = "plugin", newest: str | None = None) -> bool:
+        """The call is about to be sent; False if it was begun before."""
+        intent = Intent(asked=asked_by(key), may_repeat=False, deadline_at=at)
+        try:
+            await self.ledger.intend(intent, Receipt(at, way=way, newest=newest))
+        except AlreadyStarted:
+            return False
+        return True
+
+
+def dying(point: str) -> Points:
+    """A gateway dies at this point: `before` or `after` a port's method. Whatever it does after its death is never
+    done, and a task that is torn away sees a cancellation."""
+    points = Points(final=True, raises=asyncio.CancelledError)
+    points.strike_each(point)
+    return points

@@ -11,8 +11,7 @@ from ductile_gateway.status import look_at_store
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.service.errors import Misconfigured, TryAgain
-from tests.gateway.parts import NOON
-from tests.gateway.stores import opened
+from tests.gateway.parts import NOON, opened
 from tests.ledger.test_ledger import an_answer, an_intent
 
 

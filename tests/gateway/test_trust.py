@@ -1,14 +1,22 @@
 """Whose word is passed on: the agent's, by its keys; those that follow are endorsed by those before."""
 
+import asyncio
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from agent_service.trust.signing import Signing
 from ductile_gateway.store.agent_keys import FILE, PinnedKeys
 from ductile_gateway.trust import NotTheAgents, Trust
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import Key, KeyRing, write
+from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
 from tests.gateway.parts import StoppedClock
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
@@ -136,3 +144,35 @@ async def test_a_file_that_says_something_else_holds_everything_up(tmp_path: Pat
     town = Town(tmp_path, AGENT.told())
     with pytest.raises(TryAgain, match="says something else than keys"):
         await town.passes(AGENT)
+
+
+async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_told_to(
+    tmp_path: Path, link: NatsLink, some_server: EmbeddedNats
+) -> None:
+    agent = [AGENT]
+
+    async def answer(question: Msg) -> None:
+        told = AgentKeys(keys=tuple(one.told() for one in agent))
+        await question.respond(told.model_dump_json().encode())
+
+    async def trust(*options: str) -> tuple[int, str]:
+        """The exit code and what it says."""
+        command = [sys.executable, "-m", "ductile_gateway", "trust", "--config", "agentic.yaml", *options]
+        ended = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True)
+        return ended.returncode, ended.stdout
+
+    settings = {"nats": {"urls": [some_server.url]}, "store": str(tmp_path / "store")}
+    (tmp_path / "agentic.yaml").write_text(json.dumps({"gateway": settings}))
+    code, said = await trust("--again")
+    assert (code, "no agent answers on agentic-loop.keys" in said) == (69, True)
+    await link.subscribe(subjects.AGENT_KEYS, answer)
+    code, said = await trust()
+    assert (code, f"told by the agent, and not trusted: {AGENT.id}" in said) == (0, True)
+    code, said = await trust("--again")
+    assert (code, f"{AGENT.id} {AGENT.public}\n" in said, "trusted since" in said) == (0, True, True)
+    agent[0] = STRANGER
+    code, said = await trust()
+    assert (code, f"told by the agent, and not trusted: {STRANGER.id} {STRANGER.public}" in said) == (1, True)
+    assert f"{AGENT.id} {AGENT.public}, which the agent has retired" in said
+    code, said = await trust("--again")
+    assert (code, STRANGER.public in said, AGENT.public in said) == (0, True, False)

@@ -13,7 +13,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.status import GatewayPruned
-from tests.gateway.test_nats_adapters import fine
+from tests.gateway.test_on_nats import fine
 from tests.kit.fakes import FakeClock
 
 DAY = timedelta(days=1)

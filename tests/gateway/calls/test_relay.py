@@ -1,0 +1,482 @@
+"""The relay in a world in memory: what runs, what is published, and what a second start makes of what was left."""
+
+import asyncio
+import itertools
+import logging
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ductile_gateway.bus.ownership import BACK_WITHIN_S, AmongOthers
+from ductile_gateway.calls.call import (
+    Asked,
+    Intent,
+    NeverStarted,
+    Past,
+    ProducedArtifact,
+    ToolCall,
+    ToolOutcome,
+    Unacceptable,
+    Unknown,
+    Verdict,
+    failed,
+)
+from ductile_gateway.ports import Begin, unrecorded
+from ductile_gateway.status import Status
+from ductile_gateway.store.ledger import SqliteLedger
+from groundwork.service.errors import TryAgain
+from schemas import keys, subjects
+from schemas.catalog import Catalog
+from schemas.continuation import Retrieve, read
+from schemas.events import ToolResult
+from tests.gateway.parts import (
+    ASKS,
+    CATALOG,
+    FETCH,
+    FORM,
+    NOON,
+    PAGES,
+    RUN,
+    FakeRunner,
+    MemoryLedger,
+    World,
+    a_request,
+    asked_for,
+    opened,
+    outcomes,
+)
+from tests.kit.waiting import until
+
+SAVE = asked_for(a_request("save"))
+SUB = ("task-1", 2)
+
+
+def nested(levels: int) -> Any:
+    return {"level": nested(levels - 1)} if levels else "the end"
+
+
+def executed(world: World) -> int:
+    return len(world.runner.executed)
+
+
+def error_of(world: World) -> Any:
+    (result,) = world.bus.results
+    assert result.error is not None
+    return result.error
+
+
+async def result_of(
+    outcome: ToolOutcome, asked: Asked | None = None, *, catalog: Catalog = CATALOG
+) -> tuple[World, ToolResult]:
+    """What the agent hears of this outcome."""
+    world = World(runner=FakeRunner(outcome))
+    await world.relay(catalog).take(asked or asked_for())
+    (result,) = world.bus.results
+    return world, result
+
+
+async def given_back(world: World, asked: Asked, why: str | None = None) -> None:
+    """The relay says that it may be tried again."""
+    with pytest.raises(TryAgain, match=why):
+        await world.relay().take(asked)
+
+
+class BrokenRunner(FakeRunner):
+    """Fails after it has run a call, or while it is `away` before."""
+
+    away = False
+
+    async def run(self, call: ToolCall, begin: Begin = unrecorded) -> Verdict:
+        if self.away:
+            raise TryAgain("nothing answers at http://localhost:1")
+        await super().run(call, begin)
+        raise ZeroDivisionError
+
+
+async def test_a_request_runs_its_tool_once_and_its_result_is_published_under_its_key() -> None:
+    world = World()
+    relay, waits = world.relay(), NOON + timedelta(hours=1)
+    await asyncio.gather(*(relay.take(asked_for(a_request(deadline_at=waits))) for _ in range(5)))
+    (call,) = world.runner.executed
+    assert (call.plugin, call.command, call.payload) == ("jina-reader", "handle", {"url": "http://example.org"})
+    assert (call.deadline_at, call.wanted_until) == (NOON + timedelta(seconds=FETCH.timeout_s), waits)
+    assert outcomes(world) == ["ok"] * 5
+    ((subject, key, _),) = {(subject, key, body) for subject, key, body, _ in world.bus.messages}
+    assert (subject, key) == (subjects.TOOL_RESULT, keys.result(RUN, 1, 1))
+    assert {headers["ce-id"] for *_, headers in world.bus.messages} == {key}
+
+
+async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answer_alone() -> None:
+    world = World()
+    relay = world.relay()
+    await relay.take(asked_for())
+    with pytest.raises(Unacceptable, match="protocol violation"):
+        await relay.take(asked_for(a_request(payload={"url": "http://other.example"})))
+    assert (executed(world), outcomes(world)) == (1, ["ok"])
+
+
+async def test_a_step_and_its_sub_requests_are_calls_of_their_own_also_for_a_ledger_opened_again(
+    tmp_path: Any,
+) -> None:
+    asked = [asked_for(a_request(of=of)) for of in (None, SUB, ("task-1", 3), ("task-2", 2))]
+    runner, told = FakeRunner(), [(None, None), SUB, ("task-1", 3), ("task-2", 2)]
+    for _ in range(2):
+        async with opened(tmp_path, SqliteLedger) as ledger:
+            world = World(ledger=ledger, runner=runner)
+            for one in asked:
+                await world.relay().take(one)
+        assert [(result.task, result.round) for result in world.bus.results] == told
+    assert executed(world) == len({one.key for one in asked}) == 4
+
+
+@pytest.mark.attack(47)
+@pytest.mark.parametrize(
+    ("request_", "class_"),
+    [
+        (a_request(tool="shell"), "not_allowed"),
+        (a_request("poll"), "not_allowed"),
+        (a_request(payload={}), "invalid_arguments"),
+        (a_request(payload={"url": "x", "run_id": "other"}), "invalid_arguments"),
+        (a_request(payload={"url": "x", "Capability": "k2.newer"}), "invalid_arguments"),
+        (a_request(deadline_at=NOON), "expired"),
+        (a_request("read", {"document": "artifacts/../x"}), "invalid_arguments"),
+        (a_request("read", {"document": "artifacts/missing.md"}), "not_found"),
+        (a_request("read", {"document": "artifacts/of_another_run.md"}), "not_found"),
+    ],
+)
+async def test_what_is_refused_does_not_run_and_stays_refused(request_: Any, class_: str) -> None:
+    world = World()
+    world.artifacts.kept["run_other", "of_another_run.md"] = b"secret", "text/markdown"
+    await world.relay().take(asked_for(request_))
+    world.artifacts.kept[RUN, "missing.md"] = b"by now it is there", "text/markdown"
+    await world.relay().take(asked_for(request_))
+    assert (executed(world), outcomes(world)) == (0, [class_, class_])
+
+
+async def test_while_the_bus_is_away_the_answer_waits_and_a_start_insists_until_it_is_taken() -> None:
+    world = World()
+    world.bus.down = True
+    await given_back(world, asked_for())
+    assert set(world.runner.left) == {asked_for().key}
+    recovering = asyncio.create_task(world.relay().say_again())
+    await until(lambda: world.bus.refused >= 3)
+    assert not recovering.done()
+    world.bus.down = False
+    await recovering
+    assert (executed(world), outcomes(world)) == (1, ["ok"])
+    assert world.runner.left == {}, "what the runner remembers is forgotten once the result is on the bus"
+    forgetful = World(runner=world.runner)
+    world.runner.left[asked_for().key] = world.runner.verdict
+    await forgetful.relay().take(asked_for())
+    assert (executed(world), outcomes(forgetful)) == (1, ["ok"]), "a read whose intent is lost is looked for first"
+
+
+async def test_recent_results_are_published_again_at_a_start_and_older_ones_are_not() -> None:
+    world = World()
+    relay = world.relay()
+    await relay.take(asked_for(a_request(step=1)))
+    world.clock.pass_by(61)
+    await relay.take(asked_for(a_request(step=2)))
+    world.clock.pass_by(59)
+    world.bus.messages.clear()
+    await world.relay().say_again()
+    assert [result.step for result in world.bus.results] == [2]
+
+
+@pytest.mark.parametrize(
+    ("command", "found", "runs", "class_"),
+    [
+        ("handle", Unknown("lost"), 1, "ok"),
+        ("tag", Unknown("lost"), 1, "ok"),
+        ("save", Unknown("lost"), 0, "in_doubt"),
+        ("handle", NeverStarted(), 1, "ok"),
+        ("save", NeverStarted(), 1, "ok"),
+        ("save", ToolOutcome("ok", text="done meanwhile"), 0, "ok"),
+        ("save", failed("timeout", "too late", retryable=True), 0, "in_doubt"),
+    ],
+)
+async def test_what_a_start_makes_of_a_call_without_an_answer(command: str, found: Any, runs: int, class_: str) -> None:
+    world, asked = World(), asked_for(a_request(command))
+    await world.ledger.intend(Intent(asked=asked, may_repeat=command != "save", deadline_at=NOON))
+    world.runner.left[asked.key] = found
+    await world.relay().recover()
+    assert (executed(world), outcomes(world)) == (runs, [class_])
+
+
+@pytest.mark.parametrize(("command", "class_"), [("handle", "transient"), ("save", "in_doubt")])
+async def test_a_runner_that_fails_leaves_the_call_unknown_and_the_agent_hears_of_it(
+    command: str, class_: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(runner=BrokenRunner())
+    await world.relay().take(asked_for(a_request(command)))
+    assert outcomes(world) == [class_]
+    assert [record.exc_info for record in caplog.records if record.levelno == logging.ERROR] != [None]
+
+
+@pytest.mark.parametrize(("command", "seconds"), [("save", 0), ("save", 3), ("handle", 31)])
+async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: str, seconds: int) -> None:
+    world = World()
+    world.runs.ended.add(RUN)
+    world.clock.pass_by(seconds)
+    await world.relay().take(asked_for(a_request(command)))
+    assert (outcomes(world), executed(world), error_of(world).retryable) == (["expired"], 0, False)
+
+
+async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_read_does_not() -> None:
+    world, deadline = World(), NOON + timedelta(minutes=5)
+    world.runs.away = True
+    world.clock.pass_by(3)
+    asked = asked_for(a_request("save", deadline_at=deadline, executor="us"))
+    await given_back(world, asked, "no agent")
+    await world.relay().take(asked_for(a_request(step=2, deadline_at=deadline)))
+    assert [call.command for call in world.runner.executed] == ["handle"]
+    world.clock.pass_by(600)
+    await world.relay().take(asked)
+    assert outcomes(world) == ["ok", "expired"]
+
+
+async def test_a_call_that_waits_is_told_until_it_is_made_or_given_up_with_what_it_has_waited_for() -> None:
+    world, due = World(runner=BrokenRunner()), NOON + timedelta(minutes=5)
+    first, second = (asked_for(a_request("save", step=step, deadline_at=due)) for step in (1, 2))
+    relay, status = world.relay(), Status({}, version="1")
+    status.also_waiting(relay.waiting.told)
+    world.runner.away = True
+    for asked in (first, second):
+        with pytest.raises(TryAgain):
+            await relay.take(asked)
+    assert relay.waiting.told() == ()  # for a moment anything may wait
+    world.clock.pass_by(10)
+    told = await status.tell()
+    call, _ = told.waiting
+    assert (call.run_id, call.step, call.tool, call.since) == (RUN, 1, "fetch", NOON)
+    assert (call.until, call.why) == (due, "nothing answers at http://localhost:1")
+    assert (told.findings[0].mark, f"2 calls wait, that of {RUN} step 1" in told.findings[0].text) == ("warning", True)
+    world.runner.away = False
+    await relay.take(first)
+    assert [call.step for call in relay.waiting.told()] == [2]
+    world.runner.away = True
+    world.clock.pass_by(600)
+    await relay.take(second)
+    assert (outcomes(world), relay.waiting.told()) == (["in_doubt", "expired"], ())
+    assert world.bus.results[1].error.message.endswith("It has waited: nothing answers at http://localhost:1")
+
+
+@pytest.mark.attack(4)
+@pytest.mark.parametrize("output", [nested(900), {"number": float("inf")}, {"number": float("nan")}])
+async def test_what_no_event_can_carry_is_bad_output_of_a_call_that_has_run(output: dict[str, Any]) -> None:
+    world, _ = await result_of(ToolOutcome("ok", text="done", output=output))
+    assert (error_of(world).error_class, "the tool has run" in error_of(world).message) == ("bad_output", True)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [ToolOutcome("ok", text="done"), failed("tool_error", "no", retryable=False), ToolOutcome("ok", text="x" * 99_999)],
+    ids=["ok", "error", "large"],
+)
+async def test_a_result_brings_back_what_its_request_was_proved_with_and_no_tool_is_told_it_or_says_another(
+    outcome: ToolOutcome,
+) -> None:
+    said: Any = {"capability": "k2.newer", "result": {"capability": "k2.newer"}}
+    asked = asked_for(a_request().model_copy(update={"capability": "k1.first"}))
+    world, result = await result_of(replace(outcome, output=said), asked)
+    assert (result.capability, "k1.first" in str(world.runner.executed[0].payload)) == ("k1.first", False)
+
+
+RETRIEVE = Retrieve(action="retrieve", query="what may be relaxed?", reason="unsat")
+
+
+async def test_what_a_tool_needs_is_told_in_the_json_form_whichever_it_was_said_in() -> None:
+    for outcome in (ToolOutcome("continuation", text="unsat", continuation=RETRIEVE), ToolOutcome("ok", text=FORM)):
+        _, result = await result_of(outcome)
+        assert (result.status, result.error, result.result and read(result.result)) == ("continuation", None, RETRIEVE)
+        assert result.result is not None
+        assert result.result.model_dump(exclude_none=True) == {"summary": "unsat", "continuation": ASKS}
+
+
+async def test_of_a_write_whose_answer_cannot_be_read_nobody_knows_whether_it_has_done_its_work() -> None:
+    world, _ = await result_of(ToolOutcome("ok", text=PAGES[-1]), SAVE)
+    assert (error_of(world).error_class, "line 7" in error_of(world).message) == ("in_doubt", True)
+
+
+@pytest.mark.parametrize("declared", [{"output": "untrusted"}, {"continues": False}])
+async def test_a_text_that_strangers_may_have_written_is_never_read_as_the_form(declared: dict[str, Any]) -> None:
+    catalog = Catalog(tools=(FETCH.model_copy(update=declared),))
+    for text in PAGES:
+        _, result = await result_of(ToolOutcome("ok", text=text), catalog=catalog)
+        assert (result.status, result.result and result.result.model_dump()["summary"]) == ("ok", text)
+    _, own_word = await result_of(ToolOutcome("continuation", continuation=RETRIEVE), catalog=catalog)
+    assert own_word.status == "continuation"
+
+
+PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
+CRITIQUE = ProducedArtifact("critique.md", "text/markdown", b"# Good")
+
+
+async def test_artifacts_are_stored_before_the_answer_and_named_in_it_and_the_tool_runs_once() -> None:
+    world = World(runner=FakeRunner(ToolOutcome("ok", text="Fetched", artifacts=(PAGE, CRITIQUE))))
+    world.artifacts.down = True
+    for _ in range(2):
+        await given_back(world, SAVE)
+    world.artifacts.down = False
+    await world.relay().take(SAVE)
+    assert world.artifacts.kept == {
+        (RUN, "fetch-01.html"): (PAGE.content, "text/html"),
+        (RUN, "critique.md"): (CRITIQUE.content, "text/markdown"),
+    }
+    (result,) = world.bus.results
+    assert (executed(world), result.status) == (1, "ok")
+    assert result.result is not None
+    assert (result.result.artifact_path, result.result.excerpt) == ("artifacts/fetch-01.html", "<h1>Example</h1>")
+
+
+async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_when_it_is_resumed() -> None:
+    world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md", "n": 1}))
+    world.artifacts.kept[RUN, "page.md"] = "# é".encode(), "text/markdown"
+    world.runner.gate.clear()
+    first = asyncio.create_task(world.relay().take(asked))
+    await until(lambda: bool(world.runner.executed))
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    world.runner.gate.set()
+    await world.relay().recover()
+    given = {"document": {"path": "artifacts/page.md", "content_type": "text/markdown", "text": "# é"}, "n": 1}
+    assert [world.runner.executed[0].payload, *world.runner.resumed_with] == [given, given]
+
+
+async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_once_under_a_key_of_its_own() -> None:
+    saved, well = asked_for(a_request("save", attempt=2)), ToolOutcome("ok", text="written")
+    world = World()
+    assert not await world.answers().tell_late(saved.key, well)
+    await world.ledger.intend(Intent(asked=saved, may_repeat=False, deadline_at=NOON))
+    assert not await world.answers().tell_late(saved.key, well), "it is not answered yet"
+    await world.answers().record(saved, failed("in_doubt", "nobody knows", retryable=False))
+    world.clock.pass_by(90)
+    assert await world.answers().tell_late(saved.key, well)
+    ((subject, key, _, headers),) = world.bus.messages
+    (result,) = world.bus.results
+    assert (subject, key, headers["ce-id"]) == (subjects.TOOL_RESULT, keys.late_result(RUN, 1, 2), key)
+    assert (result.status, result.error, result.step, result.attempt) == ("ok", None, 1, 2)
+    assert (result.result.model_dump()["summary"], (result.completed_at - NOON).seconds) == ("written", 90)
+    in_time = World()
+    await in_time.answers().record(saved, well)
+    assert (await in_time.answers().tell_late(saved.key, well), in_time.bus.messages) == (True, [])
+
+
+class Contested:
+    """A bus that another gateway may have by now, or had before. `held`: what each question brings, in order."""
+
+    def __init__(self, *held: Exception | None, doubt: str = "") -> None:
+        self.answers, self.told = iter(held), doubt
+
+    async def held(self) -> None:
+        if trouble := next(self.answers, None):
+            raise trouble
+
+    def doubt(self, asked: Asked) -> str:
+        del asked
+        return self.told
+
+
+@pytest.mark.parametrize("command", ["handle", "save"])
+async def test_nothing_is_begun_while_nobody_can_say_who_owns_the_bus_also_after_the_intent(command: str) -> None:
+    for held, known in (((TryAgain("lapsed"),), False), ((None, TryAgain("lapsed")), True)):
+        world, asked = World(), asked_for(a_request(command))
+        world.ownership = Contested(*held)
+        if command == "save" or not known:  # the intent of a read is written later
+            await given_back(world, asked, "lapsed")
+            assert (executed(world), await world.ledger.find(asked.key) is not None) == (0, known)
+
+
+async def test_a_write_that_another_gateway_may_have_begun_is_in_doubt_and_a_read_runs() -> None:
+    world = World()
+    world.ownership = Contested(doubt="another may have begun it")
+    for step, command in enumerate(("save", "handle"), start=1):
+        await world.relay().take(asked_for(a_request(command, step=step)))
+    assert (outcomes(world), executed(world)) == (["in_doubt", "ok"], 1)
+
+
+HERE, OTHER = "store_here", "store_other"
+
+
+@dataclass
+class Members:
+    """`OTHER` is one while it lives; the heir of all is this gateway if it `inherits`."""
+
+    live: frozenset[str] = frozenset({HERE, OTHER})
+    inherits: bool = True
+    me: str = HERE
+
+    def heir(self, key: str) -> str:
+        del key
+        return HERE if self.inherits else OTHER
+
+    def mine(self, owner: str, key: str) -> bool:
+        del key
+        return owner == HERE or (owner not in self.live and self.inherits)
+
+
+class SharedLedger(MemoryLedger):
+    """`by`: who has begun each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: dict[str, str] = {}
+
+    async def find(self, key: str) -> Past:
+        past = await super().find(key)
+        return replace(past, by=self.by.get(key, HERE)) if isinstance(past, Intent) else past
+
+    async def open_intents(self) -> list[Intent]:
+        return [replace(one, by=self.by.get(one.key, HERE)) for one in await super().open_intents()]
+
+    async def adopt(self, intent: Intent) -> None:
+        self.by[intent.key] = HERE
+
+
+@pytest.mark.parametrize(
+    ("command", "lives", "found", "class_", "by"),
+    [
+        ("handle", True, None, None, OTHER),
+        ("save", True, None, None, OTHER),
+        ("save", False, None, "in_doubt", OTHER),
+        ("save", False, ToolOutcome("ok", text="by the job of the other"), "ok", HERE),
+    ],
+)
+async def test_what_another_gateway_has_begun_is_its_own_while_it_lives_and_found_or_in_doubt_when_it_is_gone(
+    command: str, lives: bool, found: Verdict | None, class_: str | None, by: str
+) -> None:
+    world, asked = await begun_elsewhere(command, live={HERE, OTHER} if lives else {HERE})
+    if found:
+        world.runner.finds_anywhere = True
+        world.runner.left[asked.key] = found
+    else:
+        await given_back(world, asked, OTHER if lives else "may be back")
+    if class_:
+        await world.relay().take(asked)
+    assert (outcomes(world), executed(world), world.ledger.by[asked.key]) == ([class_] if class_ else [], 0, by)
+    assert class_ != "in_doubt" or OTHER in error_of(world).message
+
+
+@pytest.mark.parametrize(("alive", "inherits", "taken_up"), [(True, True, 0), (False, False, 0), (False, True, 1)])
+async def test_what_a_gateway_left_is_taken_up_by_its_heir_alone(alive: bool, inherits: bool, taken_up: int) -> None:
+    live = {HERE, OTHER} if alive else {HERE}
+    world, _ = await begun_elsewhere("handle", live=live, inherits=inherits)
+    await world.relay().recover()
+    assert len(world.bus.messages) == taken_up
+
+
+async def begun_elsewhere(command: str, *, live: set[str], inherits: bool = True) -> tuple[World, Asked]:
+    """A call that `OTHER` has begun."""
+
+    async def held() -> None:
+        """The lease is ours."""
+
+    world, asked = World(ledger=SharedLedger()), asked_for(a_request(command))
+    clock = itertools.count(step=BACK_WITHIN_S).__next__
+    world.ownership = AmongOthers(Members(frozenset(live), inherits), held, clock=clock)
+    due = NOON + timedelta(seconds=60)
+    await world.ledger.intend(Intent(asked=asked, may_repeat=command == "handle", deadline_at=due))
+    world.ledger.by[asked.key] = OTHER
+    return world, asked

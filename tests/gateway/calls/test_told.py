@@ -1,0 +1,90 @@
+"""What is told of calls and of the gateway: lines of the log, spans of a trace, and how its parts say they are."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from ductile_gateway.calls.call import JobFacts, ToolOutcome, failed, read_request
+from ductile_gateway.status import Status
+from ductile_gateway.telling.calls import CallsTold
+from ductile_gateway.telling.metrics import GatewayMetrics
+from groundwork.telemetry.span import Context, Span, context_of, span_id
+from schemas import keys
+from schemas.status import Finding
+from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, a_request, asked_for, message_of
+
+RAN = JobFacts(exit_code=0, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
+PUBLISHED = span_id(keys.request(RUN, 1, 1))
+
+
+class Watched(World):
+    """A world in which every span is kept."""
+
+    def __init__(self, outcome: ToolOutcome) -> None:
+        super().__init__(runner=FakeRunner(outcome))
+        self.spans: list[Span] = []
+        self.observer = CallsTold(GatewayMetrics(), self.spans.append, urls={"": ""}, clock=self.clock)
+
+
+async def test_a_job_has_the_times_of_whoever_ran_it_and_is_below_the_span_of_its_request() -> None:
+    world = Watched(ToolOutcome("ok", text="done", job=RAN))
+    await world.relay().take(asked_for())
+    job, result = world.spans
+    assert (job.name, job.started_at, job.ended_at) == ("job jina-reader handle", RAN.began_at, RAN.ended_at)
+    assert (job.trace_id, job.parent_id, result.parent_id) == (TRACE, PUBLISHED, PUBLISHED)
+    assert (job.attributes["process.exit.code"], job.error, result.error) == (0, None, None)
+
+
+async def test_where_in_its_trace_a_call_was_asked_for_survives_a_restart() -> None:
+    world = Watched(ToolOutcome("ok", text="done"))
+    subject, body, headers = message_of(a_request())
+    world.bus.down = True
+    with pytest.raises(Exception, match="not connected"):
+        await world.relay().take(read_request(subject, body, headers | {"traceparent": f"00-{TRACE}-{PUBLISHED}-00"}))
+    world.bus.down = False
+    await world.relay().say_again()
+    ((*_, sent),) = world.bus.messages
+    assert context_of(sent["traceparent"]) == Context(TRACE, span_id(keys.result(RUN, 1, 1)), sampled=False)
+
+
+async def test_each_committed_step_of_a_call_is_one_line_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = Watched(failed("not_found", "no such page", retryable=False))
+    world.clock.pass_by(0.25)
+    await world.relay().take(asked_for())
+    begun, answered = (vars(record) for record in caplog.records if getattr(record, "state_transition", None))
+    assert [line["state_transition"] for line in (begun, answered)] == ["asked->begun", "begun->answered"]
+    for line in (begun, answered):
+        assert (line["run_id"], line["step"], line["tool"], line["attempt"]) == (RUN, 1, "fetch", 1)
+        assert (line["trace_id"], line["latency_ms"], line["levelname"]) == (TRACE, 250, "INFO")
+    assert (answered["status"], answered["error_class"]) == ("error", "not_found")
+
+
+async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the_others() -> None:
+    async def never() -> Sequence[Finding]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def fine() -> Sequence[Finding]:
+        return [Finding(name="one", mark="ok", text="as it should be")]
+
+    told = await Status({"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
+    assert told.version == "1.2.3"
+    assert [(finding.name, finding.mark) for finding in told.findings] == [("slow", "warning"), ("one", "ok")]
+
+
+async def test_many_who_ask_at_a_time_make_the_parts_look_once() -> None:
+    looked = 0
+
+    async def counted() -> Sequence[Finding]:
+        nonlocal looked
+        looked += 1
+        await asyncio.sleep(0)
+        return [Finding(name="one", mark="ok", text="as it should be")]
+
+    asked = Status({"one": counted}, version="1")
+    answers = await asyncio.gather(*(asked.tell() for _ in range(50)))
+    assert (looked, len(set(map(id, answers)))) == (1, 1)

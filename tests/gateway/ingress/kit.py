@@ -1,0 +1,146 @@
+"""The ingress behind its HTTP application: a bus and a record in memory, a clock that stands still, and its senders."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, cast
+
+import httpx2
+from starlette.types import ASGIApp
+
+from ductile_gateway.ingress.http import create_app
+from ductile_gateway.ingress.intake import Deliveries, Intake
+from ductile_gateway.ingress.settings import IngressSettings
+from ductile_gateway.ports import Artifacts, Bus
+from ductile_gateway.store.outbox import SqliteDeliveries
+from groundwork.http.listener import listening
+from groundwork.http.server import serve_http
+from groundwork.sqlite.file import SqliteFile
+from schemas.catalog import ToolOffer
+from schemas.events import INBOUND
+from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, MemoryFile, StoppedClock
+
+INGEST = "/ingest/ductile"
+SECRET, NEXT_SECRET = "the secret of v1", "the secret of v2"
+NOW = "2026-11-21T12:00:00Z"
+UNIX_NOW = 1795262400
+RESULT = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "ok", "result": {"summary": "done"}, "completed_at": NOW}
+PERSON = {"to": "agentic.signal", "run_id": "/payload/run", "kind": "answer", "message": "{/payload/words}"}
+PEERS: dict[str, Any] = {
+    "ductile-test": {
+        "keys": [{"id": "v1", "secret": SECRET}, {"id": "v2", "secret": NEXT_SECRET}],
+        "accept": ["agentic.start", "agentic.tool_result", "report.done", "alarm.raised", "person.answered"],
+        "events": {
+            "alarm.raised": {"to": "agentic.start", "goal": "Look into {/payload/what}."},
+            "person.answered": PERSON,
+        },
+    }
+}
+
+
+class Ingress:
+    """An ingress with its surroundings. `outcomes`: what came of the events, by how they came."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus | None = None,
+        artifacts: Artifacts | None = None,
+        deliveries: Deliveries | None = None,
+        offers: Sequence[ToolOffer] = (),
+        **settings: Any,
+    ) -> None:
+        chosen = IngressSettings.model_validate({"peers": PEERS} | settings)
+        self.bus: Any = bus or MemoryBus()
+        self.artifacts: Any = artifacts or MemoryArtifacts()
+        self.clock = StoppedClock()
+        self.outcomes = Counter[tuple[str, str]]()
+        record = deliveries or SqliteDeliveries(cast("SqliteFile", MemoryFile()))
+        within_s, most = chosen.answer_within_s, chosen.max_in_hand
+        self.app: ASGIApp = create_app(
+            chosen,
+            Intake(self.bus, self.artifacts, deliveries=record, within_s=within_s, max_in_hand=most),
+            find_offer={offer.name: offer for offer in offers}.get,
+            clock=self.clock,
+            connected=lambda: True,
+            told=lambda *came: self.outcomes.update([came]),
+        )
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:
+        raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+        transport = httpx2.ASGITransport(self.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8710", trust_env=False) as client:
+            return await client.post(path, content=body, headers=raw)
+
+    async def relay(self, event: Mapping[str, Any], **changed: Any) -> httpx2.Response:
+        """Send an envelope, signed; `changed` as in `signed`."""
+        body = json.dumps(event).encode()
+        return await self.post(INGEST, body, signed(body, **changed))
+
+    def events(self) -> list[dict[str, Any]]:
+        """What is on the bus, each as the agent would read it."""
+        read = (INBOUND[subject].model_validate_json(body) for subject, _, body, _ in self.bus.messages)
+        return [event.model_dump(mode="json", exclude_none=True) for event in read]
+
+    def payload(self) -> dict[str, Any]:
+        """That of the only event on the bus."""
+        (event,) = self.events()
+        found: dict[str, Any] = event["payload"]
+        return found
+
+
+@contextlib.asynccontextmanager
+async def on_the_wire(ingress: Ingress) -> AsyncIterator[int]:
+    """The ingress on a real socket; its port."""
+    async with listening("127.0.0.1", 0, who="gateway") as listener:
+        serving = asyncio.ensure_future(serve_http(ingress.app, listener))
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+def an_event(
+    event_type: str = "agentic.tool_result", payload: Mapping[str, Any] = RESULT, **others: Any
+) -> dict[str, Any]:
+    """An envelope of Ductile's relay."""
+    origin = {"instance": "ductile-test", "plugin": "core.relay", "job_id": "job-1", "event_id": "event-1"}
+    return {"event": {"type": event_type, "payload": dict(payload)}, "origin": origin} | others
+
+
+def signed(
+    body: bytes, *, secret: str = SECRET, timestamp: str = NOW, path: str = INGEST, without: str = "", **headers: str
+) -> dict[str, str]:
+    """The headers of Ductile's relay; `headers` replace some of them, written with underscores."""
+    sent = {
+        "x-ductile-peer": "ductile-test",
+        "x-ductile-key-id": "v1",
+        "x-ductile-timestamp": timestamp,
+        "x-ductile-signature": hex_of(f"POST\n{path}\n{timestamp}\n".encode() + body, secret),
+    }
+    replaced = {f"x-ductile-{name.replace('_', '-')}": value for name, value in headers.items()}
+    return {name: value for name, value in (sent | replaced).items() if name != f"x-ductile-{without}"}
+
+
+def hex_of(message: bytes, secret: str) -> str:
+    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+
+
+def standard(body: bytes, *, at: str = str(UNIX_NOW), name: str = "msg_1", key: bytes) -> dict[str, str]:
+    """The headers of Standard Webhooks."""
+    mac = hmac.new(key, f"{name}.{at}.".encode() + body, hashlib.sha256).digest()
+    signature = f"v1,{base64.b64encode(mac).decode()}"
+    return {"webhook-id": name, "webhook-timestamp": at, "webhook-signature": signature}
+
+
+def error_of(answer: httpx2.Response) -> str:
+    body = answer.json()
+    assert body.keys() == {"error"}
+    return str(body["error"])

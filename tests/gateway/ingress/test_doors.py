@@ -1,0 +1,179 @@
+"""The ingress as an HTTP server on a bus: its limits, its probes, and whatever comes over the wire or breaks below."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ductile_gateway.bus.outgoing import NatsBus
+from ductile_gateway.store.outbox import SqliteDeliveries
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+from schemas.envelope import TRACEPARENT
+from tests.gateway.ingress.kit import INGEST, PEERS, Ingress, an_event, error_of, on_the_wire, signed
+from tests.gateway.on_nats import a_bus, results
+from tests.gateway.parts import RUN, MemoryBus, opened
+from tests.kit.waiting import until
+
+BODY = json.dumps(an_event()).encode()
+
+
+def delivery(target: str = INGEST, *more: str, body: bytes = BODY) -> bytes:
+    """A signed delivery on the wire, with more lines in its head."""
+    sent = {"Host": "127.0.0.1", "Connection": "close", "Content-Length": str(len(body))} | signed(body)
+    if "Transfer-Encoding: chunked" in more:
+        del sent["Content-Length"]
+    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), *more]
+    return "".join(f"{line}\r\n" for line in lines).encode("latin-1") + b"\r\n" + body
+
+
+async def status_of(ingress: Ingress, *parts: bytes) -> int:
+    """Of the answer to bytes that are sent as they are."""
+    async with on_the_wire(ingress) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        try:
+            return int((await asyncio.wait_for(reader.read(), 10)).split(b" ", 2)[1])
+        finally:
+            writer.close()
+
+
+async def test_every_event_is_counted_by_how_it_came_and_what_came_of_it() -> None:
+    ingress = Ingress()
+    for _ in range(2):
+        await ingress.relay(an_event())
+    await ingress.relay(an_event("never.agreed"))
+    await ingress.post("/webhooks/nobody", BODY, {})
+    ingress.bus.down = True
+    await ingress.relay(an_event(origin={"instance": "ductile-test", "job_id": "job-2", "event_id": "event-2"}))
+    relayed = dict.fromkeys((("relay", came) for came in ("accepted", "duplicate", "refused", "put_off")), 1)
+    assert ingress.outcomes == relayed | {("webhook", "refused"): 1}
+
+
+async def test_a_body_beyond_the_limit_is_refused_before_its_signature_is_looked_at() -> None:
+    ingress = Ingress(max_body_bytes=1024)
+    answer = await ingress.post(INGEST, b"x" * 1025, signed(b"another body"))
+    assert (answer.status_code, error_of(answer)) == (413, "the body has more than 1024 bytes")
+    assert (await ingress.post(INGEST, b"x" * 1024, signed(b"another body"))).status_code == 403
+    chunk = b"400\r\n" + b"x" * 1024 + b"\r\n"
+    assert await status_of(ingress, delivery(INGEST, "Transfer-Encoding: chunked", body=chunk), chunk) == 413
+
+
+async def test_a_bus_that_does_not_answer_in_time_is_a_bus_that_is_away() -> None:
+    class DeafBus(MemoryBus):
+        async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
+            del subject, body, key, headers
+            await asyncio.Event().wait()
+
+    assert (await Ingress(bus=DeafBus(), answer_within_s=0.05).relay(an_event())).status_code == 503
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = "goal context constraints run_id step tool attempt status result error completed_at what"
+PAYLOADS = st.dictionaries(st.sampled_from(FIELDS.split()), VALUES, max_size=8)
+TYPES = st.sampled_from(PEERS["ductile-test"]["accept"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(event_type=TYPES, payload=PAYLOADS, baggage=PAYLOADS, key=VALUES)
+async def test_no_event_breaks_the_ingress(event_type: str, payload: object, baggage: object, key: object) -> None:
+    ingress = Ingress()
+    event = {"type": event_type, "payload": payload, "dedupe_key": key}
+    answer = await ingress.relay({"event": event, "baggage": baggage})
+    assert answer.status_code in {202, 400, 413, 422}
+    assert len(ingress.events()) == (answer.status_code == 202)
+
+
+NOWHERE = """
+    /webhooks/%2e%2e/x /webhooks/%2e%2e%2fingest%2fductile //ingest/ductile /ingest//ductile /ingest/./ductile
+    /ingest/ductile;x /ingest/ductile/ /ingest/ductile%00 /ingest/ductile%0a /healthz/../ingest/ductile /healthz%0a
+    /INGEST/ductile *
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "line", "status"),
+    [
+        *((target, "X-Nothing: 1", 404) for target in NOWHERE.split()),
+        (INGEST, "Host: 127.0.0.1", 421),
+        (INGEST, "X-Ductile-Peer: ductile-test", 403),
+        (INGEST, "x-ductile-timestamp: 2026-11-21T12:00:00Z", 403),
+        (INGEST, "Upgrade: websocket", 202),
+        (INGEST, "X_Ductile_Peer: another", 202),
+        (INGEST, "X-Forwarded-Host: evil.example", 202),
+    ],
+)
+async def test_a_path_is_taken_as_it_is_written_and_a_head_has_one_meaning_or_none(
+    target: str, line: str, status: int
+) -> None:
+    ingress = Ingress()
+    assert await status_of(ingress, delivery(target, line)) == status
+    assert len(ingress.bus.messages) == (status == 202)
+
+
+PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OTHER = PLACE.replace("b7ad", "aaaa")
+
+
+@pytest.mark.parametrize(
+    ("baggage", "header", "goes_on"),
+    [
+        ({TRACEPARENT: PLACE}, OTHER, PLACE),
+        ({}, OTHER, OTHER),
+        ({}, None, None),
+        *(({TRACEPARENT: no}, None, None) for no in ("", "00-zz", PLACE.replace("0af7", "0" * 32), "x" * 5000)),
+        ({TRACEPARENT: f"00-{'0' * 32}-b7ad6b7169203331-01"}, None, None),
+        ({TRACEPARENT: {"a": PLACE}}, None, None),
+    ],
+)
+async def test_a_sender_s_place_in_a_trace_goes_on_by_its_baggage_else_by_its_header(
+    baggage: object, header: str | None, goes_on: str | None
+) -> None:
+    ingress = Ingress()
+    body = json.dumps(an_event() | {"baggage": baggage}).encode()
+    answer = await ingress.post(INGEST, body, signed(body) | ({TRACEPARENT: header} if header else {}))
+    assert (answer.status_code, ingress.bus.messages[0][3].get(TRACEPARENT)) == (202, goes_on)
+
+
+@pytest.fixture
+async def deliveries(tmp_path: Path) -> AsyncIterator[SqliteDeliveries]:
+    async with opened(tmp_path, SqliteDeliveries) as record:
+        yield record
+
+
+async def test_many_copies_of_a_delivery_are_one_message_also_once_the_bus_has_forgotten_it(
+    link: NatsLink, deliveries: SqliteDeliveries
+) -> None:
+    await a_bus(link)
+    ingress = Ingress(bus=NatsBus(link), deliveries=deliveries)
+    answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(200)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert sum(not answer.json()["duplicate"] for answer in answers) == 1
+    assert [result.run_id for result in await results(link)] == [RUN]
+    await link.jetstream.purge_stream(subjects.STREAM_RESULTS)
+    assert (await ingress.relay(an_event())).json()["duplicate"] is True
+    assert (await link.jetstream.stream_info(subjects.STREAM_RESULTS)).state.messages == 0
+
+
+async def test_a_delivery_while_the_server_is_away_is_taken_when_it_is_back(
+    nats_server: EmbeddedNats, link: NatsLink, deliveries: SqliteDeliveries
+) -> None:
+    await a_bus(link)
+    nats_server.kill()
+    answer = await Ingress(bus=NatsBus(link), deliveries=deliveries, answer_within_s=0.3).relay(an_event())
+    assert (answer.status_code, bool(answer.headers["Retry-After"])) == (503, True)
+    await nats_server.start()
+    await until(lambda: link.connected)
+    assert (await Ingress(bus=NatsBus(link), deliveries=deliveries).relay(an_event())).status_code == 202
+    assert len(await results(link)) == 1

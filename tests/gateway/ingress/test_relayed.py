@@ -1,0 +1,337 @@
+"""POST /ingest/ductile: every check in its order, and what comes of an event that passes them."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
+from ductile_gateway.calls.call import CALL_ID
+from ductile_gateway.ingress.results import MAX_INLINE_BYTES
+from groundwork.nats.artifact_bucket import ArtifactBucket
+from groundwork.nats.link import NatsLink
+from schemas import keys, subjects
+from schemas.events import ARTIFACT_PATH
+from tests.gateway.ingress.kit import (
+    INGEST,
+    NEXT_SECRET,
+    NOW,
+    RESULT,
+    SECRET,
+    Ingress,
+    an_event,
+    error_of,
+    signed,
+)
+from tests.gateway.on_nats import a_bus, results
+from tests.gateway.parts import ASKS, FETCH, FORM, PAGES, RUN
+
+GIVEN, NEWER = "k1.first", "k2.newer"
+BAGGAGE = {"run_id": RUN, "step": 2, "tool": "fetch"}
+
+
+async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
+    ingress = Ingress()
+    answer = await ingress.relay(an_event())
+    told = {"receiver_event_id": keys.result(RUN, 1, 1), "job_id": RUN, "duplicate": False}
+    told |= {"status": "accepted", "peer": "ductile-test", "event_type": "agentic.tool_result"}
+    assert (answer.status_code, answer.json()) == (202, told)
+    event = {"type": "agentic.tool_result", "payload": RESULT, "dedupe_key": keys.result(RUN, 1, 1)}
+    assert ingress.events() == [event]
+    subject, key, _, headers = ingress.bus.messages[0]
+    assert (subject, key, headers["Agentic-Run-Id"]) == ("agentic.tool_result", keys.result(RUN, 1, 1), RUN)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"without": "peer"}, "forbidden"),
+        ({"peer": "another"}, "forbidden"),
+        ({"without": "timestamp"}, "missing relay timestamp"),
+        ({"timestamp": "noon"}, "invalid relay timestamp"),
+        ({"timestamp": "2026-11-21T11:54:59Z"}, "relay timestamp outside allowed clock skew"),
+        ({"timestamp": "2026-11-21T12:05:01Z"}, "relay timestamp outside allowed clock skew"),
+        ({"without": "key-id"}, "missing relay key id"),
+        ({"key_id": "v3"}, "forbidden"),
+        ({"without": "signature"}, "missing relay signature"),
+        ({"signature": ""}, "missing relay signature"),
+        ({"signature": "sha256="}, "forbidden"),
+        ({"signature": "0" * 64}, "forbidden"),
+        ({"signature": "\u00e9"}, "forbidden"),
+        ({"secret": NEXT_SECRET}, "forbidden"),
+        ({"path": "/ingest/peer"}, "forbidden"),
+        ({"timestamp": "noon", "key_id": "v3", "signature": ""}, "invalid relay timestamp"),
+        ({"key_id": "v3", "signature": ""}, "missing relay signature"),
+    ],
+)
+@pytest.mark.attack(20, 22)
+async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_peer_or_key(
+    changed: dict[str, Any], error: str
+) -> None:
+    ingress = Ingress()
+    answer = await ingress.relay(an_event(), **changed)
+    assert (answer.status_code, error_of(answer), ingress.bus.messages) == (403, error, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (b"", 400, "invalid JSON body"),
+        (b"[]", 400, "invalid JSON body"),
+        (b'{"event": []}', 400, "invalid JSON body"),
+        (b'{"event": {"type": "a", "payload": []}}', 400, "invalid JSON body"),
+        (b'{"event": {"type": 1}}', 400, "invalid JSON body"),
+        # Others could read these otherwise.
+        (b'{"event": {"type": "agentic.start", "type": "report.done"}}', 400, "invalid JSON body"),
+        (b'{"event": {"type": "agentic.start", "payload": {"goal": NaN}}}', 400, "invalid JSON body"),
+        (b'{"event": {"type": "agentic.start", "payload": {"goal": 1e999}}}', 400, "invalid JSON body"),
+        (b'{"event": {"type": "agentic.start", "payload": {"goal": "\\ud800"}}}', 400, "invalid JSON body"),
+        (b'{"event": {"type": "agentic.start", "payload": {"goal": "\xff"}}}', 400, "invalid JSON body"),
+        (b"\xef\xbb\xbf{}", 400, "invalid JSON body"),
+        (b"[" * 100 + b"]" * 100, 400, "invalid JSON body"),
+        (b'{"a": 12345678901234567890123}', 400, "invalid JSON body"),
+        (b"{}", 400, "event.type is required"),
+        (b'{"event": {"type": " "}}', 400, "event.type is required"),
+        (b'{"event": {"type": "Not.Lower"}}', 400, "event.type must use lower-case dotted form"),
+        (b'{"event": {"type": "report.done"}, "origin": {"instance": "x"}}', 403, "origin instance mismatch"),
+        (b'{"event": {"type": "another"}}', 422, "event type not allowed for peer"),
+        (b'{"event": {"type": "report.done"}}', 422, "event type is not mapped"),
+        (b'{"event": {"type": "agentic.tool_result"}}', 422, "no valid agentic.tool_result"),
+        (b'{"event": {"type": "agentic.start", "payload": {"goal": " "}}}', 422, "no valid agentic.start"),
+        (b'{"event": {"type": "alarm.raised"}}', 422, "the event has nothing at /payload/what"),
+        (json.dumps(an_event("agentic.start", {"goal": "x" * 33_000})).encode(), 413, "the goal is longer"),
+    ],
+)
+async def test_a_signed_body_that_is_no_event_for_us_is_refused(body: bytes, status: int, error: str) -> None:
+    ingress = Ingress()
+    answer = await ingress.post(INGEST, body, signed(body))
+    assert (answer.status_code, error_of(answer)[: len(error)], ingress.bus.messages) == (status, error, [])
+
+
+@pytest.mark.attack(29)
+async def test_an_event_that_comes_again_is_accepted_again_and_published_once() -> None:
+    ingress = Ingress()
+    first = (await ingress.relay(an_event())).json()
+    ingress.clock.pass_by(60)
+    again = await ingress.relay(an_event(), timestamp="2026-11-21T12:01:00Z")
+    assert (again.status_code, again.json()) == (202, first | {"duplicate": True})
+    assert len(ingress.bus.messages) == 1
+
+
+async def test_an_event_is_known_by_its_dedupe_key_else_by_its_origin_else_by_its_body() -> None:
+    ingress = Ingress()
+    named = an_event("agentic.start", {"goal": "Find it."})
+    bare = named | {"origin": {}}
+    for event in (named, named | {"origin": {"event_id": "event-2", "job_id": "job-1"}}, bare):
+        for _ in range(2):
+            assert (await ingress.relay(event)).status_code == 202
+    keyed = {"event": {"type": "agentic.start", "payload": {"goal": "Find it."}, "dedupe_key": "night 12"}}
+    for job in ("job-1", "job-2"):
+        await ingress.relay(keyed | {"origin": {"job_id": job, "event_id": job}})
+    body, key = (hashlib.sha256(text).hexdigest() for text in (json.dumps(bare).encode(), b"ductile-test:night 12"))
+    ids = [f"ductile-test:{name}" for name in ("job-1:event-1", "job-1:event-2", body)]
+    assert [key for _, key, _, _ in ingress.bus.messages] == [f"agentic:start:{id_}" for id_ in (*ids, f"sha256-{key}")]
+
+
+SAID = {"goal": "Find it.", "context": {"tone": "dry", "run_id": "run_other"}, "constraints": {"max_steps": 3}}
+RESERVED = {"run_id": "run_other", "wake_id": "other", "callback": "http://169.254.169.254/"}
+STARTED = {"goal": "Find it.", "context": {}, "constraints": {}, "by": "ductile-test"}
+FAILED = {"run_id": RUN, "step": 1, "tool": "fetch", "status": "error", "completed_at": NOW}
+ENDED = {"status": "ok", "completed_at": NOW}
+ANSWERED = {"run_id": RUN, "signal_id": "ductile-test:job-1:event-1", "kind": "answer", "message": "the blue one"}
+BROUGHT = {"summary": "unsat", "continuation": ASKS}
+SUB, SUCCESS = ("task-1", 2), PAGES[1].replace("jina-reader", "fetch")
+
+
+def relayed(**more: Any) -> dict[str, Any]:
+    return an_event(payload=RESULT | more)
+
+
+def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
+    return an_event("report.done", brought, baggage=BAGGAGE | baggage)
+
+
+@pytest.mark.attack(47, 98)
+@pytest.mark.parametrize(
+    ("event", "payload"),
+    [
+        # A start from outside names neither its run nor whom to call back; Ductile says what strangers wrote.
+        (
+            an_event("agentic.start", SAID | RESERVED | {"by": "root"}),
+            STARTED | {"context": {"tone": "dry"}, "constraints": {"max_steps": 3}},
+        ),
+        (an_event("alarm.raised", {"what": "the pump"}), STARTED | {"goal": "Look into the pump."}),
+        (an_event("agentic.start", {"goal": "Find it.", "untrusted": True}), STARTED | {"untrusted": True}),
+        (an_event("person.answered", {"run": RUN, "words": "the blue one"}), ANSWERED | {"by": "ductile-test"}),
+        # What answers a step is named by the baggage, and never by the payload.
+        (
+            report({"title": "A page", **RESERVED}, attempt=3, status="error", more="x"),
+            BAGGAGE | ENDED | {"attempt": 3, "result": {"title": "A page", "callback": RESERVED["callback"]}},
+        ),
+        (
+            report({"text": "hello", "untrusted": "true"}),
+            BAGGAGE | ENDED | {"result": {"text": "hello", "untrusted": "true"}, "untrusted": True},
+        ),
+        (relayed(untrusted=True), RESULT | {"untrusted": True}),
+        (relayed(result="done"), RESULT | {"result": {"summary": "done"}}),
+        (relayed(result=[1]), RESULT | {"result": {"output": [1]}}),
+        (an_event(payload=FAILED | {"status": "ok", "result": None}), FAILED | {"status": "ok"}),
+        (
+            an_event(payload=FAILED | {"error": "no such page"}),
+            FAILED | {"error": {"error_class": "tool_error", "message": "no such page", "retryable": False}},
+        ),
+        # The proof of a request comes back in the baggage, or in a result's own field; not in what it brought.
+        (report({"text": "found"}, capability=GIVEN), {"capability": GIVEN, "result": {"text": "found"}}),
+        (report({"capability": NEWER, "a": 1}, capability=GIVEN), {"capability": GIVEN, "result": {"a": 1}}),
+        (report({"capability": NEWER, "a": 1}), {"capability": None, "result": {"a": 1}}),
+        (relayed(capability=GIVEN), {"capability": GIVEN}),
+        (relayed(capability=NEWER) | {"baggage": {"capability": GIVEN}}, {"capability": GIVEN}),
+        (relayed(result={"capability": NEWER, "a": 1}), {"capability": None, "result": {"a": 1}}),
+        # So does the call, by which a sub-request is known.
+        (report({}, **{CALL_ID: keys.call(RUN, 2, "fetch", 1, *SUB)}), {"task": SUB[0], "round": SUB[1]}),
+        (report({}, **{CALL_ID: keys.call(RUN, 2, "fetch", 1)}), {"task": None, "round": None}),
+        (report({}, **{CALL_ID: keys.call("run_of_another", 2, "fetch", 1, *SUB)}), {"task": None, "round": None}),
+        (report({}, **{CALL_ID: "anything"}), {"task": None, "round": None}),
+        (report({}, **{CALL_ID: 7}), {"task": None, "round": None}),
+        # A tool that needs something says so in either form, and no stranger does in its place.
+        (relayed(result={"continuation": ASKS}), {"status": "continuation", "result": BROUGHT}),
+        (
+            relayed(result={"summary": FORM.replace("jina-reader", "fetch")}),
+            {"status": "continuation", "result": BROUGHT},
+        ),
+        (
+            relayed(status="continuation", result={"continuation": ASKS}),
+            {"status": "continuation", "result": BROUGHT},
+        ),
+        (relayed(status="continuation", result={"summary": FORM}), {"status": "continuation", "result": BROUGHT}),
+        (relayed(result={"continuation": ASKS}, untrusted=True), {"status": "ok", "result": {"continuation": ASKS}}),
+        (relayed(result={"summary": FORM}, untrusted=True), {"status": "ok", "result": {"summary": FORM}}),
+        (relayed(result={"summary": SUCCESS}), {"result": {"summary": "x = 3", "output": {"confidence": "low"}}}),
+    ],
+)
+async def test_an_event_becomes_what_its_type_its_mapping_or_its_baggage_says(event: Any, payload: Any) -> None:
+    ingress = Ingress(offers=[FETCH])
+    assert (await ingress.relay(event)).status_code == 202
+    found = ingress.payload()
+    whole = {"by", "completed_at"} & payload.keys()
+    assert (found if whole else {name: found.get(name) for name in payload}) == payload
+    assert ("Agentic-Run-Id" in ingress.bus.messages[0][3]) == ("run_id" in found)
+    if "step" in found:
+        sub = (found.get("task"), found.get("round"))
+        assert ingress.events()[0]["dedupe_key"] == keys.result(RUN, found["step"], found.get("attempt", 1), *sub)
+
+
+@pytest.mark.parametrize("half", [{"task": "task-1"}, {"round": 2}])
+async def test_a_result_that_names_half_of_a_sub_request_has_the_key_of_its_step(half: dict[str, Any]) -> None:
+    ingress = Ingress()
+    assert (await ingress.relay(relayed(**half))).status_code == 202
+    assert ingress.events()[0]["dedupe_key"] == keys.result(RUN, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "offers",
+    [(), [FETCH.model_copy(update={"output": "untrusted"})], [FETCH.model_copy(update={"continues": False})]],
+    ids=["unknown", "untrusted", "never"],
+)
+async def test_a_page_that_a_pipeline_hands_on_asks_for_nothing_in_the_name_of_its_tool(offers: Any) -> None:
+    for page in PAGES:
+        ingress = Ingress(offers=offers)
+        brought = {"result": page.replace("jina-reader", "fetch"), "continuation": ASKS}
+        await ingress.relay(report(brought))
+        assert (ingress.payload()["status"], ingress.payload()["result"]) == ("ok", brought)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"status": "continuation", "result": {"summary": "more, please"}}, "neither 'continuation' nor the markdown"),
+        ({"status": "continuation", "result": None}, "neither 'continuation' nor the markdown"),
+        ({"result": {"continuation": {"action": "retrieve"}}}, "query is missing"),
+        ({"result": {"summary": FORM}}, "Plugin is jina-reader, and the plugin is fetch"),
+    ],
+)
+async def test_a_relayed_result_whose_request_cannot_be_read_answers_its_step_with_why(told: Any, why: str) -> None:
+    ingress = Ingress(offers=[FETCH])
+    assert (await ingress.relay(relayed(**told))).status_code == 202
+    assert (ingress.payload()["status"], why in ingress.payload()["error"]["message"]) == ("error", True)
+
+
+@pytest.mark.attack(35)
+async def test_an_old_secret_of_a_peer_is_taken_until_its_time_is_over() -> None:
+    old = {"id": "v1", "secret": SECRET, "until": "2026-11-21T12:00:01Z"}
+    agreed = {"keys": [old, {"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
+    ingress = Ingress(peers={"ductile-test": agreed})
+    assert (await ingress.relay(an_event())).status_code == 202
+    ingress.clock.pass_by(1)
+    assert (await ingress.relay(an_event())).status_code == 403
+    assert (await ingress.relay(an_event(), secret=NEXT_SECRET, key_id="v2")).status_code == 202
+
+
+PAGE = "# A page\n" + "A line of it — ü.\n" * 1000
+LINKS = [f"https://example.org/{number:04d}" for number in range(1000)]
+
+
+async def test_a_large_result_is_an_artifact_that_the_event_names() -> None:
+    ingress = Ingress()
+    assert (await ingress.relay(relayed(result={"summary": "Fetched it", "links": LINKS}))).status_code == 202
+    [((run_id, name), (content, content_type))] = ingress.artifacts.kept.items()
+    assert (run_id, json.loads(content), content_type) == (RUN, {"links": LINKS}, "application/json")
+    result = ingress.payload()["result"]
+    assert (result["summary"], result["artifact_path"]) == ("Fetched it", f"artifacts/{name}")
+    assert ARTIFACT_PATH.fullmatch(result["artifact_path"])
+    assert result["excerpt"].startswith('{\n"links": [\n"https://example.org/0000"')
+    about = {"path": f"artifacts/{name}", "content_type": content_type, "size": len(content)}
+    assert result["artifacts"] == [about | {"sha256": hashlib.sha256(content).hexdigest()}]
+
+
+async def test_what_an_event_can_carry_is_carried_as_it_is() -> None:
+    room = MAX_INLINE_BYTES - len(json.dumps({"text": ""}, separators=(",", ":")))
+    for length, inline in ((room, True), (room + 1, False)):
+        ingress = Ingress()
+        await ingress.relay(relayed(result={"text": "x" * length}))
+        assert ("text" in ingress.payload()["result"], not ingress.artifacts.kept) == (inline, inline)
+
+
+async def test_the_same_delivery_again_is_the_same_artifact_whatever_broke_in_between() -> None:
+    ingress = Ingress()
+    ingress.bus.down = True
+    assert (await ingress.relay(relayed(result=PAGE))).status_code == 503
+    ingress.bus.down = False
+    ingress.clock.pass_by(60)
+    for _ in range(2):
+        answer = await ingress.relay(relayed(result=PAGE), timestamp="2026-11-21T12:01:00Z")
+        assert answer.status_code == 202
+    assert (len(ingress.artifacts.kept), len(ingress.bus.messages)) == (1, 1)
+
+
+async def test_another_delivery_for_the_same_step_replaces_nothing_that_the_journal_knows() -> None:
+    ingress = Ingress()
+    for number in range(2):
+        origin = {"origin": {"job_id": "job", "event_id": str(number)}}
+        await ingress.relay(relayed(result=f"{PAGE}{number}") | origin)
+    for event in ingress.events():
+        (about,) = event["payload"]["result"]["artifacts"]
+        content, _ = ingress.artifacts.kept[RUN, about["path"].removeprefix("artifacts/")]
+        assert hashlib.sha256(content).hexdigest() == about["sha256"]
+
+
+@pytest.mark.parametrize("run_id", ["../other", "run/other", "", "x" * 129, 7, None, "run:1"])
+async def test_for_what_is_no_name_of_a_run_nothing_is_stored(run_id: Any) -> None:
+    ingress = Ingress()
+    answer = await ingress.relay(relayed(result=PAGE, run_id=run_id))
+    assert (answer.status_code, "other" in error_of(answer)) == (422, False)
+    assert (ingress.artifacts.kept, ingress.bus.messages) == ({}, [])
+
+
+async def test_in_the_bucket_it_is_what_the_event_on_the_bus_says(link: NatsLink) -> None:
+    await a_bus(link)
+    bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+    ingress = Ingress(bus=NatsBus(link), artifacts=NatsArtifacts(bucket))
+    for _ in range(2):
+        assert (await ingress.relay(relayed(result={"content": PAGE, "links": LINKS}))).status_code == 202
+    (result,) = await results(link)
+    assert result.result is not None
+    listed = {(one["path"], one["size"], one["sha256"]) for one in result.result.model_dump()["artifacts"]}
+    stored = await bucket.list(f"{RUN}/")
+    assert (len(stored), {(one.key.replace(RUN, "artifacts"), one.size, one.sha256) for one in stored}) == (2, listed)

@@ -1,0 +1,167 @@
+"""What the ingress refuses before anything listens, and signatures against values that were made by other means."""
+
+import base64
+import hmac
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from ductile_gateway import signatures
+from ductile_gateway.ingress.settings import IngressSettings
+from groundwork.service import config_file
+from tests.gateway.ingress.kit import PEERS, SECRET
+
+START = {"to": "agentic.start", "goal": "Go."}
+ANSWER = {"to": "agentic.signal", "run_id": "/run", "kind": "answer", "message": "Go."}
+
+
+def hook(**changed: Any) -> dict[str, Any]:
+    return {"webhooks": {"x": {"scheme": "github", "keys": [{"secret": SECRET}], "events": {"*": START}} | changed}}
+
+
+def signal(**changed: Any) -> dict[str, Any]:
+    return hook(events={"*": {name: value for name, value in (ANSWER | changed).items() if value}})
+
+
+def test_nothing_listens_unless_a_peer_or_a_webhook_is_there() -> None:
+    assert [IngressSettings.model_validate(told).listens() for told in ({}, {"peers": PEERS}, hook())] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(hook(keys=keys) for keys in ([], [{"secret": ""}], [{"secret": "  "}], [{"secret": "fifteen letters"}])),
+        hook(keys=[{"secret": SECRET}, {"secret": ""}]),
+        hook(scheme="standard"),
+        hook(scheme="standard", keys=[{"secret": "whsec_MTIz"}]),
+        hook(scheme="none"),
+        hook(events={}),
+        hook(events={"*": {"to": "agentic.tool_request", "goal": "Go."}}),
+        hook(events={"*": {"to": "agent.completed"}}),
+        hook(events={"*": START | {"goal": ""}}),
+        hook(events={"*": START | {"context": {"a": "no/pointer"}}}),
+        hook(events={"*": START | {"run_id": "/run"}}),
+        signal(kind="approve", message=None),
+        signal(message=None),
+        signal(kind="message", message=None),
+        signal(kind="raise_budget", message=None),
+        signal(constraints={"max_depth": "/n"}),
+        # What is believed, from anybody's hand.
+        signal(constraints={"max_steps": "/n"}),
+        signal(outcome="/outcome"),
+        {"peers": {"x": {"keys": [{"secret": SECRET}], "accept": []}}},
+        {"peers": {"X": {"keys": [{"secret": SECRET}], "accept": ["agentic.start"]}}},
+        {"peers": {"x": PEERS["ductile-test"]}} | hook(),
+        {"peers": {"x": PEERS["ductile-test"] | {"accept": ["agentic.start"]}}},
+        {"peers": {"x": PEERS["ductile-test"] | {"events": {"agentic.start": START}}}},
+        {"port": 70_000},
+        {"remember_days": 1},
+    ],
+)
+def test_what_would_let_anybody_in_or_anything_out_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        IngressSettings.model_validate(wrong)
+    assert SECRET not in str(caught.value)
+
+
+def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from a file of its own\n")
+    keys = [{"id": "v1", "secret_file": str(tmp_path / "secret")}, {"id": "v2", "secret": "${NEXT}"}]
+    path, environ = tmp_path / "ingress.yaml", {"NEXT": "from the environment"}
+    path.write_text(yaml.safe_dump({"peers": {"ductile-test": {"keys": keys, "accept": ["agentic.start"]}}}))
+    settings = config_file.load(IngressSettings, path=path, section=None, env_prefix="INGRESS_", environ=environ)
+    assert settings.secrets() == ("from a file of its own", "from the environment")
+    assert "from" not in repr(settings)
+
+
+# The example of GitHub's documentation, "Validating webhook deliveries".
+GITHUB_SECRET, GITHUB_BODY = b"It's a Secret to Everybody", b"Hello, World!"
+GITHUB_SIGNATURE = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+# The example of the Standard Webhooks libraries.
+STANDARD_ID, STANDARD_SECRET = "msg_p5jXN8AQM9LWM0D4loKWxJek", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+STANDARD_BODY, STANDARD_AT = b'{"test": 2432232314}', datetime.fromtimestamp(1614265330, UTC)
+STANDARD_SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_githubs_own_example_is_signed() -> None:
+    digest = signatures.hex_digest(GITHUB_SIGNATURE, prefix_needed=True)
+    assert digest is not None
+    assert signatures.signed_by_any([b"another", GITHUB_SECRET], GITHUB_BODY, [digest])
+    assert not signatures.signed_by_any([b"another"], GITHUB_BODY, [digest])
+    assert not signatures.signed_by_any([GITHUB_SECRET], GITHUB_BODY + b"!", [digest])
+
+
+def test_the_example_of_standard_webhooks_is_signed_and_what_we_sign_is_the_same() -> None:
+    message = signatures.standard_message(STANDARD_ID, "1614265330", STANDARD_BODY)
+    keys = [signatures.standard_key(STANDARD_SECRET)]
+    digests = signatures.standard_digests(STANDARD_SIGNATURE)
+    assert signatures.signed_by_any(keys, message, digests)
+    assert not signatures.signed_by_any(keys, message + b" ", digests)
+    assert signatures.standard_headers(STANDARD_ID, STANDARD_BODY, keys, at=STANDARD_AT) == {
+        "webhook-id": STANDARD_ID,
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": STANDARD_SIGNATURE,
+    }
+
+
+def test_what_is_no_lower_case_hex_of_32_bytes_is_no_signature() -> None:
+    wrong = ("", "sha256=", "sha1=" + "0" * 64, "0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n", "\u0661" * 64)
+    assert [text for text in (*wrong, "sha256=sha256=") if signatures.hex_digest(text) is not None] == []
+
+
+def test_a_signature_list_without_strict_base64_of_version_1_holds_nothing() -> None:
+    bare = STANDARD_SIGNATURE.removeprefix("v1,")
+    other = (bare, f"v1a,{bare}", f"none,{bare}", STANDARD_SIGNATURE.rstrip("="), f"v1,{bare[:17]}!{bare[17:]}")
+    spelt = (STANDARD_SIGNATURE.replace("+", "-").replace("/", "_"), STANDARD_SIGNATURE.replace("OE=", "OF="))
+    wrong = ("", "v1", "v1,", "v1,\u00e9", *other, *spelt)
+    assert [text for text in wrong if signatures.standard_digests(text)] == []
+
+
+class Uncompared(bytes):
+    """Bytes that whoever guesses by time would like to see compared byte by byte."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared as ordinary bytes are, which ends at the first that differs")
+
+    __hash__ = bytes.__hash__
+
+
+@pytest.mark.attack(34)
+def test_signatures_are_compared_in_constant_time() -> None:
+    message, secret = b"a delivery", b"a secret of somebody"
+    right = hmac.digest(secret, message, "sha256")
+    assert signatures.signed_by_any([secret], message, [Uncompared(right)])
+    for wrong in (right[:-1] + b"x", b"x" + right[1:], bytes(32)):
+        assert not signatures.signed_by_any([secret], message, [Uncompared(wrong)])
+    with pytest.raises(AssertionError, match="ends at the first"):
+        assert Uncompared(right) == right
+
+
+def test_a_secret_that_is_none_is_refused_without_being_shown() -> None:
+    junk = ("whsec_MTIz", "whsec_!" + STANDARD_SECRET[7:], "whsec_" + "A" * 200)
+    for secret in ("", "whsec_", STANDARD_SECRET[6:], *junk):
+        with pytest.raises(ValueError, match="whsec_") as caught:
+            signatures.standard_key(secret)
+        assert STANDARD_SECRET[10:] not in str(caught.value)
+
+
+def test_what_is_not_ten_digits_is_no_time() -> None:
+    wrong = ("", "nan", "inf", "1e3", "\u0661" * 10, "1_000_000_0", " 1795262400", "-1795262400", "1795262400.0")
+    assert [text for text in (*wrong, "179526240") if signatures.unix_instant(text) is not None] == []
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(300, True), (-300, True), (301, False), (-301, False)])
+def test_clocks_may_differ_up_to_the_tolerance_either_way(seconds: int, fits: bool) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert signatures.within(now + timedelta(seconds=seconds), now, 300) is fits
+
+
+def test_of_a_list_no_more_than_eight_signatures_are_looked_at() -> None:
+    others = " ".join(["v1," + base64.b64encode(bytes(32)).decode()] * 8)
+    good = signatures.standard_digests(STANDARD_SIGNATURE)[0]
+    assert good in signatures.standard_digests(f"v2,x {STANDARD_SIGNATURE}")
+    assert good not in signatures.standard_digests(f"{others} {STANDARD_SIGNATURE}")

@@ -1,0 +1,229 @@
+"""Stand-ins for tests of what the gateway tells others: receivers that answer as told, and a world round Outbound."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ductile_gateway.outbound.dispatch import Outbound, Outbox, Receivers
+from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
+from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, NotYet, SendResult
+from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.store.outbox import SqliteOutbox
+from groundwork.service.errors import TryAgain
+from tests.gateway.parts import NOON, RUN, StoppedClock, dying, opened
+from tests.kit.crashes import Mortal, Points
+from tests.kit.waiting import until
+
+KEY = b"a signing key for tests only!"
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+HOOK = "https://hook.example/token-1"
+ENDINGS = frozenset({"agent.completed", "agent.escalated", "agent.failed", "agent.cancelled"})
+
+
+def an_event(kind: str = "completed", /, *, run_id: str = RUN, number: int = 1, **more: Any) -> Any:
+    """An ending as the agent says it."""
+    key = f"agentic:run:{run_id}:{kind}" + (f":{number}" if number > 1 else "")
+    payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42"} | more
+    return {"type": f"agent.{kind}", "payload": payload, "dedupe_key": key}
+
+
+def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
+    """The event as the gateway reads it."""
+    return read_event(event["type"], json.dumps(event).encode(), at=at)
+
+
+def a_delivery(target: str = "callback", *, url: str = "", tries: int = 0) -> Notification:
+    return Notification(
+        target=target,
+        lane=f"{target}:here",
+        key=f"agentic:run:{RUN}:completed",
+        run_id=RUN,
+        type="agent.completed",
+        url=url,
+        body=b'{"type":"agent.completed"}',
+        accepted_at=NOON,
+        tries=tries,
+    )
+
+
+def down(_: Notification) -> SendResult:
+    """The answer of a receiver that is not there."""
+    return NotYet("ConnectError")
+
+
+Answer = Callable[[Notification], SendResult]
+
+
+@dataclass(slots=True)
+class FakeSender:
+    """Notes each try, and answers as it is told, by target; a target or address that `hangs` never answers."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    hangs: set[str] = field(default_factory=set)
+    tries: list[Notification] = field(default_factory=list)
+    under_way: list[str] = field(default_factory=list)
+    overlaps: int = 0
+    """How often two deliveries of one run went to one receiver at the same time."""
+
+    async def send(self, delivery: Notification) -> SendResult:
+        self.tries.append(delivery)
+        name = f"{delivery.lane} {delivery.run_id}"
+        self.overlaps += name in self.under_way
+        self.under_way.append(name)
+        try:
+            hangs = {delivery.target, delivery.url} & self.hangs
+            await (asyncio.Event().wait() if hangs else asyncio.sleep(0))
+        finally:
+            self.under_way.remove(name)
+        answer = self.answers.get(delivery.target)
+        return answer(delivery) if answer else Arrived()
+
+    def keys(self, target: str) -> list[str]:
+        """What was tried to be delivered there, in order."""
+        return [delivery.key for delivery in self.tries if delivery.target == target]
+
+
+@dataclass(slots=True)
+class Grave:
+    """Dead letters."""
+
+    buried: list[tuple[Notification, str]] = field(default_factory=list)
+
+    async def bury(self, delivery: Notification, why: str) -> None:
+        self.buried.append((delivery, why))
+
+
+class Town:
+    """Who is told, and when. A new Outbound over the same town is a gateway that was started again."""
+
+    def __init__(
+        self, folder: Path, *, subscribers: tuple[str, ...] = (), relayed: frozenset[str] = frozenset()
+    ) -> None:
+        self.folder = folder
+        self.sender = FakeSender()
+        self.grave = Grave()
+        self.clock = StoppedClock()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many deliveries ended how, by their target."""
+        self.addresses = {RUN: HOOK}
+        self.agent_away = False
+        self.outbox: Outbox
+        self.death: Points
+        named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
+        relay = {"url": "http://localhost:1", "secret": "a-relay-secret-for-tests", "types": sorted(relayed)}
+        told = {"relay": relay if relayed else None, "subscriptions": named}
+        self.settings = OutboundSettings.model_validate(told)
+
+    async def of(self, run_id: str) -> str | None:
+        """As an agent answers that knows these addresses, or is away. Fills the port Callbacks."""
+        if self.agent_away:
+            raise TryAgain("no agent answers")
+        return self.addresses.get(run_id)
+
+    def _note(self, target: str, outcome: str) -> None:
+        if outcome != "put_off":
+            self.outcomes[target, outcome] += 1
+
+    @contextlib.asynccontextmanager
+    async def telling(self) -> AsyncIterator[Outbound]:
+        """A gateway at work, until the end of the block."""
+        self.outcomes.clear()
+        receivers = Receivers(
+            relays={RELAY: self.sender}, callbacks=self.sender, addresses=self, dead_letters=self.grave
+        )
+        async with opened(self.folder, SqliteOutbox) as outbox:
+            self.outbox = outbox
+            self.death = dying("nowhere")
+            mortal: Any = Mortal(outbox, self.death)
+            outbound = Outbound(self.settings, mortal, receivers, clock=self.clock, told=self._note, look_s=0.01)
+            running = asyncio.create_task(outbound.run())
+            try:
+                yield outbound
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    async def tells(self, *events: Any) -> Outbound:
+        """A gateway that is told these, in this order, and lives until nothing is due any more."""
+        async with self.telling() as outbound:
+            for event in events:
+                await outbound.take(read(event))
+                await self.settled()
+        return outbound
+
+    def dies(self, when: str, method: str) -> asyncio.Event:
+        """From that point of the outbox's on, the gateway that is telling does nothing any more."""
+        self.death.strike_each(f"{when} {method}")
+        return self.death.died
+
+    async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:
+        """Time passes, and what comes due in it is tried before it goes on."""
+        while seconds > 0:
+            self.clock.pass_by(min(step_s, seconds))
+            seconds -= step_s
+            await self.settled()
+
+    async def settled(self) -> None:
+        """Nothing is due any more."""
+        await until(self._nothing_due)
+
+    async def _nothing_due(self) -> bool:
+        return not await self.outbox.lanes_due(self.clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    line: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Receiver:
+    """An HTTP server that gives every request the same `answer`; an empty one is none. If it `drips`, it never ends."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        self.drips = False
+        self.port = 0
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving.add(asyncio.create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
+            self.requests.append(await _request(reader))
+            writer.write(b"HTTP/1.1 200 OK\r\n" if self.drips else self.answer)
+            while self.drips:
+                writer.write(b"X: y\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+            await (reader.read() if not self.answer else writer.drain())
+
+
+async def _request(reader: asyncio.StreamReader) -> Request:
+    line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
+    return Request(line, headers, await reader.readexactly(int(headers.get("content-length", 0))))

@@ -1,0 +1,129 @@
+"""Where a callback may go, as it is said at the wake and held again when it is sent."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ductile_gateway.outbound.destinations import Forbidden, check_address, flaw_of, read_destination
+from ductile_gateway.outbound.service import Callbacks
+from ductile_gateway.outbound.settings import CallbackSettings, NetworkSettings
+from tests.gateway.outbound.kit import SECRET
+
+STRICT = NetworkSettings()
+LENIENT = NetworkSettings(allow_private=True, allow_http=True, ports=(8080,))
+ODD = r"""
+    http://example.org/ ftp://example.org/ //example.org/ https:///path https://user@example.org/
+    https://user:secret@example.org/ https://@example.org/ https://example.org:22/ https://example.org:99999/
+    https://exa\mple.org/ https://example.org\@127.0.0.1/ https://exämple.org/ https://2130706433/ https://0x7f000001/
+    https://0x7f.1/ https://0177.0.0.1/ https://127.1/ https://0/ https://1.2.3.4.5/ https://example.0x1/
+    https://[fe80::1%25eth0]/ https://[::1/ https://example..org/
+"""
+LONG, SPACED, BROKEN = f"https://example.org/{'x' * 3000}", "https://exam ple.org/", "https://example.org/\r\nHost: x"
+
+
+@pytest.mark.parametrize("url", [*ODD.split(), SPACED, BROKEN, LONG])
+def test_a_url_that_is_no_plain_https_address_of_a_host_is_refused(url: str) -> None:
+    with pytest.raises(Forbidden):
+        read_destination(url, STRICT)
+
+
+PRIVATE = "127.0.0.1 127.9.9.9 ::1 10.0.0.1 172.16.0.1 192.168.1.1 fd00::1".split()  # noqa: SIM905
+SPECIAL = """
+    0.0.0.0 :: 169.254.169.254 fe80::1 fec0::1 fe80::1%eth0 100.64.0.1 192.0.0.8 198.18.0.1 224.0.0.1 ff02::1 240.0.0.1
+    255.255.255.255 ::ffff:127.0.0.1 ::ffff:8.8.8.8 64:ff9b::7f00:1 64:ff9b::808:808 64:ff9b:1::1 2002:7f00:1::
+    2002:808:808:: 2001:0:1:1::1 ::127.0.0.1 ::ffff:0:127.0.0.1 2001:db8::1
+"""
+NEVER = [*SPECIAL.split(), "not an address"]
+
+
+@pytest.mark.parametrize("address", [*PRIVATE, *NEVER])
+def test_any_other_address_is_refused(address: str) -> None:
+    with pytest.raises(Forbidden):
+        check_address(address, STRICT)
+
+
+@pytest.mark.parametrize("address", NEVER)
+def test_metadata_multicast_and_disguises_stay_refused_where_private_networks_are_allowed(address: str) -> None:
+    with pytest.raises(Forbidden):
+        check_address(address, LENIENT)
+
+
+@pytest.mark.parametrize(
+    ("url", "rules", "said"),
+    [
+        ("https://example.org/told", STRICT, ""),
+        ("https://10.0.0.7/told", STRICT, "not a public address"),
+        ("https://[::1]/told", STRICT, "not a public address"),
+        ("https://localhost/told", STRICT, "not a public name"),
+        ("https://metadata.google.internal/", STRICT, "not a public name"),
+        ("https://printer.local/", STRICT, "not a public name"),
+        ("http://localhost:8080/told", LENIENT, ""),
+        ("https://169.254.169.254/latest", LENIENT, "not a public address"),
+        ("http://example.org/told", STRICT, "callbacks go by https"),
+        ("https://127.1/told", LENIENT, "no IP address in its usual form"),
+        ("https://hooks.example.org/", NetworkSettings(hosts=("Hooks.example.org",)), ""),
+        ("https://example.org/", NetworkSettings(hosts=("Hooks.example.org",)), "hosts"),
+    ],
+)
+def test_what_a_url_itself_tells_against_it_is_said_before_anything_is_sent(
+    url: str, rules: NetworkSettings, said: str
+) -> None:
+    flaw = flaw_of(url, rules)
+    assert (said in flaw, bool(flaw)) == (True, bool(said))
+
+
+def rules(**network: Any) -> CallbackSettings:
+    return CallbackSettings.model_validate({"secret": SECRET, "network": network})
+
+
+ADDRESSES = {
+    "public.example": ["93.184.216.34"],
+    "inside.example": ["10.0.0.7"],
+    "mixed.example": ["93.184.216.34", "127.0.0.1"],
+    "metadata.google.internal": ["169.254.169.254"],
+    "disguised.example": ["64:ff9b::7f00:1"],
+}
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    del port
+    if host not in ADDRESSES:
+        raise OSError("no such name")
+    return ADDRESSES[host]
+
+
+INSIDE = """
+    https://127.0.0.1/hook https://localhost/hook https://[::1]/hook https://2130706433/hook https://0x7f.1/hook
+    https://169.254.169.254/latest https://[fd00:ec2::254]/latest https://inside.example/hook
+    https://mixed.example/hook https://metadata.google.internal/computeMetadata https://disguised.example/hook
+    http://public.example/hook
+"""
+
+
+@pytest.mark.attack(70, 71, 72, 73)
+@pytest.mark.parametrize("url", INSIDE.split())
+async def test_a_callback_into_the_house_has_a_flaw_also_behind_a_name(url: str) -> None:
+    assert await Callbacks(rules(), resolve).flaw(url)
+
+
+@pytest.mark.attack(76)
+async def test_a_callback_to_a_host_that_the_operator_does_not_name_has_a_flaw() -> None:
+    callbacks = Callbacks(rules(hosts=("public.example",)), resolve)
+    assert "is none of the `hosts`" in await callbacks.flaw("https://elsewhere.example/hook")
+    assert await callbacks.flaw("https://public.example/hook") == ""
+
+
+async def test_a_name_server_that_does_not_answer_holds_up_no_wake() -> None:
+    answered = threading.Event()
+
+    def slow(host: str, port: int) -> Sequence[str]:
+        answered.wait(10)
+        return resolve(host, port)
+
+    began = time.monotonic()
+    assert await Callbacks(rules(), slow, within_s=0.05).flaw("https://inside.example/hook") == ""
+    assert time.monotonic() - began < 5
+    answered.set()

@@ -1,0 +1,188 @@
+"""Endings of runs on a real bus: each is told to everybody, and what cannot be told is among the dead letters."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from agent_service.bus.topology import topology
+from ductile_gateway.bus.outgoing import NatsAgentKeys
+from ductile_gateway.company import Alone
+from ductile_gateway.outbound.service import serve_outbound
+from ductile_gateway.outbound.settings import OutboundSettings
+from ductile_gateway.ports import SystemClock
+from ductile_gateway.status import Status
+from ductile_gateway.store.agent_keys import PinnedKeys
+from ductile_gateway.store.stores import Stores
+from ductile_gateway.trust import Trust
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
+from schemas import subjects
+from schemas.signing import AgentKeys
+from schemas.status import Finding
+from tests.gateway.outbound.kit import SECRET, Receiver, an_event
+from tests.gateway.parts import opened
+from tests.kit.agent_keys import AGENT, STRANGER, Signer
+from tests.kit.waiting import until
+
+
+@pytest.fixture
+async def bus(link: NatsLink) -> NatsLink:
+    await create_missing(link, topology(max_gib=1))
+    return link
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver().listening() as receiver:
+        yield receiver
+
+
+async def fine() -> list[Finding]:
+    return [Finding(name="test", mark="ok", text="as it should be")]
+
+
+class Telling:
+    """A gateway with one subscription, to the receiver, which callbacks may go to if they are `inside`."""
+
+    def __init__(self, folder: Path, link: NatsLink, receiver: Receiver, *, inside: bool = False) -> None:
+        network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
+        one = {"url": f"http://127.0.0.1:{receiver.port}/", "secret": SECRET, "network": network}
+        callbacks = {"secret": SECRET} | ({"network": network} if inside else {})
+        subscribed = {} if inside else {"one": one}
+        told = {"subscriptions": subscribed, "callbacks": callbacks, "agent_keys": [AGENT.public]}
+        self.settings = OutboundSettings.model_validate(told)
+        self.folder = folder
+        self.link = link
+        self.status = Status({"test": fine}, version="1")
+
+    @contextlib.asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        clock, told = SystemClock(), partial(Stores.embedded, folder=self.folder, run_bytes=0)
+        async with opened(self.folder, told) as stores:
+            pins, asked = PinnedKeys(self.folder, clock), NatsAgentKeys(self.link)
+            trust = Trust(pins, asked, given=self.settings.agent_keys)
+            self.status.also("agent's word", trust.findings)
+            serving = serve_outbound(
+                self.settings,
+                self.link,
+                stores,
+                trust=trust,
+                clock=clock,
+                status=self.status,
+                told=lambda *_: None,
+                company=Alone(),
+            )
+            running = asyncio.create_task(serving)
+            try:
+                yield
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    async def says(self, part: str) -> bool:
+        """Whether there is this to say of what goes out."""
+        return any(part in finding.text for finding in (await self.status.tell()).findings)
+
+
+async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
+    body = json.dumps(event).encode()
+    headers = by.headers(event["type"], body) if by else {}
+    await link.publish(event["type"], body, msg_id=event["dedupe_key"], headers=headers)
+
+
+async def waits(link: NatsLink, number: int) -> bool:
+    """Whether so many messages are not acknowledged."""
+    info = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_LIFECYCLE)
+    return (info.num_pending or 0) + (info.num_ack_pending or 0) == number
+
+
+async def newest(link: NatsLink, subject: str) -> Msg:
+    """The newest message among the dead letters, once there is one."""
+
+    async def there() -> bool:
+        return (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages > 0
+
+    await until(there)
+    message: Any = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subject)
+    return message
+
+
+async def test_each_ending_is_told_once_also_across_a_restart(
+    tmp_path: Path, bus: NatsLink, receiver: Receiver
+) -> None:
+    for first, last, wanted in ((0, 20, 5), (20, 30, 30)):
+        for number in range(first, last):
+            await say(bus, an_event(run_id=f"run_{number}"))
+        async with Telling(tmp_path, bus, receiver).at_work():
+            await until(lambda: len({one.headers["webhook-id"] for one in receiver.requests}) >= wanted)  # noqa: B023
+            await until(lambda: waits(bus, 0))
+
+
+async def test_a_callback_waits_for_the_agent_to_say_where_it_goes(
+    tmp_path: Path, bus: NatsLink, receiver: Receiver
+) -> None:
+    hook = f"http://127.0.0.1:{receiver.port}/hook?token=1"
+
+    async def answer(question: Msg) -> None:
+        asked.append(json.loads(question.data)["run_id"])
+        await question.respond(json.dumps({"callback": hook} if len(asked) > 1 else {"error": {}}).encode())
+
+    asked: list[str] = []
+    async with Telling(tmp_path, bus, receiver, inside=True).at_work():
+        await say(bus, an_event(run_id="run_1", has_callback=True))
+        await until(lambda: waits(bus, 1))
+        await bus.subscribe(subjects.RUN_CALLBACK, answer)
+        await until(lambda: len(receiver.requests) == 1, within_s=20)
+        await until(lambda: waits(bus, 0))
+    assert asked == ["run_1", "run_1"]
+    assert b"token=1" not in receiver.requests[0].body
+
+
+async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reason(
+    tmp_path: Path, bus: NatsLink, receiver: Receiver
+) -> None:
+    async def answer(question: Msg) -> None:
+        await question.respond(json.dumps({"callback": "https://127.0.0.1/secret-token"}).encode())
+
+    telling = Telling(tmp_path, bus, receiver)
+    async with telling.at_work():
+        await bus.subscribe(subjects.RUN_CALLBACK, answer)
+        await say(bus, an_event(has_callback=True))
+        letter = (await newest(bus, subjects.DEAD_LETTERS_OUTBOUND)).headers or {}
+        await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
+    assert letter["Dead-Letter-Target"] == "callback"
+    assert "127.0.0.1 is not a public address" in letter["Dead-Letter-Reason"]
+    assert "secret-token" not in json.dumps(letter)
+
+
+@pytest.mark.attack(98)
+async def test_who_may_publish_endings_has_none_of_its_own_sent_on(
+    tmp_path: Path, bus: NatsLink, receiver: Receiver
+) -> None:
+    async def answer(question: Msg) -> None:
+        await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
+
+    telling = Telling(tmp_path, bus, receiver)
+    telling.settings = telling.settings.model_copy(update={"agent_keys": ()})
+    async with telling.at_work():
+        await say(bus, an_event(run_id="run_1", has_callback=True), by=None)
+        await until(lambda: telling.says("no agent has told the keys that it signs with"))
+        await bus.subscribe(subjects.AGENT_KEYS, answer)
+        await say(bus, an_event(run_id="run_2", has_callback=True), by=STRANGER)
+        await say(bus, an_event(run_id="run_3"))
+        await until(lambda: len(receiver.requests) >= 1)
+        await until(lambda: waits(bus, 0))
+        await until(lambda: telling.says("2 messages since the start were not the agent's word"))
+        letter = (await newest(bus, subjects.DEAD_LETTERS_OUTBOUND)).headers or {}
+        rejected = json.loads((await newest(bus, subjects.REJECTED)).data)
+    assert [json.loads(request.body)["data"]["run_id"] for request in receiver.requests] == ["run_3"]
+    assert "not said by the agent" in letter["Dead-Letter-Reason"]
+    assert rejected["payload"]["subject"] == "agent.completed"

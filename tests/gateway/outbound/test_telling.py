@@ -1,0 +1,243 @@
+"""Others are told what becomes of runs: each receiver once, in order, whatever happens to the others, and also across
+a kill of the gateway; what an ending says is small; and when it is tried again."""
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ductile_gateway.outbound.lifecycle import MOST_BYTES, LifecycleEvent, Unreadable, callback_body, read_event
+from ductile_gateway.outbound.notifications import (
+    LONGEST_WISH_S,
+    Arrived,
+    Gone,
+    Never,
+    Notification,
+    NotYet,
+    SendResult,
+    next_try,
+)
+from groundwork.service.errors import TryAgain
+from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, a_delivery, an_event, down, read
+from tests.gateway.parts import NOON, RUN
+from tests.kit.waiting import until
+
+DAY_S = 86400.0
+
+
+async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path: Path) -> None:
+    town = Town(tmp_path, subscribers=("a", "b"), relayed=ENDINGS)
+    for _ in range(2):  # the event comes again, also after a restart
+        await town.tells(*[an_event(has_callback=True)] * 2)
+    assert sorted(one.target for one in town.sender.tries) == ["callback", "relay", "subscription:a", "subscription:b"]
+    assert {one.url for one in town.sender.tries if one.target == "callback"} == {HOOK}
+
+
+async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and_it_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    town = Town(tmp_path, subscribers=("a",))
+    town.agent_away = True
+    event = read(an_event(has_callback=True))
+    async with town.telling() as outbound:
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await outbound.take(event)
+        await until(lambda: town.outcomes["subscription:a", "arrived"] == 1)
+        town.agent_away = False
+        await outbound.take(event)
+        await town.settled()
+    assert [one.target for one in town.sender.tries] == ["subscription:a", "callback"]
+
+
+async def test_events_of_a_run_arrive_in_their_order_and_one_at_a_time(tmp_path: Path) -> None:
+    town = Town(tmp_path, relayed=ENDINGS)
+    verdicts: Iterator[SendResult] = iter([NotYet("ConnectError"), NotYet("ConnectError")])
+    town.sender.answers["relay"] = lambda _: next(verdicts, Arrived())
+    async with town.telling() as outbound:
+        for number in (1, 2, 3):
+            await outbound.take(read(an_event("escalated", number=number)))
+        await outbound.take(read(an_event("completed")))
+        await town.pass_by(120, step_s=10)
+    tried = [key.rpartition(":")[2] for key in town.sender.keys("relay")]
+    assert tried == ["escalated", "escalated", "escalated", "2", "3", "completed"]
+    assert town.sender.overlaps == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries", "why"),
+    [(down, 7, "given up after 7 tries: ConnectError"), (lambda _: Never("not public"), 1, "not public")],
+    ids=["down", "never"],
+)
+async def test_what_cannot_arrive_in_most_of_a_day_or_never_can_is_a_dead_letter(
+    tmp_path: Path, answer: Any, tries: int, why: str
+) -> None:
+    town = Town(tmp_path)
+    town.sender.answers["callback"] = answer
+    async with town.telling() as outbound:
+        await outbound.take(read(an_event(has_callback=True)))
+        await town.pass_by(DAY_S, step_s=600)
+        await until(lambda: town.outcomes == Counter({("callback", "dead"): 1}))
+    assert len(town.sender.tries) == tries
+    [(buried, told)] = town.grave.buried
+    assert (buried.target, buried.tries, told) == ("callback", tries, why)
+
+
+async def test_a_receiver_that_is_gone_is_told_nothing_more_of_that_run(tmp_path: Path) -> None:
+    town = Town(tmp_path, subscribers=("a",))
+    town.sender.answers["subscription:a"] = lambda one: Gone() if one.run_id == "run_1" else Arrived()
+    told = (("run_1", "escalated"), ("run_1", "completed"), ("run_2", "completed"))
+    await town.tells(*(an_event(kind, run_id=run_id) for run_id, kind in told))
+    tried = [(one.run_id, one.type) for one in town.sender.tries]
+    assert tried == [("run_1", "agent.escalated"), ("run_2", "agent.completed")]
+    assert not town.grave.buried
+
+
+async def test_events_that_nobody_in_ductile_listens_to_are_counted(tmp_path: Path) -> None:
+    town = Town(tmp_path, relayed=ENDINGS)
+    town.sender.answers["relay"] = lambda _: Arrived(heard=False)
+    async with town.telling() as outbound:
+        for number in range(5):
+            await outbound.take(read(an_event(run_id=f"run_{number}")))
+        await until(lambda: outbound.unheard == {("relay", "agent.completed"): 5})
+
+
+async def test_a_surprise_in_one_delivery_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    town = Town(tmp_path, subscribers=("a", "b"))
+
+    def surprise(_: Notification) -> SendResult:
+        raise RuntimeError("surprise")
+
+    town.sender.answers["subscription:a"] = surprise
+    with caplog.at_level(logging.CRITICAL):
+        async with town.telling() as outbound:
+            await outbound.take(read(an_event()))
+            await town.settled()
+            await until(lambda: town.outcomes == Counter({("subscription:b", "arrived"): 1}))
+            del town.sender.answers["subscription:a"]
+            await town.pass_by(6)
+            await until(lambda: town.outcomes["subscription:a", "arrived"] == 1)
+
+
+@pytest.mark.attack(40)
+@pytest.mark.parametrize(
+    ("when", "method", "tries"),
+    [
+        ("before", "add", 1),
+        ("after", "add", 1),
+        ("before", "settle", 2),  # it arrived, and nobody but the receiver knows
+        ("after", "settle", 1),
+        ("before", "postpone", 2),
+        ("after", "postpone", 2),
+    ],
+)
+async def test_a_kill_at_any_write_loses_nothing_and_repeats_only_what_was_not_recorded(
+    tmp_path: Path, when: str, method: str, tries: int
+) -> None:
+    town = Town(tmp_path, subscribers=("a",))
+    verdicts: Iterator[SendResult] = iter([NotYet("ConnectError")] if method == "postpone" else [])
+    town.sender.answers["subscription:a"] = lambda _: next(verdicts, Arrived())
+    async with town.telling() as outbound:
+        died = town.dies(when, method)
+        take = asyncio.create_task(outbound.take(read(an_event())))
+        await died.wait()
+        take.cancel()
+    async with town.telling() as outbound:
+        await outbound.take(read(an_event()))  # the bus has no acknowledgement, and delivers it again
+        await town.pass_by(60)
+    assert len(town.sender.tries) == tries
+    assert len({(one.key, one.body) for one in town.sender.tries}) == 1
+
+
+@pytest.mark.attack(39)
+async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:
+    town, event = Town(tmp_path), an_event(has_callback=True, outcome="o" * 100_000)
+    town.sender.hangs.add("callback")
+    async with town.telling() as outbound:
+        await outbound.take(read(event))
+        await until(lambda: len(town.sender.tries) == 1)
+    town.sender.hangs.clear()
+    async with town.telling() as outbound:
+        await outbound.take(read(event, NOON + timedelta(minutes=1)))
+        await town.settled()
+    first, second = town.sender.tries
+    assert (first.key, first.body) == (second.key, second.body) == (first.key, callback_body(read(event)))
+
+
+def delay_s(delivery: Notification, *, wish_s: float = 0.0) -> float:
+    due_at = next_try(delivery, now=NOON, wish_s=wish_s)
+    assert due_at is not None
+    return (due_at - NOON).total_seconds()
+
+
+def test_a_callback_is_tried_seven_times_in_most_of_a_day_and_then_given_up() -> None:
+    now, tries = NOON, [NOON]
+    while due_at := next_try(a_delivery(tries=len(tries)), now=now):
+        now = due_at
+        tries.append(now)
+    assert len(tries) == 7
+    assert timedelta(hours=17) < tries[-1] - NOON < timedelta(hours=24)
+
+
+def test_a_receiver_may_ask_for_more_time_but_not_for_less_nor_for_days() -> None:
+    assert delay_s(a_delivery(tries=1), wish_s=60) == 60
+    assert delay_s(a_delivery(tries=3), wish_s=60) >= 1800
+    assert delay_s(a_delivery(tries=1), wish_s=1e6) == LONGEST_WISH_S
+
+
+def test_ductile_is_asked_every_five_minutes_for_a_week() -> None:
+    late = a_delivery("relay", tries=900)
+    assert 300 <= delay_s(late) <= 330
+    assert next_try(late, now=NOON + timedelta(days=6)) is not None
+    assert next_try(late, now=NOON + timedelta(days=7)) is None
+
+
+def saying(**more: Any) -> LifecycleEvent:
+    event = an_event()
+    event["payload"] |= {"trace_url": f"https://traces.example/{RUN}"} | more
+    return read(event)
+
+
+def data_of(event: LifecycleEvent) -> dict[str, Any]:
+    body = callback_body(event)
+    assert len(body) <= MOST_BYTES <= 20_000
+    content = json.loads(body)
+    assert (content["type"], content["timestamp"]) == ("agent.completed", "2026-11-21T12:00:00Z")
+    data: dict[str, Any] = content["data"]
+    return data
+
+
+def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_cut() -> None:
+    asked = {"kind": "approval", "step": 3, "tool": "mail", "command": "send", "arguments_hash": "0123456789abcdef" * 2}
+    cut = data_of(saying(**asked, arguments={"text": "x" * 50_000}))
+    assert cut | asked | {"truncated": True} == cut
+    assert "characters are shown]" in cut["arguments"]["text"]
+    hostile = dict.fromkeys(("kind", "tool", "command", "arguments_hash", "expires_at", "reason"), "\x01" * 5000)
+    assert data_of(saying(**hostile, **{f"field-{number}": number for number in range(5000)}))["run_id"] == RUN
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b'{"type": "agent.failed", "payload": {"run_id": "r"}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r"}}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r"}, "dedupe_key": "a\\r\\nb"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r r"}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": [], "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": NaN}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": 1e999}, "dedupe_key": "k"}',
+        b'{"type": "agent.completed", "payload": {"run_id": "r", "goal": "\\ud800"}, "dedupe_key": "k"}',
+    ],
+)
+def test_a_message_that_is_no_event_of_a_run_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read_event("agent.completed", body, at=NOON)

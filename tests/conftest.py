@@ -18,6 +18,7 @@ from tests.kit.cluster import cluster as cluster
 from tests.kit.cluster import cluster_link as cluster_link
 from tests.kit.cluster import cut_cluster as cut_cluster
 from tests.kit.cluster import shared_cluster as shared_cluster
+from tests.kit.golden import golden as golden
 from tests.lanes import pytest_addoption as pytest_addoption
 from tests.lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.lanes import pytest_ignore_collect as pytest_ignore_collect

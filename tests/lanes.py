@@ -109,6 +109,7 @@ _FILES = {test.partition("::")[0] for test in TESTS}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--push", action="store_true", help="only what a push waits for: see tests/lanes.py")
+    parser.addoption("--update", action="store_true", help="write golden files anew, to be read as a diff")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -6,8 +6,7 @@ import pytest
 
 from tests.browser.home import at_home
 from tests.kit.browser import MISSING, needs_browser, serious_flaws
-from tests.projections.journals import commits_of
-from tests.projections.test_tasks import two_rounds
+from tests.projections.journals import commits_of, two_rounds
 
 expect = pytest.importorskip("playwright.async_api", reason=MISSING).expect
 pytestmark = [pytest.mark.browser, needs_browser]

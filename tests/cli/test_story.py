@@ -9,9 +9,8 @@ from agent_service.run.moments import retell
 from agent_service.telling.history.timeline import Timeline
 from tests.core.cues import PROOF, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
-from tests.projections.journals import entries_of, priced_example, worked_example
+from tests.projections.journals import entries_of, priced_example, two_rounds, worked_example
 from tests.projections.people import a_run_in_doubt, answers
-from tests.projections.test_tasks import two_rounds
 
 LATER = datetime(2026, 12, 1, tzinfo=UTC)
 

@@ -9,7 +9,18 @@ from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Refl
 from agent_service.run.journal import Commit, Entry, Run, commit_of
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
-from tests.core.cues import RUN_ID, limits, reserves, started
+from tests.core.cues import (
+    RUN_ID,
+    a_gathering_run,
+    a_task,
+    comes,
+    continues,
+    fails,
+    limits,
+    reserves,
+    retrieve,
+    started,
+)
 from tests.core.script import NOON, Cue, Script
 
 MODEL = "claude-sonnet-4-5"
@@ -221,3 +232,15 @@ def priced_example() -> Script:
         reserves(9000, 0.1),
         thinks(WRITTEN, usage=CACHED, provenance=MADE),
     )
+
+
+def two_rounds() -> Script:
+    """A task that asks for more itself, one that fails and takes another with it, and a tool that asks twice."""
+    run = a_gathering_run(a_task("a", "look"), a_task("b"), a_task("c", after=("b",)))
+    run = run.wait(seconds=1) >> fails("b")
+    run = run.wait(seconds=1) >> continues(retrieve("deeper"), "a")
+    run = run.wait(seconds=1) >> comes("a.task-1")
+    run = run.wait(seconds=1) >> comes("a.again")
+    run = run.wait(seconds=1) >> continues(retrieve("once more"), "again")
+    run = run.wait(seconds=1) >> comes("task-1")
+    return run.wait(seconds=1) >> comes("again")

@@ -52,26 +52,26 @@ def answers(message: str | None = None, outcome: Outcome | None = None, by: str 
 
 def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: Any) -> Script:
     """Somebody from outside asks for a write."""
-    asked = _asked("tell ann that the page is up", run_id, untrusted=True)
+    wake = asked("tell ann that the page is up", run_id, untrusted=True)
     plan = planned("post", **arguments) if arguments else POSTING
-    return second_by_second(asked, started(), replies(framing()), replies(plan))
+    return second_by_second(wake, started(), replies(framing()), replies(plan))
 
 
 def a_run_that_asks(run_id: str = RUN_ID) -> Script:
-    return second_by_second(_asked("read the door", run_id), started(), replies(framing()), replies(QUESTION))
+    return second_by_second(asked("read the door", run_id), started(), replies(framing()), replies(QUESTION))
 
 
 def a_run_in_doubt(run_id: str = RUN_ID) -> Script:
     """Its mail was sent, or not: no answer came in time."""
-    asked = _asked("tell ann that the page is up", run_id, limits=limits(reopen_days=36_500))
-    return second_by_second(asked, started(), replies(framing()), replies(POSTING), due)
+    wake = asked("tell ann that the page is up", run_id, limits=limits(reopen_days=36_500))
+    return second_by_second(wake, started(), replies(framing()), replies(POSTING), due)
 
 
 def a_run_out_of_steps(run_id: str = RUN_ID) -> Script:
     """It has planned a second step, and may take one only."""
-    asked = _asked("read two pages", run_id, limits=limits(max_steps=1, reopen_days=36_500))
-    return second_by_second(asked, started(), replies(framing()), plans(), returns(), goes_on())
+    wake = asked("read two pages", run_id, limits=limits(max_steps=1, reopen_days=36_500))
+    return second_by_second(wake, started(), replies(framing()), plans(), returns(), goes_on())
 
 
-def _asked(goal: str, run_id: str, **details: Any) -> WakeAccepted:
+def asked(goal: str, run_id: str = RUN_ID, **details: Any) -> WakeAccepted:
     return replace(asked_for(goal, run_id=run_id), wake_id=f"wake-{run_id}", **details)

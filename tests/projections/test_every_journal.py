@@ -1,34 +1,51 @@
-"""Whatever happens to a run, it can be told: random stories of the core, rendered at their end and on the way."""
+"""Whatever happens to a run, it can be told: random stories of the core and of what steps gather, at every point."""
 
 import json
 import logging
+from collections import Counter
+from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent_service.core.events import ModelReplied
 from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import ForModel
+from agent_service.run.journal import Entry
 from agent_service.run.moments import retell
+from agent_service.telling.acts import item_of
 from agent_service.telling.answers.entries import entry_views
 from agent_service.telling.answers.runs import run_view
+from agent_service.telling.answers.step_in_full import step_detail
 from agent_service.telling.heard import Heard
 from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import broken_line, pages_of, trail
+from agent_service.telling.spans.trace import spans
+from agent_service.telling.tasks import Tasks, going_on
+from groundwork.telemetry.span import Span
+from tests.core.gathering import CHANCES, TREES, Gathering, Part, play
 from tests.core.script import Script
 from tests.core.stories import STORIES
-from tests.projections.journals import commits_of
-
-ANY_STORY = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+from tests.projections.courses import PLAYED
+from tests.projections.journals import commits_of, entries_of
 
 
-@ANY_STORY
+def examples(most: int) -> settings:
+    return settings(
+        max_examples=most, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+def told(entries: list[Entry], after: int = 0) -> list[Span]:
+    return list(spans(retell(entries), after=after))
+
+
+@examples(40)
 @given(STORIES, st.data())
 def test_every_journal_has_a_trail_and_so_has_each_of_its_beginnings(story: Script, data: st.DataObject) -> None:
-    commits = commits_of(story)
-    entries = [commit.entry for commit in commits]
+    entries = entries_of(story)
     seen = data.draw(st.integers(1, len(entries)))
     now, then = trail(entries), trail(entries[:seen])
     assert now["plan.md"].count("\n## Next action\n") == 1
@@ -37,24 +54,33 @@ def test_every_journal_has_a_trail_and_so_has_each_of_its_beginnings(story: Scri
     assert broken_line(now["trace.jsonl"]) is None
 
 
-@ANY_STORY
+@examples(40)
 @given(STORIES)
-def test_every_run_and_every_entry_has_a_view(story: Script) -> None:
+def test_every_run_and_every_entry_has_a_view_and_a_line_of_the_log(story: Script) -> None:
     commits = commits_of(story)
     entries = [commit.entry for commit in commits]
     view = run_view(commits[-1].state, Heard(entries))
     assert view.model_validate_json(view.model_dump_json(by_alias=True, exclude_computed_fields=True)) == view
     assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
     assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]
+    for moment in retell(entries):
+        line = log_line(moment)
+        assert line.message
+        assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
+        json.dumps(line.fields, allow_nan=False)
 
 
-@ANY_STORY
+@examples(40)
 @given(STORIES)
-def test_every_run_has_a_timeline_of_which_only_what_it_is_in_is_open(story: Script) -> None:
-    timeline = Timeline()
-    for moment in retell(commit.entry for commit in commits_of(story)):
-        timeline.hear([moment])
+def test_every_run_has_a_timeline_that_only_grows_and_of_which_only_what_it_is_in_is_open(story: Script) -> None:
+    timeline, known = Timeline(), dict[str, int]()
+    for moment in retell(entries_of(story)):
+        timeline.hear([moment, moment])
         view = timeline.view(moment.entry.run_id)
+        items = {item.id: item.entry for item in view.items}
+        assert len(items) == len(view.items)
+        assert known.items() <= items.items()
+        known = items
         still = {item.kind for item in view.items if item.ended_at is None}
         assert view.status == moment.after.status
         assert bool(still) is not moment.after.final
@@ -66,21 +92,103 @@ def test_every_run_has_a_timeline_of_which_only_what_it_is_in_is_open(story: Scr
         assert ("phase" in still) is isinstance(moment.after.waiting, ForModel)
 
 
-@ANY_STORY
+@examples(40)
 @given(STORIES)
 def test_every_model_call_is_one_line_and_one_more_for_a_plan_that_came_with_it(story: Script) -> None:
-    for moment in retell(commit.entry for commit in commits_of(story)):
+    for moment in retell(entries_of(story)):
         phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}
         before = len(dict(pages_of([moment]))["trace.jsonl"].splitlines())
         if moment.entry.kind in phases:
             assert before == phases[moment.entry.kind]
 
 
-@ANY_STORY
+@pytest.mark.parametrize("course", [name for name in PLAYED if name not in ("retries", "parent")])
+def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
+    """But where a call has no known price, and so the run none; and without what children spent."""
+    story = PLAYED[course]()
+    spent, counted = story.state.spent, Counter[str]()
+    for line in map(json.loads, trail(entries_of(story))["trace.jsonl"].splitlines()):
+        counted += Counter({name: count for name, count in (line["usage"] or {}).items() if name != "model"})
+        counted["cost"] += line["cost_usd"] or 0
+    assert counted["input_tokens"] + counted["output_tokens"] == spent.tokens
+    assert counted["cache_read_tokens"] == spent.cache_read_tokens
+    assert counted["cost"] == pytest.approx(spent.cost_usd)
+
+
+@examples(40)
+@given(STORIES, st.data())
+def test_the_trace_is_one_tree_at_every_point_of_the_journal_and_the_same_in_parts(
+    story: Script, data: st.DataObject
+) -> None:
+    entries = entries_of(story)
+    first = data.draw(st.integers(1, len(entries)))
+    found = told(entries[:first])
+    known: set[str | None] = {None}
+    for span in found:
+        assert span.parent_id in known, f"{span.name} is told before the span it belongs to"
+        assert span.span_id not in known, f"{span.name} has the id of another"
+        known.add(span.span_id)
+    assert [span.name for span in found if span.parent_id is None] == ["start_run"]
+    assert found + told(entries, after=first) == told(entries)
+
+
+@examples(40)
 @given(STORIES)
-def test_every_entry_is_one_line_of_the_log(story: Script) -> None:
-    for moment in retell(commit.entry for commit in commits_of(story)):
-        line = log_line(moment)
-        assert line.message
-        assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
-        json.dumps(line.fields, allow_nan=False)
+def test_every_reply_and_every_attempt_of_an_ended_run_is_in_its_trace(story: Script) -> None:
+    commits = commits_of(story)
+    if not commits[-1].state.final:
+        return
+    found = told([commit.entry for commit in commits])
+    replies = [span for span in found if "gen_ai.response.model" in span.attributes]
+    assert len(replies) == sum(commit.entry.kind == ModelReplied.__name__ for commit in commits)
+    ended = commits[-1].state
+    attempts = {(s.attributes["agentic.step"], s.name) for s in found if s.name.startswith("attempt")}
+    steps = {span.attributes["agentic.step"] for span in found if span.name.startswith("execute_tool")}
+    assert (len(attempts), len(steps)) == (ended.attempts, ended.step)
+    assert sum(span.name == "finish_run" for span in found) == 1 + ended.reopened
+
+
+OPEN = {"waiting", "pending"}
+
+
+def gathered(root: Part, chance: Random) -> Gathering:
+    gathering = Gathering(root)
+    play(gathering, chance, loses=bool(chance.getrandbits(1)))
+    return gathering
+
+
+@examples(25)
+@given(TREES, CHANCES)
+def test_what_is_open_of_a_gathering_is_at_any_time_what_the_run_waits_for(root: Part, chance: Random) -> None:
+    tasks, timeline = Tasks(), Timeline()
+    for moment in retell(gathered(root, chance).entries()):
+        tasks.hear([moment])
+        timeline.hear([moment])
+        items = {item.id for item in timeline.view(moment.entry.run_id).items if item.ended_at is None}
+        under_way = flights(moment.after.waiting)
+        sent = {item_of(f.pending.name) + f":attempt:{f.pending.attempt}" for f in under_way if f.retry_at is None}
+        assert {item for item in items if ":attempt:" in item} == sent
+        still = {name[1:] for name in going_on(moment.after) if name[1]}
+        assert {view.key for view in tasks.of(1) if view.status in OPEN} == still
+
+
+@examples(25)
+@given(TREES, CHANCES)
+def test_each_request_of_a_gathering_is_in_every_telling(root: Part, chance: Random) -> None:
+    moments = list(retell(gathered(root, chance).entries()))
+    sent = {(pending.name, pending.attempt) for moment in moments for pending in moment.sent}
+    detail, timeline = step_detail(moments, 1), Timeline()
+    assert detail is not None
+    shown = {((1, "", 0), attempt.attempt) for attempt in detail.attempts}
+    shown |= {((1, *task.key), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
+    assert shown == sent
+    timeline.hear(moments)
+    items = {item.id for item in timeline.view(moments[0].entry.run_id).items if item.kind == "attempt"}
+    names = {f"{item_of(name)}:attempt:{number}" for name, number in sent}
+    assert {item for item in items if ":attempt:" in item} == names
+    known = {span.span_id: span for span in spans(moments)}
+    for span in known.values():
+        if span.parent_id and "execute_tool" in known[span.parent_id].name:
+            above = known[span.parent_id]
+            assert above.started_at <= span.started_at
+            assert span.ended_at <= above.ended_at

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.run.journal import Entry
+from agent_service.run.journal import Commit, Entry
 from agent_service.run.moments import Moment, retell
+from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.spans import sending
 from agent_service.telling.spans.sending import MARGIN, FileMark, Traces
 from agent_service.telling.spans.trace import spans
@@ -18,8 +19,10 @@ from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
 from tests.core.script import NOON
+from tests.kit.memory_log import MemoryLog, joined
+from tests.kit.runs import wake_of
 from tests.kit.waiting import until
-from tests.projections.journals import entries_of, worked_example
+from tests.projections.journals import commits_of, entries_of, worked_example
 
 ENTRIES = entries_of(worked_example())
 ALL = list(spans(retell(ENTRIES)))
@@ -146,6 +149,38 @@ async def test_a_store_that_cannot_be_read_for_now_delays_what_is_to_be_sent_and
     receiver = Receiver()
     async with sent(receiver, journals, Noted(at=NOON)):
         await until(lambda: receiver.got == ALL)
+
+
+async def commits(store: SharedStore, commit: Commit) -> None:
+    if commit.entry.seq == 1:
+        await store.accept(wake_of(commit), commit)
+    else:
+        await store.load(commit.entry.run_id)  # as the agent that decides has
+        await store.commit(commit)
+
+
+async def test_of_several_agents_each_sends_the_spans_of_its_entries_and_an_heir_those_of_the_dead(
+    tmp_path: Path,
+) -> None:
+    log, receivers = MemoryLog(), {"a": Receiver(), "b": Receiver()}
+    for name in receivers:
+        (tmp_path / name).mkdir()
+    async with joined(log, tmp_path / "a", "a") as a, joined(log, tmp_path / "b", "b") as b:
+
+        async def tell(name: str, *dead: str) -> list[Span]:
+            store = {"a": a, "b": b}[name].store
+            committed, take = store.members.entries_by, receivers[name].take
+            traces = Traces(store, take, Noted(), keeps=sampler({}), member=name, committed=committed)
+            await traces.tell([RUN_ID], *dead)
+            await traces.finish(5)
+            return receivers[name].got
+
+        for number, commit in enumerate(commits_of(worked_example())):
+            await commits((a, b, b)[number % 3].store, commit)
+        assert 0 < len(await tell("a")) < len(ALL)
+        assert sorted([*receivers["a"].got, *await tell("b")], key=repr) == sorted(ALL, key=repr)
+        assert await b.store.members.runs_moved_by("a", NOON) == [RUN_ID]
+        assert sorted(await tell("b", "a"), key=repr) == sorted(ALL, key=repr)
 
 
 def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:

@@ -13,9 +13,12 @@ import pytest
 from agent_service.audit.process import Telling, TrailProcess
 from agent_service.run.ports import Wake
 from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.on_demand import PutAway
 from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.outputs import FILES
 from tests.core.cues import RUN_ID
 from tests.core.script import Script
 from tests.kit.waiting import until
@@ -127,3 +130,22 @@ async def test_with_nothing_to_write_it_ends_and_the_next_request_starts_another
         await trails.write([RUN_ID])
         assert workspace.files(OTHER)
         assert workspace.files(RUN_ID)
+
+
+@pytest.mark.usefixtures("store")
+async def test_pages_that_were_put_away_are_written_again_as_they_were_when_they_are_read(
+    store: SqliteStore, workspace: Workspace, root: Path, tmp_path: Path
+) -> None:
+    with closing(TrailProcess(tmp_path / "store", root, Telling(keep_pages=1))) as trails:
+        projector = Projector(trails, workspace, Shelf())
+        files = RunFiles(workspace, store, Shelf(), PutAway(store, projector, workspace).bring_back)
+        await projector.write(OTHER)
+        before = workspace.read(OTHER, "decisions.md")
+        await projector.write(RUN_ID)
+        assert [workspace.has_pages(name) for name in (OTHER, RUN_ID)] == [False, True]
+        assert await files.read(OTHER, "decisions.md") == before
+        assert [workspace.has_pages(name) for name in (OTHER, RUN_ID)] == [True, False]
+        listing = await files.files(RUN_ID)
+        assert listing is not None
+        assert {file.path for file in listing.files} == set(FILES)
+        assert await files.files(RUN_ID.replace("0A", "0C")) is None

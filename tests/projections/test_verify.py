@@ -1,6 +1,8 @@
 """Every change to a journal or a folder is found, and the first place of it is named."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +14,7 @@ from agent_service.run.moments import retell
 from agent_service.telling.folder.verify import Flaw, verify
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import FILES, is_artifact_path, named_artifacts
-from agent_service.telling.pages.trail import trail
+from agent_service.telling.pages.trail import broken_line, trail
 from tests.core.cues import RUN_ID
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, SCRIPTED, brings, entries_of, worked_example
@@ -41,15 +43,11 @@ def the_flaw(flaws: list[Flaw]) -> Flaw:
     return flaw
 
 
-@pytest.mark.usefixtures("folder")
-def test_what_was_written_and_not_touched_has_no_flaw(entries: list[Entry], workspace: Workspace) -> None:
-    assert verify(entries, workspace, RUN_ID) == []
-
-
 def test_a_folder_deleted_and_written_again_is_the_same_to_the_byte(
     folder: Path, entries: list[Entry], workspace: Workspace
 ) -> None:
     before = {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert verify(entries, workspace, RUN_ID) == []
     workspace.remove(RUN_ID)
     workspace.write([(RUN_ID, files_of(entries) | ARTIFACTS)])
     assert {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
@@ -143,20 +141,11 @@ def test_an_artifact_with_an_unlawful_name_has_no_file_and_no_flaw(workspace: Wo
 def test_effects_of_entries_that_other_rules_decided_are_not_held_against_them(
     entries: list[Entry], workspace: Workspace
 ) -> None:
-    later = _rehashed(entries, lambda _: f"{'0' * 16}{RULES + 1:02x}")
+    later = rechained([replace(entry, effects_digest=f"{'0' * 16}{RULES + 1:02x}") for entry in entries])
     workspace.write([(RUN_ID, files_of(later) | ARTIFACTS)])
     assert verify(later, workspace, RUN_ID) == []
-    forged = _rehashed(entries, lambda entry: f"{'0' * 16}{entry.effects_digest[16:]}")
+    forged = rechained([replace(entry, effects_digest=f"{'0' * 16}{entry.effects_digest[16:]}") for entry in entries])
     assert "entry 1 leads to other effects" in the_flaw(verify(forged, workspace, RUN_ID)).text
-
-
-def _rehashed(entries: list[Entry], digest: Callable[[Entry], str]) -> list[Entry]:
-    """The journal with other digests, its hashes made to fit."""
-    chained: list[Entry] = []
-    for entry in entries:
-        changed = replace(entry, effects_digest=digest(entry), previous=chained[-1].hash if chained else GENESIS)
-        chained.append(replace(changed, hash=changed.recomputed_hash()))
-    return chained
 
 
 def _cut(script: Script, events: int) -> Script:
@@ -178,15 +167,14 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("field", TAMPERED)
-@pytest.mark.parametrize("number", range(1, 9))
 @pytest.mark.usefixtures("folder")
 def test_a_changed_field_of_an_entry_is_found_and_the_entry_named(
-    field: str, number: int, entries: list[Entry], workspace: Workspace
+    field: str, entries: list[Entry], workspace: Workspace
 ) -> None:
-    entries[number - 1] = TAMPERED[field](entries[number - 1])
-    flaw = the_flaw(verify(entries, workspace, RUN_ID))
-    assert flaw.place == "journal"
-    assert f"entry {number} " in flaw.text
+    for index, entry in enumerate(entries):
+        flaw = the_flaw(verify([*entries[:index], TAMPERED[field](entry), *entries[index + 1 :]], workspace, RUN_ID))
+        assert flaw.place == "journal"
+        assert f"entry {entry.seq} " in flaw.text
 
 
 @pytest.mark.usefixtures("folder")
@@ -209,6 +197,28 @@ def test_an_entry_that_is_missing_moved_or_doubled_is_found(entries: list[Entry]
         [],
     ):
         assert the_flaw(verify(broken, workspace, RUN_ID)).place == "journal"
+
+
+def test_each_line_of_a_trace_is_chained_to_the_one_before_and_the_first_that_was_touched_is_found(
+    entries: list[Entry],
+) -> None:
+    text, previous = trail(entries)["trace.jsonl"], "0" * 64
+    for line in map(json.loads, text.splitlines()):
+        claimed = line.pop("hash")
+        canonical = json.dumps(line, sort_keys=True, separators=(",", ":"))
+        assert claimed == hashlib.sha256((previous + canonical).encode()).hexdigest()
+        previous = claimed
+    written = text.splitlines()
+    assert broken_line(text) is None
+    assert broken_line("\n".join([*written[:2], *written[3:]])) == 3
+    assert broken_line("\n".join([*written[:4], written[4].replace('"step":2', '"step":3'), *written[5:]])) == 5
+    assert broken_line("\n".join([*written[:6], "not JSON"])) == 7
+    assert broken_line("[" * 100_000) == 1
+
+
+def test_a_journal_without_entries_has_no_trail() -> None:
+    with pytest.raises(ValueError, match="at least one entry"):
+        trail([])
 
 
 @pytest.mark.usefixtures("folder")

@@ -191,7 +191,8 @@ def thoughts(moment: Moment, reply: ModelReplied, ruled: Sequence[Ruling]) -> It
         if ruling.status == "ignored":
             yield "Not carried out: the reflection does not go on."
         if ruling.why:
-            yield f"**Refused** ({code(ruling.error_class or '')}): {inline(ruling.why)}"
+            error_class = f" ({code(ruling.error_class)})" if ruling.error_class else ""
+            yield f"**Refused**{error_class}: {inline(ruling.why)}"
 
 
 def _phase(ruling: Ruling) -> str:

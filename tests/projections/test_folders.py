@@ -1,42 +1,42 @@
-"""The projector: what was committed stands in the workspace soon after, whatever fails meanwhile."""
+"""Folders of runs: what was committed stands there soon after, whatever fails meanwhile, and is what the journal says.
+
+Pages of runs that ended long ago are put away, and are there again for those who ask; of several agents each writes
+what it is asked for, wherever that was decided.
+"""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_service.errors import Damaged
+from agent_service.run.journal import Commit
+from agent_service.store.shared_log.store import SharedStore
+from agent_service.telling.folder.on_demand import OnDemand
 from agent_service.telling.folder.projector import Marks, Projector
+from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import Shelf as Pages
 from agent_service.telling.folder.writer import TrailWriter, rewrite
 from agent_service.telling.outputs import FILES
-from agent_service.telling.pages.trail import trail
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
-from tests.core.script import Script
+from tests.core.script import NOON, Script
+from tests.kit.memory_log import MemoryLog, joined
+from tests.kit.runs import run_id, wake_of
 from tests.kit.waiting import until
 from tests.projections.fakes import Journals, Shelf
-from tests.projections.journals import (
-    CRITIQUE,
-    PAGE,
-    asked_for,
-    entries_of,
-    five_steps,
-    worked_example,
-)
+from tests.projections.journals import CRITIQUE, PAGE, asked_for, commits_of, entries_of, five_steps, worked_example
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
-
-
-def run_id(number: int) -> str:
-    return f"run_{number:026d}"
 
 
 def runs(numbers: range) -> Journals:
@@ -65,17 +65,12 @@ async def caught_up(script: Script, workspace: Workspace, shelf: Shelf) -> None:
     await projector.flush()
 
 
-def pages(workspace: Workspace, run: str = RUN_ID) -> dict[str, str]:
-    return {name: (workspace.read(run, name) or b"").decode() for name in FILES}
-
-
 async def test_an_ended_run_is_written_soon_with_all_its_files(workspace: Workspace) -> None:
     entries = entries_of(worked_example())
     async with running(projecting(Journals(entries), workspace, Shelf(ARTIFACTS), live_s=3600)) as projector:
         for ended in (False, True, False):
             projector.moved(RUN_ID, ended=ended)
         await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md"))
-    assert pages(workspace) == trail(entries)
     assert verify(entries, workspace, RUN_ID) == []
 
 
@@ -89,6 +84,7 @@ async def test_a_journal_out_of_reach_is_tried_again(workspace: Workspace, caplo
         journals.failure = None
         await until(lambda: workspace.files(RUN_ID) is not None)
         await until(lambda: workspace.caught_up_at() is not None)
+    assert abs(datetime.now(UTC) - (workspace.caught_up_at() or NOON)) < timedelta(minutes=1)
     assert "tried again" in caplog.text
 
 
@@ -119,14 +115,6 @@ async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: p
     assert sorted(journals.reads) == sorted(["R1", RUN_ID, run_id(2)])
     assert [record.getMessage() for record in caplog.records] == ["workspace not written, given up"] * 3
     assert [found.run_id for found in damaged] == [run_id(2)]
-
-
-async def test_that_all_is_written_is_noted_as_the_time_before_which_nothing_is_behind(workspace: Workspace) -> None:
-    assert workspace.caught_up_at() is None
-    await caught_up(five_steps(), workspace, Shelf())
-    noted = workspace.caught_up_at()
-    assert noted is not None
-    assert abs(datetime.now(UTC) - noted) < timedelta(minutes=1)
 
 
 async def test_rebuilding_gives_the_same_bytes_without_what_was_added_by_hand(workspace: Workspace, root: Path) -> None:
@@ -198,3 +186,123 @@ async def test_pages_are_written_while_the_store_of_artifacts_is_away(workspace:
         assert workspace.read(RUN_ID, "artifacts/critique.md") is None
         shelf.failure = None
         await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md") == CRITIQUE)
+
+
+# What is read of a folder
+
+
+async def test_an_artifact_is_read_from_its_copy_or_else_from_the_store_and_never_what_is_not_recorded(
+    workspace: Workspace,
+) -> None:
+    shelf, critique = Shelf(dict(ARTIFACTS)), "artifacts/critique.md"
+    files = RunFiles(workspace, Journals(entries_of(worked_example())), shelf)
+    assert await files.read(RUN_ID, critique) == CRITIQUE
+    workspace.write([(RUN_ID, {critique: b"forged"})])
+    assert await files.read(RUN_ID, critique) == CRITIQUE
+    shelf.contents = {"artifacts/other.md": b"named by no journal"}
+    with pytest.raises(ArtifactChanged, match=critique):
+        await files.read(RUN_ID, critique)
+    assert await files.read(RUN_ID, "artifacts/other.md") is None
+    shelf.failure = TryAgain("the bus is away")
+    workspace.write([(RUN_ID, {critique: CRITIQUE, "plan.md": b"# Plan"})])
+    assert await files.read(RUN_ID, critique) == CRITIQUE
+    assert await files.read(RUN_ID, "plan.md") == b"# Plan"
+
+
+# Pages that are put away
+
+
+RUNS = [run_id(number) for number in range(1, 6)]
+PAGES = dict.fromkeys(FILES, b"as the journal has it\n")
+
+
+def lying(workspace: Workspace) -> list[str]:
+    return [name for name in RUNS if workspace.has_pages(name)]
+
+
+def test_the_pages_that_were_written_last_stay_and_those_of_runs_that_go_on(workspace: Workspace) -> None:
+    pages = Pages(workspace, keep=2)
+    for number, name in enumerate(RUNS):
+        workspace.write([(name, PAGES)])
+        pages.written(name, ended=number != 0)
+    pages.written(RUNS[1], ended=True)  # a reader has asked for it again
+    pages.clear()
+    assert lying(workspace) == [RUNS[0], RUNS[1], RUNS[4]]
+    assert workspace.files(RUNS[2]) is None
+
+
+def test_artifacts_and_what_is_not_ours_stay(workspace: Workspace, root: Path) -> None:
+    workspace.write([(RUNS[0], PAGES | {"artifacts/page.md": b"# A page\n"}), (RUNS[1], PAGES)])
+    (root / RUNS[1] / "mine.txt").write_text("a note")
+    workspace.put_away(RUNS)
+    assert workspace.read(RUNS[0], "artifacts/page.md") == b"# A page\n"
+    assert (root / RUNS[1] / "mine.txt").read_text() == "a note"
+    assert lying(workspace) == []
+
+
+@pytest.mark.attack
+def test_nothing_is_removed_behind_a_link(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "plan.md").write_text("another's plan")
+    workspace.write([(RUNS[1], PAGES)])
+    (root / RUNS[0]).symlink_to(elsewhere)
+    with pytest.raises(OSError, match="no plain file or folder of ours"):
+        workspace.put_away(RUNS[:1])
+    assert (elsewhere / "plan.md").exists()
+
+
+def test_a_run_that_has_ended_is_whole_without_its_pages_and_not_without_some_of_them(workspace: Workspace) -> None:
+    script = five_steps(RUNS[0])
+    assert verify(entries_of(script), workspace, RUNS[0]) == []
+    workspace.write([(RUNS[0], {"plan.md": b"something\n"})])
+    assert {flaw.kind for flaw in verify(entries_of(script), workspace, RUNS[0])} == {"missing", "changed"}
+
+
+# Several agents of one store
+
+
+@dataclass
+class Agent:
+    """As far as people read of runs by it."""
+
+    store: SharedStore
+    workspace: Workspace
+    files: RunFiles
+
+    async def commits(self, commit: Commit) -> None:
+        if commit.entry.seq == 1:
+            await self.store.accept(wake_of(commit), commit)
+        else:
+            await self.store.load(commit.entry.run_id)  # as the agent that decides has
+            await self.store.commit(commit)
+
+
+@asynccontextmanager
+async def agent(log: MemoryLog, folder: Path, shelf: Shelf) -> AsyncIterator[Agent]:
+    await asyncio.to_thread(folder.mkdir)
+    async with joined(log, folder, folder.name) as member:
+        workspace = Workspace(folder / "workspaces")
+        projector = Projector(TrailWriter(member.store, workspace), workspace, shelf)
+        on_demand = OnDemand(member.store, projector, workspace)
+        yield Agent(member.store, workspace, RunFiles(workspace, member.store, shelf, on_demand.bring_up_to_date))
+
+
+async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:
+    log, shelf, commits = MemoryLog(), Shelf(dict(ARTIFACTS)), commits_of(worked_example())
+    async with agent(log, tmp_path / "a", shelf) as a, agent(log, tmp_path / "b", shelf) as b:
+        for commit, one in zip(commits[:-1], cycle((a, b, b)), strict=False):
+            await one.commits(commit)
+        shelf.failure = TryAgain("the bus is away")
+        with pytest.raises(TryAgain, match="the files of run"):
+            await b.files.files(RUN_ID)
+        shelf.failure = None
+        before = [await one.files.read(RUN_ID, "trace.jsonl") for one in (a, b)]
+        await a.commits(commits[-1])
+        after = [await one.files.read(RUN_ID, "trace.jsonl") for one in (a, b)]
+        assert before[0] == before[1] != after[0] == after[1]
+        for one in (a, b):
+            listing = await one.files.files(RUN_ID)
+            assert listing
+            assert ARTIFACTS.keys() <= {file.path for file in listing.files}
+            assert verify(entries_of(worked_example()), one.workspace, RUN_ID) == []

@@ -1,0 +1,186 @@
+"""A run as everybody sees it, in one text: what golden histories are made of."""
+
+import io
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+
+from agent_service.cli.runs import story
+from agent_service.core.state import RunState
+from agent_service.run.moments import Moment, retell
+from agent_service.telling.answers.model_calls import made_call
+from agent_service.telling.answers.runs import run_view
+from agent_service.telling.answers.step_in_full import step_detail
+from agent_service.telling.answers.why import Seen, why_view
+from agent_service.telling.heard import Heard
+from agent_service.telling.history.timeline import Timeline
+from agent_service.telling.log_lines import log_line
+from agent_service.telling.pages.trail import trail
+from agent_service.telling.sayings import say
+from agent_service.telling.spans.trace import spans
+from agent_service.telling.tasks import Tasks
+from groundwork.telemetry.span import Span
+from tests.core.script import Script
+from tests.projections.journals import entries_of
+
+LONGEST = 110
+OF_EVERY_LINE = frozenset({"run_id", "wake_id", "trace_id", "entry", "event"})
+OF_EVERY_SPAN = frozenset({"agentic.run_id", "agentic.wake_id", "gen_ai.conversation.id", "gen_ai.operation.name"})
+OF_A_MESSAGE = "messaging."
+
+
+def history(script: Script, after: int) -> str:
+    """What happened after the entry `after`, entry by entry and as a timeline and as spans."""
+    entries = entries_of(script)
+    moments = list(retell(entries))
+    return sections(
+        {
+            "entries": lines(line for moment in moments[after:] for line in of_entry(moment)),
+            "trace.jsonl": lines(acts_and_decisions(trail(entries)["trace.jsonl"], after)),
+            "calls without a reply": lines(filter(None, (of_call(moments, n + 1) for n in range(script.state.calls)))),
+            "timeline": lines(of_item(item) for item in items(moments) if item["entry"] > after),
+            "spans": lines(tree(list(spans(moments, after=after)))),
+        }
+    )
+
+
+def standing(script: Script) -> str:
+    """How the API shows it, why it stands there, how it looks in a terminal, and its plan."""
+    entries, run = entries_of(script), script.state
+    moments = list(retell(entries))
+    return sections(
+        {
+            "view": dumped(run_view(run, Heard(entries), Tasks(moments))),
+            "steps": lines(dumped(step_detail(moments, step)) for step in range(1, run.step + 1)),
+            "why": lines(why(run, Seen(now=moments[-1].entry.at))),
+            "terminal": terminal(moments),
+            "plan.md": without_blank_lines(trail(entries)["plan.md"]),
+        }
+    )
+
+
+def sections(parts: dict[str, str]) -> str:
+    return "\n".join(f"=== {name}\n{text}\n" for name, text in parts.items() if text)
+
+
+def lines(texts: Iterable[str]) -> str:
+    return "\n".join(texts)
+
+
+def without_blank_lines(page: str) -> str:
+    return lines(line for line in page.splitlines() if line)
+
+
+def diary(courses: Iterable[Script]) -> Iterator[str]:
+    """Of the entries in all decisions.md those that are unlike any before: by their headings and the words in bold."""
+    known: set[tuple[str, ...]] = set()
+    for script in courses:
+        _, *told = re.split("^(?=## )", trail(entries_of(script))["decisions.md"], flags=re.MULTILINE)
+        for entry in told:
+            title = entry.partition(" · ")[0].partition(" of ")[0]
+            shape = re.sub(r"[\d#.]", "", title), *sorted(set(re.findall(r"\*\*([A-Za-z, ]+)", entry)))
+            if shape not in known:
+                known.add(shape)
+                yield without_blank_lines(entry)
+
+
+def items(moments: Sequence[Moment]) -> list[dict[str, Any]]:
+    return list(timeline(moments)["items"])
+
+
+def timeline(moments: Sequence[Moment]) -> dict[str, Any]:
+    told = Timeline()
+    told.hear(moments)
+    return told.view(moments[0].entry.run_id).model_dump(mode="json", by_alias=True)
+
+
+def of_entry(moment: Moment) -> Iterator[str]:
+    line = log_line(moment)
+    fields = {name: value for name, value in line.fields.items() if name not in OF_EVERY_LINE and value is not None}
+    yield f"{moment.entry.seq}. {moment.entry.kind}: {say(moment)}"
+    yield f"   {'WARNING ' if line.level > 20 else ''}{line.message} {json.dumps(fields)}"
+
+
+def of_call(moments: Sequence[Moment], number: int) -> str:
+    made = made_call(moments, number)
+    assert made is not None
+    return "" if made.reply else f"{number} {made.asking.phase} by {made.model}: {made.outcome()}"
+
+
+def acts_and_decisions(text: str, after: int) -> Iterator[str]:
+    for line in (line for line in map(json.loads, text.splitlines()) if line["entry"] > after):
+        yield json.dumps({name: value for name, value in line.items() if value is not None and name != "hash"})
+
+
+def of_item(item: dict[str, Any]) -> str:
+    known = {name: value for name, value in item.items() if value not in (None, "", 0)}
+    began, ended = known.pop("started_at"), known.pop("ended_at", "")
+    head = f"{'  ' * known.pop('depth', 0)}{known.pop('entry')} {known.pop('title')} [{known.pop('status')}]"
+    return f"{head} {began[11:-1]}..{ended[11:-1]} {json.dumps(known, ensure_ascii=False)}"
+
+
+def why(run: RunState, seen: Seen) -> Iterator[str]:
+    """Why a run stands where it stands: the verdict, what was found, and what to do."""
+    view = why_view(run, seen)
+    yield view.verdict
+    yield from (f"- {fact.what}: {fact.text}" for fact in view.facts)
+    if view.remedy:
+        yield f"{view.remedy.text}: {view.remedy.command}"
+
+
+def terminal(moments: Sequence[Moment]) -> str:
+    console = Console(file=io.StringIO(), width=LONGEST, color_system=None)
+    with console.capture() as captured:
+        for row in story.rows(timeline(moments), moments[-1].entry.at):
+            console.print(story.hanging(row.line))
+    return lines(line.rstrip() for line in captured.get().splitlines())
+
+
+def tree(found: Sequence[Span], above: str | None = None, indent: str = "") -> Iterator[str]:
+    """One line per span, in the order of their beginnings, each below the one that it is a part of."""
+    known = {span.span_id: span for span in found}
+    for span in sorted(found, key=lambda span: span.started_at):
+        if (span.parent_id if span.parent_id in known else None) != above:
+            continue
+        attributes = {
+            name: value
+            for name, value in span.attributes.items()
+            if name not in OF_EVERY_SPAN and not name.startswith(OF_A_MESSAGE)
+        }
+        took = (span.ended_at - span.started_at).total_seconds()
+        error = f" ! {span.error}" if span.error else ""
+        besides = [f"@{event.name}" for event in span.events] + [
+            f"->{link.trace_id}/{link.span_id}" for link in span.links
+        ]
+        yield " ".join((f"{indent}{span.name}{error}", f"{took:g}s", json.dumps(attributes), *besides))
+        yield from tree(found, span.span_id, indent + "  ")
+
+
+def dumped(view: BaseModel | None) -> str:
+    """The JSON of a view without what is empty: plain values together, all else line by line."""
+    if view is None:
+        return ""
+    told: dict[str, Any] = _pruned(json.loads(view.model_dump_json(by_alias=True)))
+    plain = " ".join(f"{name}={_json(value)}" for name, value in told.items() if not isinstance(value, dict | list))
+    shown = textwrap.wrap(plain, LONGEST, break_long_words=False, break_on_hyphens=False)
+    for name, value in told.items():
+        if isinstance(value, dict) or (isinstance(value, list) and len(_json(value)) <= 2 * LONGEST):
+            shown.append(f"{name}: {_json(value)}")
+        elif isinstance(value, list):
+            shown += [f"{name}:", *(f"  {_json(item)}" for item in value)]
+    return lines(shown)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _pruned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _pruned(inner) for name, inner in value.items() if inner not in (None, "", [], {}, 0, False)}
+    return [_pruned(inner) for inner in value] if isinstance(value, list) else value

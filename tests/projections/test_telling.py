@@ -1,0 +1,133 @@
+"""What a golden history does not show: what is left out, what depends on who asks, and what is read only once."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from agent_service.models.prompts.prompt import as_text
+from agent_service.run.moments import retell
+from agent_service.run.ports import PromptText
+from agent_service.telling.answers.entries import JournalReader, entry_view, entry_views
+from agent_service.telling.answers.model_calls import call_view, made_call
+from agent_service.telling.answers.runs import run_view
+from agent_service.telling.log_lines import log_line, write
+from agent_service.telling.pages.trail import trail
+from agent_service.telling.spans.attributes import Content
+from agent_service.telling.spans.trace import spans
+from agent_service.trust.identity import trace_id
+from tests.core.cues import (
+    FETCH,
+    RUN_ID,
+    a_reflecting_run,
+    a_retrying_run,
+    a_waiting_run,
+    frames,
+    plan,
+    plans,
+    queued,
+    reflection,
+    replies,
+    returns,
+    started,
+)
+from tests.core.script import Script
+from tests.projections.fakes import Journals
+from tests.projections.journals import GOAL, MADE, MODEL, commits_of, entries_of, priced_example, worked_example
+
+
+def test_no_words_of_goals_models_and_tools_are_logged() -> None:
+    told = str([log_line(moment) for moment in retell(entries_of(worked_example()))])
+    assert GOAL not in told
+    assert "Matt Joyce" not in told
+
+
+def test_a_log_that_wants_only_warnings_has_those_of_runs(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="agent_service.telling.log_lines"):
+        for moment in retell(entries_of(a_retrying_run())):
+            write(moment)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> None:
+    moments = list(retell(entries_of(worked_example())))
+    words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You are")
+    assert not [word for word in words if word in repr(list(spans(moments)))]
+    assert [word for word in words if word in repr(list(spans(moments, content=Content(as_text))))] == [*words]
+
+
+@pytest.mark.parametrize(
+    ("script", "version", "note"),
+    [
+        (priced_example(), MADE.prompt_hash, ""),
+        (priced_example(), "cccc", "aaaa"),
+        (worked_example(model="scripted"), "cccc", "a script answered"),
+    ],
+    ids=["as sent", "other templates", "never sent"],
+)
+def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_was_sent(
+    script: Script, version: str, note: str
+) -> None:
+    made = made_call(retell(entries_of(script)), 2)
+    assert made is not None
+    call = call_view(made, PromptText(system=("rules",), user=("tail",), version=version))
+    assert [(part.role, part.text) for part in call.prompt] == [("system", "rules"), ("user", "tail")]
+    assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
+    assert call.reply is not None
+    assert call.usage is not None
+
+
+@pytest.mark.parametrize(("there", "present"), [(None, None), ({"hands"}, True), ({"others"}, False)])
+def test_of_a_pending_step_it_is_shown_whether_its_executor_is_there(
+    there: set[str] | None, present: bool | None
+) -> None:
+    offered = FETCH.model_copy(update={"executor": "hands"})
+    run = (queued() >> started((offered,)) >> frames() >> plans()).state
+    pending = run_view(run, present=None if there is None else frozenset(there)).pending
+    assert pending is not None
+    assert (pending.executor, pending.present) == ("hands", present)
+
+
+def test_a_trace_url_holds_the_bits_of_the_run_id() -> None:
+    view = run_view(a_waiting_run().state, trace_url="http://jaeger/trace/{trace_id}?x={y}")
+    assert view.trace_url == f"http://jaeger/trace/{trace_id(RUN_ID)}?x={{y}}"
+
+
+@pytest.mark.parametrize("after", range(9))
+async def test_entries_after_a_number_are_the_rest_wherever_readers_were_before(after: int) -> None:
+    entries = entries_of(worked_example())
+    reader = JournalReader(Journals(entries))
+    rest = list(entry_views(entries))[after:]
+    for _ in range(2):
+        assert list(map(entry_view, await reader.moments(RUN_ID, after, 100))) == rest
+        assert list(map(entry_view, await reader.moments(RUN_ID, after, 2))) == rest[:2]
+        await reader.moments(RUN_ID, 0, 6)
+
+
+async def test_what_was_read_of_a_journal_is_not_read_again() -> None:
+    commits = commits_of(worked_example())
+    journals = Journals([commit.entry for commit in commits])
+    reader = JournalReader(journals)
+    await reader.moments(RUN_ID, 0, 6)
+    assert (await reader.moments(RUN_ID, 6, 1))[0].after == commits[6].state
+    heard = (await reader.heard(RUN_ID), await reader.heard(RUN_ID))
+    assert journals.stretches == [(0, 6), (6, 1), (0, None), (8, None)]
+    assert tuple(heard[0].models) == (MODEL,)
+
+
+@pytest.mark.parametrize(
+    ("again", "source"),
+    [
+        ("The page is long.", ""),
+        ("the page is  long (steps 1 and 2)", " (steps 1 and 2)"),
+        ("the page is long (step:1)", ""),
+    ],
+)
+def test_memory_says_a_fact_once_with_every_step_that_showed_it(again: str, source: str) -> None:
+    first, second = (
+        replace(reflection("continue"), facts=facts)
+        for facts in (("the page is long (step:1)",), (again, "the page is not long"))
+    )
+    script = a_reflecting_run() >> replies(first, plan=plan()) >> returns() >> replies(second, plan=plan())
+    facts = trail(entries_of(script))["memory.md"].split("## Learned facts\n\n")[1].split("\n\n")[0]
+    assert facts.splitlines() == [f"- the page is long (step:1){source}", "- the page is not long"]

@@ -14,7 +14,7 @@ import httpx2
 from schemas import subjects
 from tests.e2e.bodies import PROBES
 from tests.e2e.chaos_load import script, write_tool
-from tests.http.sse import Event, events
+from tests.http.wire import Event, events
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
 from tests.kit.waiting import until

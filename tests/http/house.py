@@ -1,4 +1,7 @@
-"""An agent behind its API: a real store and the real desk; the bus only remembers, so that an accepted run rests."""
+"""The kit of this room: an agent behind its API, with a real store and the real desk.
+
+Nothing is sent anywhere: an accepted run rests, no message is on the bus, and no gateway answers.
+"""
 
 import asyncio
 import contextlib
@@ -25,33 +28,42 @@ from agent_service.admission.rate_limits import Pace
 from agent_service.admission.spending import Spending
 from agent_service.api.app import Operations, create_app
 from agent_service.api.desk import Desk, Executors, Switch
+from agent_service.api.handlers.dead_letters import DeadLetterCalls
+from agent_service.api.handlers.inbox import InboxCalls
+from agent_service.api.handlers.inspection import Inspection, WhyCalls
+from agent_service.api.handlers.operating import DrainCalls, PruneCalls, StoppingCalls
+from agent_service.api.handlers.service import HealthCalls
+from agent_service.api.handlers.tools import ToolCalls
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.api.streams.events import EventStreams
 from agent_service.api.streams.feed import Feed
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
-from agent_service.archive.retention import Rules
+from agent_service.archive.retention import Beside, Rules
 from agent_service.background import Background
 from agent_service.core.brief import Limits
+from agent_service.core.events import ModelUnavailable, RunStarted
 from agent_service.core.limits import LimitPolicy
+from agent_service.core.phases import Action, Ask, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import ModelError
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.wakes import IncomingMetrics
+from agent_service.models.prompts.prompt import as_text
 from agent_service.run.child_results import ChildResults
 from agent_service.run.evidence import Evidence
 from agent_service.run.intake import Intake, NewRuns, Results
-from agent_service.run.journal import Commit, Entry
-from agent_service.run.lines import EVERY_RUN, RunLine, Wanted
+from agent_service.run.journal import Commit
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere, Moment, tell
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Archive, ModelCall, Place, Question
+from agent_service.run.ports import ModelCall, Question
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
+from agent_service.telling.answers.why import Whereabouts
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.trust.capabilities import Capabilities
@@ -60,11 +72,11 @@ from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.metrics import Instruments, exposition
-from schemas.catalog import Catalog
-from tests.http.operators import operators
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.status import GatewayStatus
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryBoard
 from tests.kit.letterbox import Letterbox
-from tests.kit.runs import NOON, wake_of
+from tests.kit.runs import FRAMING, NOON, SEARCH, SECOND, accepted, after, replied, started, wake_of
 from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
@@ -81,17 +93,9 @@ TOKENS: Mapping[str, frozenset[Scope]] = {
 class SilentBus:
     """Fills the port Bus."""
 
-    def __init__(self) -> None:
-        self.published: list[str] = []
-        self.told: list[str] = []
+    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None: ...
 
-    async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        del subject, body, headers
-        self.published.append(key)
-
-    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
-        del subject, body, headers
-        self.told.append(key)
+    async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None: ...
 
 
 class _NoModel:
@@ -131,44 +135,36 @@ class Picky:
 
 
 class MoodyArchive:
-    """The store's archive, which can be away. Fills the port Archive."""
+    """The store's archive, which can be away."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: SqliteStore) -> None:
         self.away = False
         self._archive = archive
 
-    @property
-    def _there(self) -> Archive:
+    def __getattr__(self, name: str) -> Any:
         if self.away:
             raise TryAgain("the archive is away", delay_s=7.4)
-        return self._archive
+        return getattr(self._archive, name)
 
-    async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
-        return await self._there.entries(run_id, after, limit)
 
-    async def signals(self, run_id: str, signal_id: str) -> Sequence[Entry]:
-        return await self._there.signals(run_id, signal_id)
+class Nowhere:
+    """A bus that has no message. Fills the port Finder; keeps what it was asked."""
 
-    async def runs(self, wanted: Wanted = EVERY_RUN, *, limit: int, before: str | None = None) -> Sequence[RunLine]:
-        return await self._there.runs(wanted, limit=limit, before=before)
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
 
-    def version(self, run_id: str) -> int:
-        return self._there.version(run_id)
+    async def of(self, stream: str, subject: str, key: str, since: datetime) -> Whereabouts | None:
+        del since
+        self.asked.append((stream, subject, key))
+        return None
 
-    def newest(self) -> int:
-        return self._there.newest()
 
-    def places(self, after: int, limit: int) -> Sequence[Place]:
-        return self._there.places(after, limit)
+class _NothingBeside:
+    """No dead letters, and no gateway. Fills BesideRuns."""
 
-    async def run_of(self, wake_id: str) -> str | None:
-        return await self._there.run_of(wake_id)
-
-    async def unsettled(self, since: datetime) -> Sequence[str]:
-        return await self._there.unsettled(since)
-
-    async def counts(self) -> dict[Status, int]:
-        return await self._there.counts()
+    async def prune(self, *, dry_run: bool) -> Beside:
+        del dry_run
+        return Beside(trouble="no gateway answers")
 
 
 @dataclass(slots=True)
@@ -180,7 +176,6 @@ class House:
     store: SqliteStore
     archive: MoodyArchive
     feed: Feed
-    bus: SilentBus
     clock: FakeClock
     workspace: Workspace
     shelf: Shelf
@@ -216,7 +211,11 @@ class House:
         """Let it happen in another process, of which this one hears."""
         for commit in commits:
             await self.elsewhere([commit])
-            self.feed.elsewhere(overheard(commit, self.archive.newest()))
+            entry, state, position = commit.entry, commit.state, self.archive.newest()
+            heard = Elsewhere(
+                entry=entry, position=position, by="another", status=state.status, caller=state.brief.caller
+            )
+            self.feed.elsewhere(heard)
         return commits[0].entry.run_id
 
     async def elsewhere(self, commits: Sequence[Commit]) -> str:
@@ -237,12 +236,6 @@ class House:
         return len(await self.store.runs(limit=1000))
 
 
-def overheard(commit: Commit, position: int) -> Elsewhere:
-    """What this process hears of a commit of another one."""
-    state, entry = commit.state, commit.entry
-    return Elsewhere(entry=entry, position=position, by="another", status=state.status, caller=state.brief.caller)
-
-
 def bearer(who: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret(who)}"} if who else {}
 
@@ -259,6 +252,10 @@ async def no_metrics() -> bytes:
     return b""
 
 
+async def no_gateway() -> GatewayStatus | None:
+    return None
+
+
 def secret(who: str) -> str:
     return f"secret-of-the-{who}"
 
@@ -269,7 +266,8 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
-        clock, bus, archive, brake = FakeClock(), SilentBus(), MoodyArchive(store), Brake()
+        clock, brake = FakeClock(), Brake()
+        archive: Any = MoodyArchive(store)
         feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
         settings = AgentSettings(http=HttpSettings(tokens=known), trace_url="http://traces/{trace_id}")
@@ -286,7 +284,7 @@ async def open_house(
         spent = store.taken.spent(clock.now().date())
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
-        publisher = Publisher(bus, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
+        publisher = Publisher(SilentBus(), clock, lambda _: True, capabilities, signing, lambda _: "", brake)
         turns = Turns(store, publisher, thinker, clock, committed, brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
@@ -318,13 +316,22 @@ async def open_house(
         )
         rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
-        pruning = Pruning(store.forgetting, belongings, rules, clock)
-        operations = operators(store, archive, letters, readiness, _NoSkills(), clock, switch, draining, pruning)
+        operations = Operations(
+            inspection=Inspection(store, archive, as_text),
+            inbox=InboxCalls(store, store.inbox, letters, now=clock.now),
+            letters=DeadLetterCalls(letters),
+            health=HealthCalls(readiness, {}),
+            why=WhyCalls(store, store.inbox, Nowhere(), letters, _NoSkills(), no_gateway, readiness),
+            stopping=StoppingCalls(switch),
+            draining=DrainCalls(draining),
+            pruning=PruneCalls(Pruning(store.forgetting, belongings, rules, clock), _NothingBeside()),
+            tools=ToolCalls(_NoSkills()),
+        )
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
         inside = clock, workspace, shelf, files, picky, operations, letters, streams, signing, switch
-        yield House(app, desk, store, archive, feed, bus, *inside, wrong)
+        yield House(app, desk, store, archive, feed, *inside, wrong)
 
 
 @contextlib.asynccontextmanager
@@ -351,3 +358,37 @@ async def serving(
         finally:
             server.should_exit = True
             await task
+
+
+MAIL = ToolOffer(
+    name="mail",
+    route="mail",
+    commands=(ToolCommand(name="send", tier="write", approve="always", input_schema={"type": "object"}),),
+)
+LETTER = Action(tool="mail", command="send", arguments={"to": "ann@example.org", "text": "The page is up."})
+QUESTION = Ask(question="Which sensor is meant?", choices=("hall", "cellar"), tried="Both are called door.")
+
+
+def planned(decision: Decision, number: int = 1) -> Sequence[Commit]:
+    """A run whose model came to that: Plan(action=LETTER) waits for an approval, QUESTION for an answer."""
+    first = accepted(number)
+    begun = after(first, RunStarted(at=first.entry.at + SECOND, skills=(SEARCH, MAIL)))
+    framed = replied(begun, FRAMING)
+    return [first, begun, framed, replied(framed, decision)]
+
+
+def with_a_letter(number: int = 1) -> Sequence[Commit]:
+    """It wants to send a mail, which a person must allow."""
+    return planned(Plan(action=LETTER), number)
+
+
+def with_a_question(number: int = 1) -> Sequence[Commit]:
+    return planned(QUESTION, number)
+
+
+def stopped(number: int = 1, remedy: Any = "escalate", error_class: str = "model_refused") -> Sequence[Commit]:
+    """Its model does not answer: it has escalated, or is paused."""
+    begun = started(accepted(number))
+    at = NOON + number * SECOND
+    away = ModelUnavailable(at=at, call=1, remedy=remedy, error_class=error_class, message="no answer")
+    return [accepted(number), begun, after(begun, away)]

@@ -18,6 +18,7 @@ UNLISTED = ("/", "/page/{path:path}", "/docs", "/openapi.json")
 """For people in a browser, and the document itself."""
 OPENAPI = json.loads(Path(__file__).with_name("openapi-3.1.schema.json").read_bytes())
 NO_EXAMPLE = {"download_file", "follow_all", "metrics"}
+OPERATING = {"stop_all", "go_on", "drain", "prune"}
 
 
 @pytest.fixture
@@ -38,16 +39,12 @@ def fits(document: Json, schema: Json) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for({**schema, "components": document["components"]}, validate_formats=True)
 
 
-async def test_it_is_an_openapi_document(document: Json) -> None:
+async def test_it_is_an_openapi_document_with_every_call_and_every_reference_leads_somewhere(
+    document: Json, house: House
+) -> None:
     jsonschema_rs.validator_for(OPENAPI).validate(document)
-
-
-async def test_it_has_every_call(document: Json, house: House) -> None:
     shown = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert shown == {(m, p.replace(":path", "")) for m, p in house.table() if p not in UNLISTED}
-
-
-async def test_every_reference_leads_somewhere(document: Json) -> None:
     for reference in references(document):
         place: Any = document
         for part in reference.removeprefix("#/").split("/"):
@@ -88,9 +85,7 @@ async def test_every_refusal_is_described_as_a_problem_with_an_example(document:
 
 
 async def test_every_call_that_takes_a_body_describes_it(document: Json) -> None:
-    may_be_empty = {
-        *("cancel_run", "dismiss_run", "retry_letter", "discard_letter", "stop_all", "go_on", "drain", "prune"),
-    }
+    may_be_empty = {"cancel_run", "dismiss_run", "retry_letter", "discard_letter", *OPERATING}
     for path, methods in document["paths"].items():
         for call in [methods["post"]] if "post" in methods else []:
             body = call["requestBody"]
@@ -127,7 +122,7 @@ def test_every_body_that_is_shown_is_taken() -> None:
             requests.read(models[model], json.dumps(body).encode())
 
 
-async def test_the_page_on_the_api_has_every_call_with_its_scope_and_every_code(document: Json) -> None:
+async def test_it_says_the_scope_of_each_call_that_the_page_says_and_the_page_has_every_code(document: Json) -> None:
     page = (ROOT / "docs" / "API.md").read_text()
     for path, methods in document["paths"].items():
         for method, call in methods.items():

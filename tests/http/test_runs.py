@@ -1,21 +1,24 @@
-"""Looking at runs, cancelling them and speaking to them."""
+"""Looking at runs, waiting for them, and cancelling them."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
 import pytest
 
 from agent_service.core.waiting import Status
-from agent_service.run.journal import GENESIS
-from tests.http.house import House
+from agent_service.run.journal import GENESIS, Commit
+from tests.http.house import House, bearer, stopped, with_a_question
 from tests.kit.runs import accepted, run_id, whole_run
+from tests.kit.waiting import until
 
-UNKNOWN = "run_00000000000000000000000009"
+NO_RUNS = (run_id(9), "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000)
+PARTS = ("", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/why", "/workspace", "/workspace/plan.md")
 
 
-def code(answer: httpx2.Response) -> str:
-    return str(answer.json()["error"]["code"])
+def code(answer: httpx2.Response) -> tuple[int, str]:
+    return answer.status_code, str(answer.json()["error"]["code"])
 
 
 async def pages(
@@ -46,12 +49,10 @@ async def test_a_run_shows_where_it_stands(client: httpx2.AsyncClient, house: Ho
     assert {"wake_id", "started_at", "updated_at", "summary", "budget", "usage", "pending", "class"} <= view.keys()
 
 
-@pytest.mark.parametrize(
-    "part", ["", "/entries", "/events", "/timeline", "/steps/1", "/calls/1", "/why", "/workspace", "/workspace/plan.md"]
-)
-@pytest.mark.parametrize("run", [UNKNOWN, "run_1", "x", "%2e%2e", "run_%0a", "é", "x" * 1000])
-async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient, run: str, part: str) -> None:
-    assert (await client.get(f"/v1/runs/{run}{part}")).status_code == 404
+async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient) -> None:
+    asked = [(run, part) for run in NO_RUNS for part in PARTS]
+    found = [(await client.get(f"/v1/runs/{run}{part}")).status_code for run, part in asked]
+    assert [pair for pair, status in zip(asked, found, strict=True) if status != 404] == []
 
 
 async def test_runs_are_listed_newest_first_and_page_by_page(client: httpx2.AsyncClient, house: House) -> None:
@@ -72,58 +73,32 @@ async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClie
     await house.play(whole_run(1))
     await house.play(whole_run(2)[:4])
     await house.play([accepted(3, goal="Mow the lawn.")])
-
-    async def found(**query: Any) -> list[str]:
-        return [run["run_id"] for run in (await client.get("/v1/runs", params=query)).json()["runs"]]
-
-    assert await found(status=["done", "queued"]) == [run_id(3), run_id(1)]
-    assert await found(text="LAWN") == [run_id(3)]
-    assert await found(tool="search") == [run_id(2), run_id(1)]
-    assert await found(since="2026-11-21T12:00:02.250Z") == [run_id(3), run_id(2)]
-    assert await found(until="2026-11-21T12:00:02.250Z") == [run_id(1)]
-    assert await found(status="done", text="lawn") == []
-    assert await found(wake_id="wake-2") == [run_id(2)]
-    assert await found(wake_id="wake-2", status="done") == await found(wake_id="wake") == []
-    assert await found(wake_id="wake-2", before=run_id(2)) == []
+    asked: list[tuple[dict[str, Any], list[int]]] = [
+        ({"status": ["done", "queued"]}, [3, 1]),
+        ({"text": "LAWN"}, [3]),
+        ({"tool": "search"}, [2, 1]),
+        ({"since": "2026-11-21T12:00:02.250Z"}, [3, 2]),
+        ({"until": "2026-11-21T12:00:02.250Z"}, [1]),
+        ({"status": "done", "text": "lawn"}, []),
+        ({"wake_id": "wake-2"}, [2]),
+        ({"wake_id": "wake-2", "status": "done"}, []),
+        ({"wake_id": "wake"}, []),
+        ({"wake_id": "wake-2", "before": run_id(2)}, []),
+    ]
+    for query, numbers in asked:
+        told = (await client.get("/v1/runs", params=query)).json()
+        assert [run["run_id"] for run in told["runs"]] == [run_id(number) for number in numbers], query
 
 
 async def test_runs_are_counted_by_status(client: httpx2.AsyncClient, house: House) -> None:
     none = dict.fromkeys(Status, 0)
     empty = {"by_status": none, "needs_person": 0, "oldest_queued_at": None, "stopped": ""}
     assert (await client.get("/v1/counts")).json() == empty
-    for number in (1, 2):
-        await house.play([accepted(number)])
-    await house.play(whole_run(3))
+    for commits in ([accepted(1)], [accepted(2)], whole_run(3)):
+        await house.play(commits)
     found = (await client.get("/v1/counts")).json()
     assert found["by_status"] == none | {"queued": 2, "done": 1}
     assert found["oldest_queued_at"] == "2026-11-21T12:00:01.250000Z"
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ({"limit": 10**9}, "limit"),
-        ({"limit": 0}, "limit"),
-        ({"limit": "1; DROP TABLE runs"}, "limit"),
-        ({"status": "done' OR '1'='1"}, "status.0"),
-        ({"cursor": "%"}, "cursor"),
-        ({"cursor": "x" * 1000}, "cursor"),
-        ({"cursor": ""}, "cursor"),
-        ({"cursor": "bogus"}, "cursor"),
-        ({"since": "yesterday"}, "since"),
-        ({"text": "x" * 201}, "text"),
-        ({"order_by": "goal"}, "order_by"),
-        ({"cursor": "run_8ZZZZZZZZZZZZZZZZZZZZZZZZZ"}, "cursor"),
-        ({"cursor": "run_01M808MS3MJ9K8CQKG3J135SFI"}, "cursor"),
-        ({"cursor": run_id(9)}, "cursor"),
-        ({"before": "run_"}, "before"),
-        ({"until": "tomorrow"}, "until"),
-        ({"stat": "done"}, "stat"),
-    ],
-)
-async def test_a_list_takes_no_other_questions(client: httpx2.AsyncClient, query: dict[str, Any], field: str) -> None:
-    answer = await client.get("/v1/runs", params=query)
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
 
 
 async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncClient, house: House) -> None:
@@ -138,6 +113,30 @@ async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncCli
     assert all(entry["summary"] for entry in entries)
 
 
+async def test_the_timeline_of_a_run_grows_with_its_journal(client: httpx2.AsyncClient, house: House) -> None:
+    open_items = []
+    for commit in whole_run():
+        run = await house.play([commit])
+        told = (await client.get(f"/v1/runs/{run}/timeline")).json()
+        assert (told["run_id"], told["status"]) == (run, commit.state.status)
+        open_items.append([item["id"] for item in told["items"] if item["ended_at"] is None])
+    assert open_items == [["accepted"], ["call:1:2"], ["call:2:3"], ["step:1", "step:1:attempt:1"], ["call:3:5"], []]
+    assert told["items"][1]["tokens"] == {"input": 900, "output": 200, "cache_read": 0}
+    assert told["items"][1]["started_at"] < told["items"][1]["ended_at"]
+
+
+async def test_a_step_and_a_call_are_shown_in_full(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run(steps=2))
+    step = (await client.get(f"/v1/runs/{run}/steps/2")).json()
+    assert (step["run_id"], step["step"], step["arguments"]) == (run, 2, {"text": "part 2 of the answer"})
+    assert step["attempts"][0]["result"]["excerpt"] == "Page 2 says a part of the answer."
+    call = (await client.get(f"/v1/runs/{run}/calls/1")).json()
+    assert (call["run_id"], call["call"], call["phase"], call["usage"]["input_tokens"]) == (run, 1, "frame", 900)
+    assert "<goal>" in "".join(part["text"] for part in call["prompt"] if part["role"] == "user")
+    for part, named in (("steps/3", "step"), ("calls/9", "call"), ("calls/1000000", "call")):
+        assert code(await client.get(f"/v1/runs/{run}/{part}")) == (404, f"unknown_{named}")
+
+
 @pytest.mark.parametrize("far", [1, 2, 4, 5])
 async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient, house: House, far: int) -> None:
     run = await house.play(whole_run()[:far])
@@ -150,45 +149,63 @@ async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient,
 async def test_a_run_that_ended_otherwise_cannot_be_cancelled(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(whole_run())
     answer = await client.post(f"/v1/runs/{run}/cancel", json={})
-    assert (answer.status_code, code(answer)) == (409, "run_has_ended")
-    assert "done" in answer.json()["error"]["message"]
+    assert (*code(answer), "done" in answer.json()["error"]["message"]) == (409, "run_has_ended", True)
     assert (await house.state(run)).status == "done"
 
 
-async def test_a_signal_is_heard_once(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    body = {"kind": "message", "message": "once", "signal_id": "s-1"}
-    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/signals", json=body) for _ in range(10)))
-    assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
-    assert (await house.state(run)).messages == ("once",)
+async def test_a_store_that_is_away_is_said_to_come_back(client: httpx2.AsyncClient, house: House) -> None:
+    await house.play(whole_run())
+    house.archive.away = True
+    for path in ("/v1/runs", f"/v1/runs/{run_id(1)}", f"/v1/runs/{run_id(1)}/entries"):
+        answer = await client.get(path)
+        assert (*code(answer), answer.headers["retry-after"]) == (503, "try_again", "7"), path
+
+
+async def waiting(client: httpx2.AsyncClient, run: str, wait: float = 30) -> httpx2.Response:
+    return await client.get(f"/v1/runs/{run}", params={"wait": wait})
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({}, "kind"),
-        ({"kind": "explode"}, "kind"),
-        ({"kind": "message"}, "message"),
-        ({"kind": "message", "message": "x" * 8193}, "message"),
-        ({"kind": "message", "message": "a\0"}, "message"),
-        ({"kind": "raise_budget"}, "constraints"),
-        ({"kind": "raise_budget", "constraints": {"max_step": 1}}, "constraints.max_step"),
-        ({"kind": "resume", "signal_id": "a b"}, "signal_id"),
-        ({"kind": "resume", "run_id": UNKNOWN}, "run_id"),
-    ],
+    ("commits", "status"), [(whole_run(), "done"), (with_a_question(), "paused"), (stopped(), "escalated")]
 )
-async def test_a_signal_that_does_not_fit_is_not_heard(
-    client: httpx2.AsyncClient, house: House, body: dict[str, Any], field: str
+async def test_who_waits_is_answered_when_the_run_rests_in_peoples_hands(
+    over_http: httpx2.AsyncClient, house: House, commits: Sequence[Commit], status: str
 ) -> None:
-    run = await house.play(whole_run()[:2])
-    answer = await client.post(f"/v1/runs/{run}/signals", json=body)
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
-    assert (await house.state(run)).version == 2
+    run = await house.play(commits[:1])
+    answer = asyncio.create_task(waiting(over_http, run))
+    await until(lambda: house.feed.followers == 1)
+    for commit in commits[1:]:
+        assert not answer.done()
+        await house.play([commit])
+    assert (await answer).json()["state"] == status
+    assert house.feed.followers == 0
 
 
-@pytest.mark.parametrize("path", ["/v1/runs", f"/v1/runs/{run_id(1)}", f"/v1/runs/{run_id(1)}/entries"])
-async def test_a_store_that_is_away_is_said_to_come_back(client: httpx2.AsyncClient, house: House, path: str) -> None:
-    await house.play(whole_run())
-    house.archive.away = True
-    answer = await client.get(path)
-    assert (answer.status_code, code(answer), answer.headers["retry-after"]) == (503, "try_again", "7")
+async def test_who_waits_is_answered_when_the_agent_stops(over_http: httpx2.AsyncClient, house: House) -> None:
+    woken = asyncio.create_task(over_http.post("/v1/wake", json={"goal": "x"}, params={"wait": 30}))
+    await until(lambda: house.feed.followers == 1)
+    run = (await over_http.get("/v1/runs")).json()["runs"][0]["run_id"]
+    shown = asyncio.create_task(waiting(over_http, run))
+    await until(lambda: house.feed.followers == 2)
+    house.feed.end()
+    assert ((await shown).status_code, (await shown).json()["state"]) == (200, "queued")
+    assert ((await woken).status_code, (await woken).json()["run"]["state"]) == (202, "queued")
+    async with asyncio.timeout(5):
+        assert (await waiting(over_http, run)).json()["state"] == "queued", "nor is waited for what comes late"
+
+
+async def test_nobody_waits_longer_than_asked(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play([accepted()])
+    answer = await waiting(client, run, 0.05)
+    assert (answer.status_code, answer.json()["state"]) == (200, "queued")
+
+
+async def test_a_caller_that_hangs_up_is_waited_for_no_longer(port: int, house: House) -> None:
+    run = await house.play([accepted()])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"GET /v1/runs/{run}?wait=300 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    writer.write(f"{head}Authorization: {bearer('reader')['Authorization']}\r\n\r\n".encode())
+    await until(lambda: house.feed.followers == 1)
+    writer.close()
+    await until(lambda: house.feed.followers == 0)
+    assert await reader.read() == b""

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from groundwork.http.protocol import BoundedProtocol
-from tests.http import raw
+from tests.http import wire
 from tests.http.house import House, bearer, serving
-from tests.http.raw import HEAD
+from tests.http.wire import HEAD
 from tests.kit.runs import accepted
 from tests.kit.waiting import until
 
@@ -19,20 +19,20 @@ POST = f"POST /v1/wake HTTP/1.1\r\n{HEAD}Content-Type: application/json\r\n"
 
 
 async def good(port: int) -> bool:
-    answer = await raw.send(port, f"{POST}Connection: close\r\nContent-Length: {len(BODY)}\r\n\r\n{BODY}")
+    answer = await wire.send(port, f"{POST}Connection: close\r\nContent-Length: {len(BODY)}\r\n\r\n{BODY}")
     return answer.status == 202
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_waited_for(port: int, house: House) -> None:
-    answer = await raw.send(port, f"{POST}Content-Length: 1000000000\r\n\r\n{BODY}")
-    assert (answer.status, answer.closed) == (413, True)
-    assert await house.how_many() == 0
-    assert await good(port)
-
-
-async def test_a_chunked_body_without_end_is_cut_off(port: int, house: House) -> None:
-    chunk = "10000\r\n" + " " * 0x10000 + "\r\n"
-    answer = await raw.send(port, f"{POST}Transfer-Encoding: chunked\r\n\r\n" + chunk * 100)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        f"Content-Length: 1000000000\r\n\r\n{BODY}",
+        "Transfer-Encoding: chunked\r\n\r\n" + 100 * ("10000\r\n" + " " * 0x10000 + "\r\n"),
+    ],
+    ids=["says it", "without end"],
+)
+async def test_a_body_that_is_too_large_is_not_waited_for(port: int, house: House, rest: str) -> None:
+    answer = await wire.send(port, f"{POST}{rest}")
     assert (answer.status, answer.closed) == (413, True)
     assert await house.how_many() == 0
     assert await good(port)
@@ -47,54 +47,52 @@ async def test_who_hangs_up_within_the_body_wakes_nothing(port: int, house: Hous
     assert await house.how_many() == 1
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        pytest.param(
-            f"{POST}Content-Length: {len(BODY)}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x", id="both lengths"
-        ),
-        pytest.param(f"{POST}Content-Length: 1\r\nContent-Length: 14\r\n\r\n{BODY}", id="two lengths"),
-        pytest.param(f"{POST}Content-Length: -1\r\n\r\n{BODY}", id="negative length"),
-        pytest.param(f"{POST}Content-Length: +12\r\n\r\n{BODY}", id="signed length"),
-        pytest.param(f"{POST}Transfer-Encoding: chunked\r\n\r\nzz\r\n{BODY}\r\n0\r\n\r\n", id="no chunk length"),
-        pytest.param(f"{POST}Transfer-Encoding: gzip, chunked, x\r\n\r\n0\r\n\r\n", id="unknown transfer encoding"),
-        pytest.param(f"POST /v1/wake HTTP/1.1\nHost: 127.0.0.1\n\n{BODY}", id="bare line feeds"),
-        pytest.param(f"GET /v1/runs HTTP/1.1\r\n{HEAD}X : y\r\n\r\n", id="space before the colon"),
-        pytest.param(f"GET /v1/runs HTTP/1.1\r\n{HEAD}X: a\0b\r\n\r\n", id="NUL in a header"),
-        pytest.param("GET /v1/runs HTTP/9.9\r\n\r\n", id="unknown version"),
-        pytest.param("\x16\x03\x01\x02\x00\x01", id="TLS to a plain port"),
-        pytest.param("SSH-2.0-OpenSSH_9.9\r\n", id="another protocol"),
-    ],
-)
-async def test_what_is_no_good_http_is_refused_and_hung_up_on(port: int, house: House, request_: str) -> None:
-    answer = await raw.send(port, request_)
-    assert answer.status in (0, 400, 401, 415, 421)
-    assert answer.answers <= 1, "one request was taken for two"
-    assert await house.how_many() == 0
+NO_GOOD_HTTP = {
+    "both lengths": f"{POST}Content-Length: {len(BODY)}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x",
+    "two lengths": f"{POST}Content-Length: 1\r\nContent-Length: 14\r\n\r\n{BODY}",
+    "negative length": f"{POST}Content-Length: -1\r\n\r\n{BODY}",
+    "signed length": f"{POST}Content-Length: +12\r\n\r\n{BODY}",
+    "no chunk length": f"{POST}Transfer-Encoding: chunked\r\n\r\nzz\r\n{BODY}\r\n0\r\n\r\n",
+    "unknown transfer encoding": f"{POST}Transfer-Encoding: gzip, chunked, x\r\n\r\n0\r\n\r\n",
+    "bare line feeds": f"POST /v1/wake HTTP/1.1\nHost: 127.0.0.1\n\n{BODY}",
+    "space before the colon": f"GET /v1/runs HTTP/1.1\r\n{HEAD}X : y\r\n\r\n",
+    "NUL in a header": f"GET /v1/runs HTTP/1.1\r\n{HEAD}X: a\0b\r\n\r\n",
+    "unknown version": "GET /v1/runs HTTP/9.9\r\n\r\n",
+    "TLS to a plain port": "\x16\x03\x01\x02\x00\x01",
+    "another protocol": "SSH-2.0-OpenSSH_9.9\r\n",
+}
+
+
+async def test_what_is_no_good_http_is_refused_and_hung_up_on(port: int, house: House) -> None:
+    for name, request in NO_GOOD_HTTP.items():
+        answer = await wire.send(port, request)
+        assert answer.status in (0, 400, 401, 415, 421), name
+        assert answer.answers <= 1, f"{name}: one request was taken for two"
+        assert await house.how_many() == 0, name
     assert await good(port)
 
 
 async def test_the_host_is_judged_as_it_is_sent_and_not_by_the_target(port: int) -> None:
     head = HEAD.replace("127.0.0.1", "evil.com")
     for target in ("http://127.0.0.1/v1/runs", "//127.0.0.1/v1/runs", "/v1/runs?/healthz", "/v1/runs#/healthz"):
-        assert (await raw.get(port, target, head)).status in (400, 421)
-    assert (await raw.get(port, "/v1/runs?/healthz", "Host: 127.0.0.1/healthz?\r\n")).status == 421
-    assert (await raw.get(port, "/v1/runs", "Host: 127.0.0.1\r\n")).status == 401
+        assert (await wire.get(port, target, head)).status in (400, 421)
+    assert (await wire.get(port, "/v1/runs?/healthz", "Host: 127.0.0.1/healthz?\r\n")).status == 421
+    assert (await wire.get(port, "/v1/runs", "Host: 127.0.0.1\r\n")).status == 401
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        pytest.param("".join(f"X-{n}: {'y' * 100}\r\n" for n in range(1000)), id="1000 headers"),
-        pytest.param(f"X: {'y' * 65_536}\r\n", id="a long header"),
-        pytest.param(f"X: {'y' * 3_000_000}\r\n", id="a very long header"),
-        pytest.param(f"X: {'y' * 3_000_000}", id="a header without end"),
-        pytest.param("X: y\r\n" * 400_000, id="headers without end"),
-    ],
-)
-async def test_a_head_that_is_too_large_is_refused_and_hung_up_on(port: int, head: str) -> None:
-    answer = await raw.send(port, f"GET /v1/runs HTTP/1.1\r\n{HEAD}{head}\r\n")
-    assert (answer.status, answer.closed) in ((400, True), (0, True))
+TOO_LARGE = {
+    "1000 headers": "".join(f"X-{n}: {'y' * 100}\r\n" for n in range(1000)),
+    "a long header": f"X: {'y' * 65_536}\r\n",
+    "a very long header": f"X: {'y' * 3_000_000}\r\n",
+    "a header without end": f"X: {'y' * 3_000_000}",
+    "headers without end": "X: y\r\n" * 400_000,
+}
+
+
+async def test_a_head_that_is_too_large_is_refused_and_hung_up_on(port: int) -> None:
+    for name, head in TOO_LARGE.items():
+        answer = await wire.send(port, f"GET /v1/runs HTTP/1.1\r\n{HEAD}{head}\r\n")
+        assert (answer.status, answer.closed) in ((400, True), (0, True)), name
     assert await good(port)
 
 
@@ -139,7 +137,13 @@ async def test_readers_of_many_runs_do_not_keep_wakes_out(over_http: httpx2.Asyn
     async with httpx2.AsyncClient(
         base_url=over_http.base_url, headers=bearer("reader"), limits=httpx2.Limits(max_connections=None)
     ) as client:
-        readers = [asyncio.create_task(_follow(client, run)) for run in runs]
+
+        async def follow(run: str) -> None:
+            async with client.stream("GET", f"/v1/runs/{run}/events") as answer:
+                async for _ in answer.aiter_lines():
+                    pass
+
+        readers = [asyncio.create_task(follow(run)) for run in runs]
         await until(lambda: house.feed.followers == len(runs))
         async with asyncio.timeout(10):
             for _ in range(20):
@@ -148,9 +152,3 @@ async def test_readers_of_many_runs_do_not_keep_wakes_out(over_http: httpx2.Asyn
             reader.cancel()
         await asyncio.wait(readers)
     await until(lambda: not house.feed.followers)
-
-
-async def _follow(client: httpx2.AsyncClient, run: str) -> None:
-    async with client.stream("GET", f"/v1/runs/{run}/events") as answer:
-        async for _ in answer.aiter_lines():
-            pass

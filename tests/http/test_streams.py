@@ -1,28 +1,43 @@
-"""GET /v1/runs/{run_id}/events: every entry once and in order, over any number of reconnects, until the run ends."""
+"""Event streams, of a run and of all runs: every entry once and in order, over any number of reconnects."""
 
 import asyncio
+import contextlib
+import random
+import socket
+import sqlite3
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import chain, zip_longest
+from pathlib import Path
 
 import httpx2
 import pytest
 
+from agent_service.api.streams.channel import KEPT
 from agent_service.api.streams.events import MOST_STREAMS_OF_A_CALLER
+from agent_service.run.journal import Commit
+from agent_service.store.sql.database import FILE
 from tests.core.cues import PROOF, reflects
-from tests.http.house import House, bearer
-from tests.http.sse import Event, events
+from tests.http.house import HOST, House, bearer, secret, serving
+from tests.http.wire import Event, events
 from tests.kit.runs import accepted, run_id, whole_run
 from tests.kit.waiting import until
 from tests.projections.journals import commits_of
 from tests.projections.people import a_run_in_doubt, answers
 
-WITHIN_S = 10.0
+WITHIN_S = 20.0
+ALL = "/v1/events"
 
 
-async def some(client: httpx2.AsyncClient, run: str, *, after: int = 0, most: int = 1000) -> list[Event]:
-    """At most `most` events after number `after`; then the reader hangs up."""
+def url(run: str) -> str:
+    return f"/v1/runs/{run}/events"
+
+
+async def some(client: httpx2.AsyncClient, path: str, *, after: int | None = None, most: int = 1000) -> list[Event]:
+    """At most `most` events after that id; then the reader hangs up."""
     told: list[Event] = []
-    headers = {"Last-Event-ID": str(after)} if after else {}
-    async with asyncio.timeout(WITHIN_S), client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as answer:
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    async with asyncio.timeout(WITHIN_S), client.stream("GET", path, headers=headers) as answer:
         if answer.status_code == 204:
             return []
         assert answer.status_code == 200
@@ -33,27 +48,32 @@ async def some(client: httpx2.AsyncClient, run: str, *, after: int = 0, most: in
     return told
 
 
+def told_of(told: Sequence[Event]) -> list[tuple[str, int]]:
+    return [(event.data["run"]["run_id"], event.data["entry"]["seq"]) for event in told]
+
+
 async def test_readers_are_let_go_in_good_order_when_the_agent_stops(
     over_http: httpx2.AsyncClient, house: House
 ) -> None:
     run = await house.play(whole_run()[:2])
-    reading = asyncio.create_task(some(over_http, run))
+    reading = asyncio.create_task(some(over_http, url(run)))
     await until(lambda: house.feed.followers == 1)
     house.feed.end()
     assert [event.id for event in await reading] == [1, 2]
-    assert [event.id for event in await some(over_http, run)] == [1, 2]
+    assert [event.id for event in await some(over_http, url(run))] == [1, 2]
 
 
 async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient, house: House) -> None:
     commits = whole_run()
     run = await house.play(commits[:1])
-    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", url(run)) as answer:
         stream = events(answer)
         for commit in commits[1:]:
             assert (await anext(stream)).id == commit.entry.seq - 1
             await house.play([commit])
         assert (await anext(stream)).data["status"] == "done"
         assert await anext(stream, None) is None
+    assert await some(over_http, url(run), after=6) == [], "who has seen the end is told not to come back"
 
 
 @pytest.mark.parametrize("stretch", [1, 2, 3, 5])
@@ -70,17 +90,11 @@ async def test_reconnects_lose_and_repeat_nothing_while_the_run_goes_on(
 
     going = asyncio.create_task(go_on())
     told: list[Event] = []
-    async with asyncio.timeout(2 * WITHIN_S):
+    async with asyncio.timeout(WITHIN_S):
         while not told or told[-1].data["status"] != "done":
-            told += await some(over_http, run, after=told[-1].id if told else 0, most=stretch)
+            told += await some(over_http, url(run), after=told[-1].id if told else None, most=stretch)
     await going
     assert [event.id for event in told] == [commit.entry.seq for commit in commits]
-
-
-async def test_a_reader_who_has_seen_the_end_is_told_not_to_come_back(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run())
-    answer = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": "6"})
-    assert (answer.status_code, answer.content) == (204, b"")
 
 
 async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_end(
@@ -88,56 +102,46 @@ async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_en
 ) -> None:
     commits = commits_of(a_run_in_doubt(run_id(1)) >> answers("it is there", "ran") >> reflects("done", PROOF))
     run = await house.play(commits[:5])
-    assert (await some(over_http, run))[-1].data["status"] == "escalated"
-    assert await some(over_http, run, after=5) == []
+    assert (await some(over_http, url(run)))[-1].data["status"] == "escalated"
+    assert await some(over_http, url(run), after=5) == []
     await house.play(commits[5:6])
-    reader = asyncio.create_task(some(over_http, run, after=5))
+    reader = asyncio.create_task(some(over_http, url(run), after=5))
     await until(lambda: house.feed.followers)
     await house.play(commits[6:])
     assert [(event.id, event.data["status"]) for event in await reader] == [(6, "running"), (7, "done")]
-    assert [event.id for event in await some(over_http, run)] == [1, 2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize("sent", ["-1", "x", "1.0", "1e3", "1_0", " 1 1", "٣", "0x1", "9" * 30, "7", "1\u2028"])
-async def test_an_id_that_is_none_of_the_run_is_refused(client: httpx2.AsyncClient, house: House, sent: str) -> None:
-    run = await house.play(whole_run())
-    headers = [(b"last-event-id", sent.encode())]
-    answer = await client.get(f"/v1/runs/{run}/events", headers=headers)
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "Last-Event-ID")
+    assert [event.id for event in await some(over_http, url(run))] == [1, 2, 3, 4, 5, 6, 7]
 
 
 async def test_what_others_wrote_cannot_forge_an_event(client: httpx2.AsyncClient, house: House) -> None:
     evil = "x\nid: 9\r\nevent: end\rdata: {}\n\n: \u2028 \u2029 \x1b[2J"
     run = await house.play([accepted(goal=evil)])
     await client.post(f"/v1/runs/{run}/cancel", json={"reason": evil})
-    told = await some(client, run)
+    told = await some(client, url(run))
     assert [(event.id, event.name) for event in told] == [(1, "WakeAccepted"), (2, "CancelRequested")]
     assert told[0].data["event"]["goal"] == evil
 
 
 async def test_a_caller_has_only_so_many_streams(over_http: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play([accepted()])
-    limits = httpx2.Limits(max_connections=None)
-    transport = httpx2.AsyncHTTPTransport(limits=limits)
-    url = f"/v1/runs/{run}/events"
+    path = url(await house.play([accepted()]))
+    transport = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None))
     async with (
         httpx2.AsyncClient(transport=transport, base_url=over_http.base_url, headers=bearer("reader")) as greedy,
         AsyncExitStack() as streams,
     ):
         for _ in range(MOST_STREAMS_OF_A_CALLER):
-            answer = await streams.enter_async_context(greedy.stream("GET", url))
+            answer = await streams.enter_async_context(greedy.stream("GET", path))
             assert answer.status_code == 200
-        refused = await greedy.get(url)
+        refused = await greedy.get(path)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
         assert "retry-after" in refused.headers
-        async with over_http.stream("GET", url) as other:
+        async with over_http.stream("GET", path) as other:
             assert other.status_code == 200
-    await until(lambda: _is_free(over_http, url))
 
+    async def is_free() -> bool:
+        async with over_http.stream("GET", path, headers=bearer("reader")) as answer:
+            return answer.status_code == 200
 
-async def _is_free(client: httpx2.AsyncClient, url: str) -> bool:
-    async with client.stream("GET", url, headers=bearer("reader")) as answer:
-        return answer.status_code == 200
+    await until(is_free)
 
 
 async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_taken_up_again(
@@ -145,7 +149,7 @@ async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_t
 ) -> None:
     commits = whole_run()
     run = await house.play(commits[:2])
-    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", f"/v1/runs/{run}/events") as answer:
+    async with asyncio.timeout(WITHIN_S), over_http.stream("GET", url(run)) as answer:
         stream = events(answer)
         assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
         await house.elsewhere(commits[2:3])
@@ -153,4 +157,67 @@ async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_t
         await house.play(commits[3:])
         assert await anext(stream, None) is None
     house.archive.away = False
-    assert [event.id for event in await some(over_http, run, after=2)] == [3, 4, 5, 6]
+    assert [event.id for event in await some(over_http, url(run), after=2)] == [3, 4, 5, 6]
+
+
+async def test_of_all_runs_a_stream_without_an_id_begins_now(over_http: httpx2.AsyncClient, house: House) -> None:
+    await house.play(whole_run(1))
+    reader = asyncio.create_task(some(over_http, ALL, most=1))
+    await until(lambda: house.feed.followers == 1)
+    await house.play([accepted(2)])
+    assert told_of(await reader) == [(run_id(2), 1)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_twenty_cuts_lose_and_repeat_nothing_while_all_runs_go_on_here_and_elsewhere(
+    over_http: httpx2.AsyncClient, house: House, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 # where a reader is cut
+    turns = zip_longest(*(whole_run(number, steps=4) for number in range(1, 9)))
+    commits: list[Commit] = [commit for commit in chain.from_iterable(turns) if commit]
+
+    async def go_on() -> None:
+        for number, commit in enumerate(commits):
+            happens = house.elsewhere if number == len(commits) // 2 else (house.play, house.overhear)[number % 2]
+            await happens([commit])
+
+    going = asyncio.create_task(go_on())
+    told: list[Event] = []
+    for _ in range(20):
+        told += await some(over_http, ALL, after=told[-1].id if told else 0, most=chance.randint(1, 4))
+    told += await some(over_http, ALL, after=told[-1].id, most=len(commits) - len(told))
+    await going
+    assert told_of(told) == [(commit.entry.run_id, commit.entry.seq) for commit in commits]
+
+
+async def test_a_reader_that_falls_far_behind_loses_and_repeats_nothing(house: House) -> None:
+    runs = [whole_run(number, steps=8) for number in range(1, KEPT // 10)]
+    async with serving(house.app, send_buffer=4096) as port:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=connection, limit=256 * 1024)
+        head = f"GET {ALL} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {secret('reader')}\r\n\r\n"
+        writer.write(head.encode())
+        await until(lambda: house.feed.followers == 1)
+        for commits in runs:
+            await house.play(commits)
+        told: list[int] = []
+        async with asyncio.timeout(2 * WITHIN_S):
+            while len(told) < sum(map(len, runs)):
+                line = await reader.readline()
+                if line.startswith(b"id: "):
+                    told.append(int(line.removeprefix(b"id: ")))
+        writer.close()
+    assert told == list(range(1, len(told) + 1))
+
+
+async def test_a_damaged_run_keeps_no_other_from_being_told(
+    over_http: httpx2.AsyncClient, house: House, tmp_path: Path
+) -> None:
+    await house.play(whole_run(1))
+    await house.play([accepted(2)])
+    with contextlib.closing(sqlite3.connect(tmp_path / "store" / FILE)) as connection, connection:
+        connection.execute("UPDATE journal SET event = '{' WHERE run_id = ? AND seq = 3", (run_id(1),))
+    assert told_of(await some(over_http, ALL, after=0, most=1)) == [(run_id(2), 1)]

@@ -1,11 +1,35 @@
-"""What a tool may ask for before it answers, in both forms."""
+"""What a tool may ask for before it answers, in both forms: read, or refused in words, whatever it says.
 
+`continuations/valid` has each example in markdown and in JSON; `continuations/malformed` has what is refused.
+"""
+
+import contextlib
+import json
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from schemas.continuation import ContinuationInvalid, MultiStep, PluginTask, Retrieve, RetrieveTask, of_object, read
+from schemas.continuation import (
+    Continuation,
+    ContinuationInvalid,
+    MultiStep,
+    PluginResult,
+    PluginTask,
+    Retrieve,
+    RetrieveTask,
+    of_object,
+    read,
+    read_plugin_result,
+)
 from schemas.events import ToolOutput
+from schemas.markdown_form import is_form
+from tests.kit.pages import ROOT, blocks
+from tests.schemas import samples
 
 RETRIEVE = {"action": "retrieve", "query": "Alternative values for X", "profile": "fast", "reason": "UNSAT"}
 
@@ -30,20 +54,14 @@ def flaws_of(value: object) -> str:
     return str(refusal.value)
 
 
-def test_a_retrieval_is_read() -> None:
+def test_a_retrieval_and_tasks_are_read_each_named_by_its_place_where_it_has_no_id() -> None:
     assert of_object(RETRIEVE) == Retrieve.model_validate(RETRIEVE)
-
-
-def test_a_task_without_an_id_is_named_by_its_place() -> None:
     tasks = tasks_of(steps(retrieval(), retrieval(id="facts"), retrieval()))
     assert [task.id for task in tasks] == ["task-1", "facts", "task-3"]
-
-
-@pytest.mark.parametrize("given", ["combine both", {"left": 1}])
-def test_the_input_of_a_plugin_is_a_text_or_its_arguments(given: object) -> None:
-    (task,) = tasks_of(steps({"action": "plugin", "plugin": "z3-solver", "input": given}))
-    assert isinstance(task, PluginTask)
-    assert task.input == given
+    for said in ("combine both", {"left": 1}):
+        (task,) = tasks_of(steps({"action": "plugin", "plugin": "z3-solver", "input": said}))
+        assert isinstance(task, PluginTask)
+        assert task.input == said
 
 
 def test_what_is_written_is_read_again_as_the_same() -> None:
@@ -58,20 +76,13 @@ def test_a_cycle_is_named_with_its_path() -> None:
     assert flaws_of(cycle) == "tasks.0.depends_on makes a cycle: a -> c -> b -> a (each waits for the next)"
 
 
-def test_every_flaw_is_told() -> None:
+def test_every_flaw_is_told_of_very_many_the_first_and_nothing_of_a_wrong_value() -> None:
     told = flaws_of(steps(retrieval(query=" ", depends_on=["again"]), 3, retrieval(colour="red")))
     places = [flaw.split()[0] for flaw in told.split("; ")]
     assert places == ["tasks.0.query", "tasks.0.depends_on.0", "tasks.1", "tasks.2.colour"]
-
-
-def test_of_very_many_flaws_the_first_are_told_and_how_many_there_are() -> None:
     assert flaws_of(steps(*[3] * 50)).endswith("; and 38 more")
-
-
-def test_nothing_of_a_wrong_value_is_repeated() -> None:
-    assert "secret" not in flaws_of(
-        steps(retrieval(action="secret"), retrieval(profile="a secret", depends_on="secret"))
-    )
+    secrets = steps(retrieval(action="secret"), retrieval(profile="a secret", depends_on="secret"))
+    assert "secret" not in flaws_of(secrets)
 
 
 MARKDOWN = """## Plugin Result
@@ -85,25 +96,143 @@ Query: Alternative values for X
 """
 
 
-@pytest.mark.parametrize("field", ["summary", "markdown", "excerpt"])
-def test_the_markdown_form_is_read_from_a_text_of_the_result(field: str) -> None:
+def test_the_markdown_form_is_read_from_a_text_of_the_result() -> None:
     expected = Retrieve(action="retrieve", query="Alternative values for X", confidence="low")
-    assert read(ToolOutput.model_validate({field: MARKDOWN})) == expected
+    for field in ("summary", "markdown", "excerpt"):
+        assert read(ToolOutput.model_validate({field: MARKDOWN})) == expected
 
 
-@pytest.mark.parametrize(
-    ("result", "flaw"),
-    [
-        (None, "neither"),
-        ({}, "neither"),
-        ({"summary": "I need more"}, "neither"),
-        ({"excerpt": MARKDOWN, "artifact_path": "artifacts/output.txt"}, "neither"),
-        ({"continuation": MARKDOWN}, "must be an object"),
-        ({"summary": MARKDOWN.replace("continuation", "success")}, "line 6: a continuation request does not go with"),
-        ({"summary": "## Plugin Result\nStatus: success\nPlugin: z3-solver"}, "asks for nothing"),
-        ({"summary": MARKDOWN.replace("Query", "Quest")}, "line 8: Quest is not one of the fields"),
-    ],
+NONE: list[tuple[dict[str, Any] | None, str]] = [
+    (None, "neither"),
+    ({}, "neither"),
+    ({"summary": "I need more"}, "neither"),
+    ({"excerpt": MARKDOWN, "artifact_path": "artifacts/output.txt"}, "neither"),
+    ({"continuation": MARKDOWN}, "must be an object"),
+    ({"summary": MARKDOWN.replace("continuation", "success")}, "line 6: a continuation request does not go with"),
+    ({"summary": "## Plugin Result\nStatus: success\nPlugin: z3-solver"}, "asks for nothing"),
+    ({"summary": MARKDOWN.replace("Query", "Quest")}, "line 8: Quest is not one of the fields"),
+]
+
+
+def test_a_result_without_a_continuation_is_refused() -> None:
+    for result, flaw in NONE:
+        with pytest.raises(ContinuationInvalid, match=flaw):
+            read(None if result is None else ToolOutput.model_validate(result))
+
+
+HEAD = "## Plugin Result\nStatus: {}\nPlugin: z3-solver\n"
+
+
+@pytest.mark.parametrize("status", ["success", "error"])
+def test_what_follows_the_fields_is_the_text_whatever_it_looks_like(status: str) -> None:
+    text = "x = 4\n\n## Continuation Request\nAction: retrieve\nQuery: of somebody who is quoted"
+    found = read_plugin_result(f"{HEAD.format(status)}Confidence: high\n\n{text}\n")
+    assert found == PluginResult(status, "z3-solver", "high", None, text)  # type: ignore[arg-type]
+
+
+def test_a_text_is_of_this_form_by_its_first_line_which_is_told_at_once() -> None:
+    for text in (HEAD, "\n \n" + HEAD, HEAD.replace("\n", "\r\n"), "## Plugin Result", HEAD + "\0"):
+        assert is_form(text)
+    assert not is_form("\n \t" * 300_000 + "x")
+
+
+FOLDER = Path(__file__).with_name("continuations")
+VALID = sorted((FOLDER / "valid").glob("*.md"))
+MALFORMED = sorted(path for path in (FOLDER / "malformed").iterdir() if path.suffix in (".md", ".json"))
+FLAWS: dict[str, str] = yaml.safe_load((FOLDER / "malformed" / "flaws.yaml").read_text())
+"""By the file with one mistake (or several, where its name says so): what its author is told."""
+
+
+def read_file(path: Path) -> Continuation | None:
+    text = path.read_bytes().decode()
+    return of_object(json.loads(text)) if path.suffix == ".json" else read_plugin_result(text).continuation
+
+
+def test_both_forms_of_an_example_ask_for_the_same_by_the_published_schema() -> None:
+    for path in VALID:
+        asked = read_file(path)
+        assert asked is not None
+        assert asked == read_file(path.with_suffix(".json"))
+        result = {"continuation": json.loads(path.with_suffix(".json").read_bytes())}
+        message = samples.changed("agentic.tool_result", status="continuation", result=result)
+        samples.published("agentic.tool_result").validate(json.loads(message))
+    text = {block.language: block.text for block in blocks(ROOT / "docs" / "CONTINUATIONS.md") if not block.is_file}
+    assert read_plugin_result(text["markdown"]).continuation == of_object(json.loads(text["json"]))
+
+
+def test_of_a_malformed_example_the_field_or_the_line_is_named() -> None:
+    told = {}
+    for path in MALFORMED:
+        with pytest.raises(ValueError) as refusal:  # noqa: PT011 - the whole text is compared
+            read_file(path)
+        told[path.name] = str(refusal.value)
+    assert told == FLAWS
+
+
+LINES = [
+    "## Plugin Result", "Status: continuation", "Status: success", "Plugin: p", "Confidence: low", "",
+    "## Continuation Request", "Action: multi-step", "Action: retrieve", "Action: plugin", "### Task 1", "### Task 2",
+    "Query: q", "Query:", "Input: text", 'Input: {"a": 1}', "Input: {", "Input:", "```", "DependsOn: none",
+    "DependsOn: task-1", "DependsOn: task-2", "DependsOn: task-1,", "Reason: because", "prose", "\0", "\r",
+]  # fmt: skip
+NAMES = st.sampled_from(
+    ["action", "query", "tasks", "id", "depends_on", "dependsOn", "plugin", "input", "profile", "x"]
 )
-def test_a_result_without_a_continuation_is_refused(result: dict[str, Any] | None, flaw: str) -> None:
-    with pytest.raises(ContinuationInvalid, match=flaw):
-        read(None if result is None else ToolOutput.model_validate(result))
+WORDS = st.sampled_from(["retrieve", "multi-step", "plugin", "task-1", "a", "none", "again", "", "\0", "\ud800"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=6),
+    max_leaves=20,
+)
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=25))
+def test_any_lines_are_read_or_refused_with_a_line_that_is_there(lines: list[str]) -> None:
+    try:
+        read_plugin_result("\n".join(lines))
+    except ValueError as error:
+        numbers = [int(flaw.split(":")[0].removeprefix("line ")) for flaw in str(error).split("; ") if "line" in flaw]
+        assert numbers
+        assert all(1 <= number <= len(lines) + 2 for number in numbers)
+
+
+@given(JSON | st.fixed_dictionaries({"action": st.just("multi-step"), "tasks": st.lists(JSON, max_size=5)}))
+def test_any_json_is_read_or_refused(value: Any) -> None:
+    with contextlib.suppress(ContinuationInvalid):
+        of_object(value)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Tasks with any dependencies among them: often with cycles."""
+    ids = [f"t{number}" for number in range(draw(st.integers(1, 50)))]
+    return [
+        {
+            "id": one,
+            "action": "retrieve",
+            "query": "q",
+            "depends_on": draw(st.lists(st.sampled_from(ids), unique=True, max_size=3)),
+        }
+        for one in ids
+    ]
+
+
+@given(graphs())
+def test_tasks_are_taken_exactly_if_all_can_be_done_and_else_a_cycle_is_named(tasks: list[dict[str, Any]]) -> None:
+    needs = {task["id"]: task["depends_on"] for task in tasks}
+    done: set[str] = set()
+    while ready := [one for one in needs if one not in done and done.issuperset(needs[one])]:
+        done.update(ready)
+    path = the_cycle(tasks)
+    assert (path == []) == (len(done) == len(needs))
+    assert path[:1] == path[-1:]
+    assert all(after in needs[before] for before, after in pairwise(path))
+
+
+def the_cycle(tasks: list[dict[str, Any]]) -> list[str]:
+    """The path that is told; empty where the tasks are taken."""
+    try:
+        of_object({"action": "multi-step", "tasks": tasks})
+    except ContinuationInvalid as error:
+        return str(error).partition("makes a cycle: ")[2].partition(" (")[0].split(" -> ")
+    return []

@@ -1,16 +1,20 @@
-"""The forms in which others may send: all of them are one envelope, and no form is guessed where there is a doubt."""
+"""The forms in which others may send, what is told of a refused message, and keys and headers by the letter."""
 
 import base64
 import contextlib
 import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import subjects
-from schemas.envelope import Misshapen, enveloped
+from schemas import envelope, keys, subjects
+from schemas.envelope import Misshapen, enveloped, rejection
 from schemas.events import INBOUND
 from tests.schemas import samples
 from tests.schemas.samples import JSON, PATHS
@@ -18,6 +22,12 @@ from tests.schemas.samples import JSON, PATHS
 START = {"goal": "count", "context": {"tone": "warm"}}
 EVENT = {"specversion": "1.0", "id": "order-7", "source": "/shop", "type": subjects.START, "data": START}
 HEADERS = {f"ce-{name}": str(value) for name, value in EVENT.items() if name != "data"}
+BASE64 = base64.b64encode(json.dumps(START).encode()).decode()
+AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
+KEY = f"agentic:run:{RUN}:step:3:result"
+NOTHING = {"msg_id": None, "dedupe_key": None, "run_id": None, "step": None, "repeat_as": None}
+TRACE = "019fd172e8fc4f45f0cc4a10596068a9"
 
 
 def read(body: object, headers: dict[str, str] | None = None, *, subject: str = subjects.START) -> Any:
@@ -26,44 +36,30 @@ def read(body: object, headers: dict[str, str] | None = None, *, subject: str = 
 
 
 @pytest.mark.parametrize("path", [path for path in PATHS if samples.event_of(path) in INBOUND], ids=samples.title)
-def test_an_enveloped_body_stays_as_it_is_whatever_its_headers_say(path: Any) -> None:
+def test_an_enveloped_body_stays_as_it_is_and_a_payload_alone_is_what_its_subject_says(path: Path) -> None:
     headers = HEADERS | {"ce-type": "com.example.other", "content-type": "application/cloudevents+json"}
     assert enveloped(samples.event_of(path), path.read_bytes(), headers) == path.read_bytes()
-
-
-@pytest.mark.parametrize("path", [path for path in PATHS if samples.event_of(path) in INBOUND], ids=samples.title)
-def test_a_payload_alone_is_what_its_subject_says(path: Any) -> None:
     subject, payload = samples.event_of(path), samples.body(path)["payload"]
     assert read(payload, subject=subject) == {"type": subject, "payload": payload, "dedupe_key": None}
     assert INBOUND[subject].model_validate(read(payload, subject=subject)).payload
 
 
-@pytest.mark.parametrize(
-    ("body", "headers"),
-    [
+def test_a_cloudevent_carries_a_start_and_names_it_by_its_source_and_id() -> None:
+    for body, headers in (
         (EVENT, {"content-type": "application/cloudevents+json"}),
         (EVENT, {}),
         (EVENT, HEADERS | {"ce-id": "another"}),
-        ({**EVENT, "data": None, "data_base64": base64.b64encode(json.dumps(START).encode()).decode()}, {}),
+        ({**EVENT, "data": None, "data_base64": BASE64}, {}),
         (START, HEADERS),
         (START, {name.title(): value for name, value in HEADERS.items()}),
-    ],
-)
-def test_a_cloudevent_carries_a_start_and_names_it_by_its_source_and_id(body: object, headers: dict[str, str]) -> None:
-    assert read(body, headers) == {
-        "type": subjects.START,
-        "payload": START,
-        "dedupe_key": "/shop order-7",
-    }
+    ):
+        told = {"type": subjects.START, "payload": START, "dedupe_key": "/shop order-7"}
+        assert read(body, headers) == told, (body, headers)
+    assert read(EVENT | {"id": "agentic:start:7"})["dedupe_key"] == "agentic:start:7", "a key of the contract"
 
 
-def test_the_id_of_a_cloudevent_that_is_a_key_of_the_contract_is_the_key() -> None:
-    assert read(EVENT | {"id": "agentic:start:7"})["dedupe_key"] == "agentic:start:7"
-
-
-@pytest.mark.parametrize(
-    ("body", "flaw"),
-    [
+def test_a_cloudevent_that_carries_nothing_for_its_subject_says_why() -> None:
+    for body, flaw in (
         (EVENT | {"specversion": "0.3"}, "specversion"),
         (EVENT | {"type": "com.example.order"}, "type is not the subject"),
         (EVENT | {"id": ""}, "id is not a text"),
@@ -71,11 +67,9 @@ def test_the_id_of_a_cloudevent_that_is_a_key_of_the_contract_is_the_key() -> No
         ({name: value for name, value in EVENT.items() if name != "source"}, "source is not a text"),
         (EVENT | {"data": "aGk="}, "data is not a JSON object"),
         (EVENT | {"data_base64": "@"}, "data is not a JSON object"),
-    ],
-)
-def test_a_cloudevent_that_carries_nothing_for_its_subject_says_why(body: object, flaw: str) -> None:
-    with pytest.raises(Misshapen, match=flaw):
-        read(body)
+    ):
+        with pytest.raises(Misshapen, match=flaw):
+            read(body)
 
 
 FIELDS = st.sampled_from(
@@ -88,3 +82,109 @@ VALUES = JSON | st.sampled_from(["1.0", subjects.START])
 def test_whatever_comes_is_read_or_refused(body: dict[str, Any], headers: dict[str, str]) -> None:
     with contextlib.suppress(Misshapen):
         assert isinstance(read(body, headers), dict)
+
+
+@dataclass
+class Message:
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    subject: str = subjects.TOOL_RESULT
+    stream_seq: int = 41
+
+
+def told(body: object, **headers: str) -> dict[str, Any]:
+    """What is told of it when it is refused."""
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    event, _ = rejection(Message(sent, headers), stream="AGENTIC", reason="no", source="/me", at=AT)
+    found = event.payload.model_dump()
+    assert (found.pop("subject"), found.pop("stream_seq"), found.pop("reason")) == (subjects.TOOL_RESULT, 41, "no")
+    return found
+
+
+def test_what_a_refused_message_relates_to_is_read_from_every_form_and_what_is_no_name_is_not_repeated() -> None:
+    for body in (
+        {"type": subjects.TOOL_RESULT, "payload": {"run_id": RUN, "step": 3, "status": "?"}, "dedupe_key": KEY},
+        {"type": 7, "payload": {"run_id": RUN, "step": 3, "dedupe_key": KEY}},
+        {"specversion": "0.3", "data": {"run_id": RUN, "step": 3, "dedupe_key": KEY}},
+        {"run_id": RUN, "step": 3, "dedupe_key": KEY, "status": []},
+    ):
+        assert told(body) == NOTHING | {"dedupe_key": KEY, "run_id": RUN, "step": 3}, body
+    nameless: list[object] = [b"", b"[]", b"[" * 100_000, b"\xff", {"payload": "x"}, {"step": True}]
+    nameless += [{"payload": {"run_id": "../x", "step": 0}}]
+    for nothing in nameless + [{"dedupe_key": key} for key in (7, "", "a b", "a\nb", "é", "x" * 513)]:
+        assert told(nothing, **{"Nats-Msg-Id": "a b", "Agentic-Run-Id": "a b"}) == NOTHING, nothing
+
+
+def test_a_refusal_is_told_in_the_trace_of_what_was_refused() -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    sent = Message(json.dumps({"run_id": RUN}).encode(), {"traceparent": trace})
+    _, headers = rejection(sent, stream="AGENTIC", reason="no", source="/me", at=AT)
+    assert headers == {
+        "traceparent": trace,
+        "Agentic-Run-Id": RUN,
+        "ce-specversion": "1.0",
+        "ce-source": "/me",
+        "ce-id": "agentic:rejected:AGENTIC:41",
+        "ce-type": "agent.rejected",
+        "ce-time": "2026-11-21T12:00:00Z",
+    }
+
+
+@given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.dictionaries(st.text(), st.text()))
+def test_whatever_was_refused_is_told(body: bytes, headers: dict[str, str]) -> None:
+    assert set(told(body, **headers)) == set(NOTHING)
+
+
+def of_event(dedupe_key: str = "agentic:run:r:completed") -> dict[str, str]:
+    about: dict[str, Any] = {"source": "agentic-loop", "at": "2026-11-21T12:00:00Z", "run_id": "r", "trace_id": TRACE}
+    return envelope.of_event("agent.completed", dedupe_key=dedupe_key, **about)
+
+
+def test_headers_carry_the_trace_of_the_run_and_the_cloud_event_the_same_on_every_try() -> None:
+    first, second = of_event()["traceparent"], of_event("agentic:run:r:accepted")["traceparent"]
+    assert re.fullmatch(f"00-{TRACE}-(?!0{{16}})[0-9a-f]{{16}}-01", first)
+    assert (first != second, first.split("-")[1] == second.split("-")[1]) == (True, True)
+    assert of_event() == of_event()
+    assert {name: value for name, value in of_event().items() if name.startswith("ce-")} == {
+        "ce-specversion": "1.0",
+        "ce-id": "agentic:run:r:completed",
+        "ce-type": "agent.completed",
+        "ce-source": "agentic-loop",
+        "ce-time": "2026-11-21T12:00:00Z",
+    }
+
+
+STEP = f"agentic:run:{RUN}:step:3"
+BY_THE_LETTER = {
+    keys.start("ext-7"): "agentic:start:ext-7",
+    keys.request(RUN, 3, 1): f"{STEP}:request",
+    keys.request(RUN, 3, 2): f"{STEP}:request:attempt:2",
+    keys.request(RUN, 3, 1, "task-1", 2): f"{STEP}:task:task-1:2:request",
+    keys.result(RUN, 3, 1): f"{STEP}:result",
+    keys.result(RUN, 3, 11): f"{STEP}:result:attempt:11",
+    keys.result(RUN, 3, 2, "again", 4): f"{STEP}:task:again:4:result:attempt:2",
+    keys.call(RUN, 3, "fetch", 1, "task-1", 2): f"{RUN}:3:task-1:2:fetch:1",
+    keys.cancel(RUN): f"agentic:run:{RUN}:cancel",
+    keys.signal(RUN, "sig-1"): f"agentic:run:{RUN}:signal:sig-1",
+    keys.accepted(RUN): f"agentic:run:{RUN}:accepted",
+    keys.progress(RUN, 12): f"agentic:run:{RUN}:progress:12",
+    keys.progress(RUN, 12, "frame"): f"agentic:run:{RUN}:progress:12:frame",
+    keys.completed(RUN): f"agentic:run:{RUN}:completed",
+    keys.escalated(RUN, 31): f"agentic:run:{RUN}:escalated:31",
+    keys.failed(RUN): f"agentic:run:{RUN}:failed",
+    keys.cancelled(RUN): f"agentic:run:{RUN}:cancelled",
+    keys.rejected("AGENTIC", 41): "agentic:rejected:AGENTIC:41",
+}
+
+
+def test_a_dedupe_key_has_its_form_by_the_letter_and_no_two_messages_share_one() -> None:
+    """Other programs compute them too."""
+    assert [(key, wanted) for key, wanted in BY_THE_LETTER.items() if key != wanted] == []
+    assert len(set(BY_THE_LETTER.values())) == len(BY_THE_LETTER) == 18
+
+
+def test_the_key_of_a_result_tells_what_it_answers() -> None:
+    assert keys.answers(keys.result(RUN, 3, 2, "task-1.again", 2), RUN, 3) == ("task-1.again", 2)
+    assert keys.answers(keys.late_result(RUN, 3, 1), RUN, 3) == (None, None)
+    for other in (keys.result(RUN, 4, 1), keys.request(RUN, 3, 1), "mine", ""):
+        assert keys.answers(other, RUN, 3) is None

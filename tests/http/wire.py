@@ -1,7 +1,12 @@
-"""Requests written by hand, as no well-bred client would send them."""
+"""What goes over the wire: requests written by hand, as no well-bred client would send them, and event streams."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
+
+import httpx2
 
 from tests.http.house import secret
 
@@ -47,3 +52,27 @@ async def send(port: int, request: str | bytes, *, silence_s: float = 0.5) -> Ra
 async def get(port: int, target: str, head: str = HEAD) -> RawAnswer:
     """GET a target as it is written, without any client making it nicer."""
     return await send(port, f"GET {target} HTTP/1.1\r\n{head}Connection: close\r\n\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: int
+    name: str
+    data: dict[str, Any]
+
+
+async def events(answer: httpx2.Response) -> AsyncIterator[Event]:
+    """The events of a stream, each with exactly an id, a name and one line of data. Comments are left out."""
+    fields: dict[str, str] = {}
+    async for line in answer.aiter_lines():
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            assert name not in fields, f"{name} comes twice in one event"
+            fields[name] = value
+        elif fields:
+            assert fields.keys() == {"id", "event", "data"}
+            yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}
+    assert not fields, "the stream ended within an event"

@@ -1,0 +1,183 @@
+"""What waits for a person, and what a person says: approvals, answers, signals, dead letters."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent_service.core.events import SignalReceived
+from agent_service.core.waiting import ForApproval
+from agent_service.run.journal import Commit
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from tests.http.house import LETTER, House, stopped, with_a_letter, with_a_question
+from tests.kit.runs import run_id, whole_run
+
+BODY = b'{"type": "agentic.start", "payload": {"goal": "look", "callback": "https://example.org/?token=canary"}}'
+
+
+async def got(client: httpx2.AsyncClient, path: str, **query: Any) -> dict[str, Any]:
+    answer = await client.get(f"/v1/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def hash_of(house: House, run: str) -> str:
+    waiting = (await house.state(run)).waiting
+    assert isinstance(waiting, ForApproval)
+    return waiting.subject_hash
+
+
+async def test_the_inbox_has_all_that_waits_for_a_person_newest_first(client: httpx2.AsyncClient, house: House) -> None:
+    for commits in (stopped(1, "pause"), stopped(2), stopped(3, error_class="in_doubt"), whole_run(4)):
+        await house.play(commits)
+    house.letters.put(BODY, Reason="constraints: too much")
+    told = await got(client, "inbox")
+    assert [(item["id"], item["kind"], item["class"], item["actions"]) for item in told["items"]] == [
+        ("letter:1", "dead_letter", "dead_letter", ["retry", "discard"]),
+        (f"run:{run_id(3)}", "in_doubt", "in_doubt", ["answer", "start_again", "dismiss"]),
+        (f"run:{run_id(2)}", "escalated", "model_refused", ["answer", "start_again", "dismiss"]),
+        (f"run:{run_id(1)}", "paused", "model_refused", ["resume", "cancel"]),
+    ]
+    assert (told["total"], told["trouble"]) == (4, "")
+    assert told["items"][3]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
+    assert (told["items"][0]["seq"], told["items"][0]["text"]) == (1, "constraints: too much")
+    house.letters.away = TryAgain("not connected to NATS")
+    told = await got(client, "inbox")
+    assert (len(told["items"]), told["total"], "not connected to NATS" in told["trouble"]) == (3, 3, True)
+
+
+async def test_whoever_is_asked_for_approval_sees_all_that_would_be_sent(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run = await house.play(with_a_letter())
+    (item,) = (await got(client, "inbox"))["items"]
+    assert (item["kind"], item["class"], item["actions"]) == ("approval", "approval", ["approve", "reject", "cancel"])
+    asks = item["asks"]
+    assert (asks["kind"], asks["step"], asks["tool"], asks["command"]) == ("approval", 1, "mail", "send")
+    assert asks["arguments"] == LETTER.arguments
+    assert asks["arguments_json"] == '{"text":"The page is up.","to":"ann@example.org"}'
+    assert asks["arguments_hash"] == await hash_of(house, run)
+    assert (await got(client, f"runs/{run}"))["asks"] == asks
+
+
+async def test_a_dismissed_run_leaves_the_inbox(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(stopped())
+    dismissed = await client.post(f"/v1/runs/{run}/dismiss", json={})
+    again = await client.post(f"/v1/runs/{run}/dismiss")
+    assert (dismissed.status_code, dismissed.json()["by"].startswith("token admin")) == (202, True)
+    assert again.json() == dismissed.json()
+    assert await got(client, "inbox") == {"items": [], "total": 0, "trouble": ""}
+    assert (await house.state(run)).status == "escalated"
+
+
+@pytest.mark.parametrize(
+    ("commits", "state"), [(whole_run(1)[:1], "queued"), (whole_run(1), "done"), (stopped(1, "pause"), "paused")]
+)
+async def test_only_what_ended_in_the_hands_of_a_person_can_be_dismissed(
+    client: httpx2.AsyncClient, house: House, commits: Sequence[Commit], state: str
+) -> None:
+    run = await house.play(commits)
+    refused = await client.post(f"/v1/runs/{run}/dismiss", json={})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], state in error["message"]) == (409, "nothing_to_dismiss", True)
+
+
+async def test_what_is_approved_is_carried_out_once_and_the_journal_says_by_whom(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run = await house.play(with_a_letter())
+    body = {"decision": "approve", "arguments_hash": await hash_of(house, run), "step": 1, "signal_id": "s-1"}
+    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/approvals", json=body) for _ in range(5)))
+    assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
+    state = await house.state(run)
+    assert (state.status, [pending.action.tool for pending in state.pendings]) == ("running", ["mail"])
+    assert [ruling.by for ruling in state.rulings] == ["token admin"]
+    event = (await house.store.entries(run))[-1].decoded()
+    assert isinstance(event, SignalReceived)
+    assert event.by == "token admin"
+
+
+async def test_what_is_rejected_is_not_carried_out_and_the_model_is_told_why(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run = await house.play(with_a_letter())
+    body = {"decision": "reject", "reason": "not to Ann"}
+    assert (await client.post(f"/v1/runs/{run}/approvals", json=body)).status_code == 202
+    state = await house.state(run)
+    assert (state.pendings, state.step) == ((), 0)
+    assert state.asking is not None
+    assert "not to Ann" in " ".join(state.asking.feedback)
+
+
+async def test_a_question_is_answered(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(with_a_question())
+    answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "the cellar"})
+    assert (answer.status_code, answer.json()["status"]) == (202, "running")
+    assert (await house.state(run)).messages == ("the cellar",)
+
+
+async def test_a_run_that_is_done_or_asks_nothing_takes_no_answer(client: httpx2.AsyncClient, house: House) -> None:
+    for commits in (whole_run(1), whole_run(2)[:4]):
+        run = await house.play(commits)
+        before = await house.state(run)
+        answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "hello?"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_heard")
+        assert await house.state(run) == before
+
+
+async def test_a_signal_is_heard_once(client: httpx2.AsyncClient, house: House) -> None:
+    run = await house.play(whole_run()[:2])
+    body = {"kind": "message", "message": "once", "signal_id": "s-1"}
+    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/signals", json=body) for _ in range(10)))
+    assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
+    assert (await house.state(run)).messages == ("once",)
+
+
+async def test_letters_are_listed_page_by_page_with_what_was_refused(client: httpx2.AsyncClient, house: House) -> None:
+    for number in range(3):
+        house.letters.put(BODY, Reason=f"reason {number}", Stream="AGENTIC", Sequence=str(40 + number))
+    first = await got(client, "dead-letters", limit=2)
+    rest = await got(client, "dead-letters", limit=2, cursor=first["next_cursor"])
+    assert [letter["seq"] for page in (first, rest) for letter in page["letters"]] == [1, 2, 3]
+    assert rest["next_cursor"] is None
+    answer = await client.get("/v1/dead-letters", params={"cursor": 4})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
+    told = {"subject": subjects.START, "stream": "AGENTIC", "original_seq": 42, "reason": "reason 2", "settled": None}
+    assert {name: rest["letters"][0][name] for name in told} == told
+
+
+async def test_a_letter_shows_no_secret_of_its_message_and_not_more_than_can_be_read(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    house.letters.put(BODY)
+    house.letters.put(b'{"capability" : "canary\\"canary", "x": "' + "ä".encode() * 100_000 + b'"}')
+    house.letters.put(b'{"callback":"canary')
+    house.letters.put(b"\xff\x00")
+    bodies = [letter["body"] for letter in (await got(client, "dead-letters"))["letters"]]
+    assert not any("canary" in body for body in bodies)
+    assert bodies[0].startswith('{"type": "agentic.start", "payload": {"goal": "look", "callback": "(hidden)"')
+    assert len(bodies[1].encode()) in (64 * 1024 - 1, 64 * 1024)
+    assert bodies[3] == "\ufffd\0"
+
+
+async def test_a_letter_that_was_dealt_with_says_by_whom(client: httpx2.AsyncClient, house: House) -> None:
+    retried, dropped = house.letters.put(BODY), house.letters.put(BODY)
+    answer = await client.post(f"/v1/dead-letters/{retried}/retry", json={})
+    assert (answer.status_code, answer.json()["what"]) == (202, "retried")
+    assert (await client.post(f"/v1/dead-letters/{dropped}/discard")).json()["what"] == "dropped"
+    settled = [letter["settled"] for letter in (await got(client, "dead-letters"))["letters"]]
+    assert [told["what"] for told in settled] == ["retried", "dropped"]
+    assert all(told["by"].startswith("token admin") for told in settled)
+    assert (await got(client, "dead-letters", open=True))["letters"] == []
+    assert (await got(client, "inbox"))["total"] == 0
+
+
+async def test_what_cannot_be_sent_again_is_refused_with_the_reason(client: httpx2.AsyncClient, house: House) -> None:
+    house.letters.put(b"{}", subject=subjects.COMPLETED)
+    for seq, status, code in ((9, 404, "unknown_letter"), (1, 409, "not_sent_again")):
+        answer = await client.post(f"/v1/dead-letters/{seq}/retry", json={})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)

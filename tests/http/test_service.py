@@ -1,0 +1,186 @@
+"""What the service says of itself: how it is, what it offers, why a run stands where it stands, and as it ends."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from agent_service.api.app import create_app
+from agent_service.api.desk import Freshness
+from agent_service.api.door import Door
+from agent_service.api.handlers.inspection import WhyCalls
+from agent_service.api.handlers.service import ServiceCalls
+from agent_service.api.handlers.tools import ToolCalls
+from agent_service.settings import AgentSettings
+from groundwork.service.errors import TryAgain
+from schemas import keys, subjects
+from schemas.catalog import Catalog, ToolCommand
+from tests.http.house import House, Nowhere, no_gateway, no_metrics
+from tests.kit.runs import SEARCH, run_id, whole_run
+
+
+async def test_ready_is_said_of_each_thing_that_is_needed_with_what_is_wrong(house: House) -> None:
+    checks = dict.fromkeys(("bus", "store", "skills", "halt"), "ok")
+    async with house.client(None) as client:
+        answer = await client.get("/readyz")
+        assert (answer.status_code, answer.json()) == (200, {"ready": True, "checks": checks, "store": ""})
+        for what in ("bus", "store", "skills"):
+            house.wrong.clear()
+            house.wrong[what] = "it is away"
+            answer = await client.get("/readyz")
+            assert (answer.status_code, answer.json()["ready"]) == (503, False)
+            assert answer.json()["checks"] == checks | {what: "it is away"}
+
+
+async def test_a_check_that_hangs_is_not_waited_for(house: House) -> None:
+    async def hanging() -> Mapping[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+    response = Response()
+    answer = await ServiceCalls(house.app, hanging, store="", metrics=no_metrics, ready_within_s=0.01).readyz(response)
+    assert (response.status_code, answer.ready) == (503, False)
+
+
+async def test_what_the_agent_needs_is_told_by_part(client: httpx2.AsyncClient, house: House) -> None:
+    house.wrong["bus"] = "another agent has the bus"
+    told = (await client.get("/v1/health")).json()
+    assert {(check["part"], check["name"], check["mark"]) for check in told["checks"]} == {
+        ("nats", "bus", "wrong"),
+        ("store", "store", "ok"),
+        ("gateway", "skills", "ok"),
+        ("agent", "halt", "ok"),
+    }
+    (bus,) = (check for check in told["checks"] if check["name"] == "bus")
+    assert (bus["text"], "agentic doctor" in bus["remedy"]) == ("another agent has the bus", True)
+
+
+async def test_a_fault_of_ours_says_nothing_of_itself(house: House, tmp_path: Path) -> None:
+    async def broken() -> Mapping[str, str]:
+        raise RuntimeError(f"secret at {tmp_path}")
+
+    looking: dict[str, Any] = {"operations": house.operations, "streams": house.streams, "metrics": no_metrics}
+    app = create_app(house.desk, house.files, broken, AgentSettings(), **looking)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "broken")
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+class Offered:
+    """Fills Skills; one of two executors is away."""
+
+    async def catalog(self) -> Catalog:
+        pin = ToolCommand(name="pin", tier="write", effect="external", approve="always")
+        board = {"name": "board", "executor": "boards", "commands": (pin,), "output": "untrusted"}
+        here = SEARCH.model_copy(update={"executor": "ductile-gateway"})
+        return Catalog(tools=(here, SEARCH.model_copy(update=board)))
+
+    def present(self) -> frozenset[str]:
+        return frozenset({"ductile-gateway"})
+
+
+async def test_each_tool_says_who_offers_it_and_what_its_commands_take() -> None:
+    told = await ToolCalls(Offered(), lambda: ["agent.tools names serach, which nobody offers"]).list_tools()
+    board, search = told.tools
+    assert (board.name, board.executor, board.present, board.output) == ("board", "boards", False, "untrusted")
+    (pin,) = board.commands
+    assert (pin.name, pin.tier, pin.effect, pin.approve) == ("pin", "write", "external", "always")
+    assert (search.name, search.present) == ("search", True)
+    assert search.commands[0].input_schema["required"] == ["text"]
+    assert told.problems == ("agent.tools names serach, which nobody offers",)
+
+
+async def test_why_a_run_waits_is_asked_of_the_bus_by_its_attempt_and_of_its_own_dead_letters(house: House) -> None:
+    async def ready() -> Mapping[str, str]:
+        return {"bus": ""}
+
+    run = await house.play(whole_run(1)[:4])
+    for one in (run, run_id(2)):
+        house.letters.put(b"{}", subject=subjects.TOOL_RESULT, run_id=one, Reason=f"of {one}")
+    finder = Nowhere()
+    calls = WhyCalls(house.store, house.store.inbox, finder, house.letters, Offered(), no_gateway, ready)
+    view = await calls.show_why(run)
+    assert sorted(finder.asked) == [
+        (subjects.STREAM_REQUESTS, subjects.tool_request("web-search"), keys.request(run, 1, 1)),
+        (subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(run, 1, 1)),
+    ]
+    assert [fact.text for fact in view.facts if fact.what == "dead letter"] == [f"1, of agentic.tool_result: of {run}"]
+
+
+class Copy:
+    """Comes as far as the log when it is let to."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.goes_on = asyncio.Event()
+
+    async def caught_up(self) -> None:
+        self.looks += 1
+        await self.goes_on.wait()
+
+
+async def test_those_who_come_while_one_looks_how_far_the_log_is_wait_for_one_more_look_together() -> None:
+    copy = Copy()
+    fresh = Freshness(copy.caught_up)
+    waiting = []
+    for number in (1, 100):
+        waiting += [asyncio.create_task(fresh.wait()) for _ in range(number)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+    copy.goes_on.set()
+    await asyncio.gather(*waiting)
+    assert copy.looks == 2
+
+
+async def test_what_is_known_is_shown_where_nobody_can_say_more() -> None:
+    async def nobody_says() -> None:
+        raise TryAgain("the log has no leader")
+
+    await asyncio.wait_for(Freshness(nobody_says).wait(), 1)
+    await asyncio.wait_for(Freshness(Copy().caught_up, within_s=0.01).wait(), 1)
+
+
+async def test_what_is_in_hand_when_the_process_ends_is_told_to_come_again_unless_its_answer_has_begun() -> None:
+    sent = await cut_off(begun=False)
+    assert [message.get("status") for message in sent] == [503, None]
+    assert b'"code":"try_again"' in sent[1]["body"]
+    with pytest.raises(asyncio.CancelledError):
+        await cut_off(begun=True)
+
+
+async def cut_off(*, begun: bool) -> list[Message]:
+    """What is said to a caller of something that takes for ever."""
+    sent, inside = list[Message](), asyncio.Event()
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/wake",
+        "raw_path": b"/",
+        "headers": [(b"host", b"127.0.0.1")],
+    }
+
+    async def takes_for_ever(_: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        inside.set()
+        await receive()
+
+    async def nothing_comes() -> Message:
+        return await asyncio.Event().wait() and {}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    answering = asyncio.ensure_future(Door(takes_for_ever, ["127.0.0.1"])(scope, nothing_comes, send))
+    await inside.wait()
+    answering.cancel()
+    await answering
+    return sent

@@ -1,0 +1,229 @@
+"""POST /v1/wake: one run per name, durable before it is answered, within the quota of its token, and counted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import SecretStr
+
+from agent_service.admission.callers import QuotaSettings, TokenSettings
+from agent_service.core.events import SignalReceived, WakeAccepted
+from tests.http.house import House, known_token, open_house, secret, with_a_question
+from tests.kit.runs import whole_run
+
+GOAL = {"goal": "Find the answer."}
+UUID = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def wake(client: httpx2.AsyncClient, key: str | None = None, **body: Any) -> httpx2.Response:
+    return await client.post("/v1/wake", json=GOAL | body, headers={"Idempotency-Key": key} if key else {})
+
+
+async def statuses(client: httpx2.AsyncClient, number: int, **body: Any) -> list[int]:
+    return [(await wake(client, **body)).status_code for _ in range(number)]
+
+
+async def test_an_accepted_wake_is_a_queued_run(client: httpx2.AsyncClient, house: House) -> None:
+    answer = await wake(client, wake_id="w-1", context={"tone": "dry"}, constraints={"max_loops": 3})
+    run_id = answer.json()["run_id"]
+    assert answer.status_code == 202
+    assert answer.json() == {
+        "accepted": True,
+        "run_id": run_id,
+        "wake_id": "w-1",
+        "status_url": f"/v1/runs/{run_id}",
+    }
+    state = await house.state(run_id)
+    assert (state.status, state.brief.limits.max_steps, state.brief.context) == ("queued", 3, {"tone": "dry"})
+    view = (await client.get(answer.json()["status_url"])).json()
+    assert (view["state"], view["wake_id"], view["goal"]) == ("queued", "w-1", "Find the answer.")
+
+
+async def test_the_same_wake_is_the_same_run_after_a_restart(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house, house.client() as client:
+        first = await wake(client, wake_id="w-1")
+    async with open_house(tmp_path) as house, house.client() as client:
+        again = await wake(client, wake_id="w-1")
+        assert (again.status_code, again.json()) == (202, first.json())
+        assert await house.how_many() == 1
+
+
+async def test_a_hundred_wakes_at_once_with_one_id_are_one_run(over_http: httpx2.AsyncClient, house: House) -> None:
+    answers = await asyncio.gather(*(wake(over_http, wake_id="w-1") for _ in range(100)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["run_id"] for answer in answers}) == await house.how_many() == 1
+
+
+async def test_the_same_wake_id_for_something_else_is_a_conflict_that_names_the_run(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    run_id = (await wake(client, wake_id="w-1")).json()["run_id"]
+    for other in ({"goal": "Another."}, {"context": {"a": 1}}, {"constraints": {"max_loops": 2}}):
+        answer = await wake(client, wake_id="w-1", **other)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["field"]) == (409, "wake_id_taken", "wake_id"), other
+        assert error["run_id"] == run_id
+    assert await house.how_many() == 1
+
+
+async def test_a_wake_under_the_same_key_is_the_same_run_and_for_something_else_refused(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    first, quoted = await wake(client, UUID), await wake(client, f'"{UUID}"')
+    assert (first.status_code, quoted.json()) == (202, first.json())
+    answer = await wake(client, UUID, goal="Another.")
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (422, "idempotency_key_reused")
+    assert (told["run_id"], told["errors"][0]["field"]) == (first.json()["run_id"], "Idempotency-Key")
+    assert await house.how_many() == 1
+
+
+async def test_a_key_is_its_callers_own_and_names_nothing_else(house: House) -> None:
+    async with house.client("admin") as ann, house.client("waker") as bob:
+        own = [(await wake(client, UUID)).json()["run_id"] for client in (ann, bob, ann)]
+        assert own[0] == own[2] != own[1]
+        assert (await wake(bob, UUID, goal="Another.")).json()["run_id"] == own[1]
+        assert (await wake(bob, wake_id=UUID)).json()["run_id"] not in own
+
+
+@pytest.mark.parametrize("part", ["answers", "signals"])
+async def test_another_word_under_the_same_key_is_refused(client: httpx2.AsyncClient, house: House, part: str) -> None:
+    run = await house.play(with_a_question() if part == "answers" else whole_run()[:3])
+    told = []
+    for text in ("the cellar", "the hall"):
+        body = {"answer": text} if part == "answers" else {"kind": "message", "message": text}
+        answer = await client.post(f"/v1/runs/{run}/{part}", json=body, headers={"Idempotency-Key": UUID})
+        told.append((answer.status_code, answer.json().get("code")))
+    assert told == [(202, None), (422, "idempotency_key_reused")]
+    events = [entry.decoded() for entry in await house.store.entries(run)]
+    assert [event.signal.message for event in events if isinstance(event, SignalReceived)] == ["the cellar"]
+
+
+async def test_a_wake_is_told_to_come_back_when_too_many_wait(tmp_path: Path) -> None:
+    async with open_house(tmp_path, max_queued=2) as house, house.client() as client:
+        first = [await wake(client, wake_id=f"w-{n}") for n in range(2)]
+        late = await wake(client, wake_id="w-2")
+        assert (late.status_code, late.headers["retry-after"]) == (503, "5")
+        assert late.json()["error"]["code"] == "try_again"
+        assert (await wake(client, wake_id="w-1")).json() == first[1].json()
+        assert await house.how_many() == 2
+
+
+async def test_a_wake_that_cannot_be_stored_is_told_so(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as closed:
+        client = closed.client()
+    async with client:
+        answer = await wake(client, wake_id="w-1")
+    assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
+
+
+async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_stored(
+    client: httpx2.AsyncClient, house: House
+) -> None:
+    private, public = "https://10.0.0.7/told", "https://example.org/told"
+    accepted = await wake(client, wake_id="w-1", callback=private)
+    house.picky.refused[private] = "10.0.0.7 is not a public address"
+    answer = await wake(client, wake_id="w-2", callback=private)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["field"]) == (422, "callback_refused", "callback")
+    assert "10.0.0.7 is not a public address" in error["message"]
+    assert (await wake(client, wake_id="w-2", callback=public)).status_code == 202
+    assert (await wake(client, wake_id="w-1", callback=private)).json() == accepted.json()
+    assert await house.how_many() == 2
+
+
+async def test_the_address_of_a_callback_is_not_shown_to_who_reads_the_journal(client: httpx2.AsyncClient) -> None:
+    run_id = (await wake(client, callback="https://example.org/?token=canary")).json()["run_id"]
+    entries = (await client.get(f"/v1/runs/{run_id}/entries")).text
+    assert ("canary" in entries, '"callback":"(hidden)"' in entries) == (False, True)
+
+
+@pytest.mark.parametrize(("sent", "kept"), [(PLACE, PLACE), ("00-none-of-ours-01", None)])
+async def test_a_callers_place_in_a_trace_of_its_own_is_kept_if_it_is_one(
+    client: httpx2.AsyncClient, house: House, sent: str, kept: str | None
+) -> None:
+    answer = await client.post("/v1/wake", json=GOAL, headers={"traceparent": sent})
+    (first, *_) = await house.store.entries(answer.json()["run_id"])
+    event = first.decoded()
+    assert isinstance(event, WakeAccepted)
+    assert event.traceparent == kept
+
+
+async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncClient, house: House) -> None:
+    house.picky.refused["https://10.0.0.1/hook"] = "it is in a private network"
+    for body in ({}, {}, {}, {"goal": "Find another."}):
+        await wake(client, wake_id="w-1", **body)
+    await wake(client, constraints={"max_steps": 1_000})
+    await wake(client, callback="https://10.0.0.1/hook")
+    lines = (await client.get("/metrics")).text.splitlines()
+    name = 'agentic_wake_duration_seconds_count{agentic_transport="http",agentic_wake_outcome='
+    pairs = (line.removeprefix(name).rpartition("} ") for line in lines if line.startswith(name))
+    assert {labels: int(float(value)) for labels, _, value in pairs} == {
+        '"accepted",error_type=""': 1,
+        '"duplicate",error_type=""': 2,
+        '"rejected",error_type="wake_id_taken"': 1,
+        '"rejected",error_type="not_granted"': 1,
+        '"rejected",error_type="callback_refused"': 1,
+    }
+    assert 'agentic_dedupe_hits_total{agentic_dedupe_kind="wake"} 2.0' in lines
+
+
+@asynccontextmanager
+async def with_quota(folder: Path, **quota: Any) -> AsyncIterator[tuple[House, httpx2.AsyncClient]]:
+    """An agent whose token `waker` has that quota, and a client that calls with it."""
+    waker = TokenSettings(
+        name="waker", scopes=frozenset({"wake"}), token=SecretStr(secret("waker")), quota=QuotaSettings(**quota)
+    )
+    async with open_house(folder, tokens=(waker, known_token("admin"))) as house, house.client("waker") as client:
+        yield house, client
+
+
+@pytest.mark.attack(59)
+async def test_beyond_its_wakes_within_a_minute_a_token_is_told_when_to_come_and_others_notice_nothing(
+    tmp_path: Path,
+) -> None:
+    async with with_quota(tmp_path, wakes_per_minute=3) as (house, client):
+        assert await statuses(client, 4) == [202, 202, 202, 429]
+        refused = await wake(client)
+        assert (refused.json()["error"]["code"], refused.headers["retry-after"]) == ("over_quota", "20")
+        assert "token waker has asked for 3 wakes within a minute: its quota wakes_per_minute" in refused.text
+        assert await house.how_many() == 3
+        house.clock.advance(seconds=20)
+        assert await statuses(client, 2) == [202, 429]
+        async with house.client("admin") as other:
+            assert await statuses(other, 5) == [202] * 5
+
+
+@pytest.mark.attack(59)
+async def test_beyond_its_open_runs_a_token_waits_for_one_to_end_and_a_wake_that_comes_again_is_none_more(
+    tmp_path: Path,
+) -> None:
+    async with with_quota(tmp_path, open_runs=2) as (house, client):
+        first = (await wake(client, wake_id="w-1")).json()["run_id"]
+        assert await statuses(client, 2) == [202, 429]
+        assert await statuses(client, 2, wake_id="w-1") == [202, 202]
+        async with house.client("admin") as admin:
+            await admin.post(f"/v1/runs/{first}/cancel", json={})
+        assert await statuses(client, 2) == [202, 429]
+
+
+@pytest.mark.attack(59)
+async def test_the_bytes_that_a_token_may_send_within_a_day_are_remembered_through_a_restart(tmp_path: Path) -> None:
+    async with with_quota(tmp_path, bytes_per_day=9000) as (_, client):
+        assert await statuses(client, 3, context={"text": "x" * 5000}) == [202, 202, 429]
+    async with with_quota(tmp_path, bytes_per_day=9000) as (_, client):
+        refused = await wake(client)
+        assert (refused.status_code, "bytes_per_day" in refused.text) == (429, True)
+        assert int(refused.headers["retry-after"]) <= 12 * 3600
+
+
+@pytest.mark.attack(59)
+async def test_a_burst_of_wakes_opens_no_more_runs_than_the_quota(tmp_path: Path) -> None:
+    async with with_quota(tmp_path, open_runs=10) as (house, client):
+        answers = await asyncio.gather(*(wake(client) for _ in range(50)))
+        assert [answer.status_code for answer in answers].count(202) == await house.how_many() == 10

@@ -1,0 +1,222 @@
+"""What is published: the AsyncAPI document, the JSON Schemas and their samples say the same as the code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from agent_service.bus.topology import topology
+from schemas import envelope, generate, keys, subjects
+from schemas.continuation import read
+from schemas.events import INBOUND, OUTBOUND, Envelope, ToolResult
+from schemas.generate import ANSWERED, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX, STREAMS
+from tests.schemas import samples
+
+OURS = [path for path in samples.PATHS if "rfc103" not in path.name and samples.event_of(path) in DEDUPE_KEYS]
+TOOL_RESULTS = [path for path in samples.PATHS if samples.event_of(path) == subjects.TOOL_RESULT]
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((generate.GENERATED / "asyncapi.json").read_bytes())
+    return content
+
+
+def at(document: Any, ref: str) -> Any:
+    """What a local reference points to. Raises KeyError when there is nothing."""
+    for token in ref.removeprefix("#/").split("/"):
+        document = document[token]
+    return document
+
+
+def refs(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [ref for item in node for ref in refs(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+    return own + [ref for value in node.values() for ref in refs(value)]
+
+
+def test_the_document_is_valid_asyncapi_3_0_0_and_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    schema = Path(__file__).with_name("asyncapi_3_0_0.schema.json")
+    jsonschema_rs.Draft7Validator(json.loads(schema.read_bytes())).validate(document)
+    for ref in refs(document):
+        at(document, ref)
+
+
+def test_every_subject_of_an_event_is_a_channel(document: dict[str, Any]) -> None:
+    addresses = {channel["address"] for channel in document["channels"].values()} - {None}
+    requests = "agentic.tool_request.{route}"
+    assert addresses == (set(generate.MODELS) - {subjects.TOOL_REQUEST}) | {requests}
+
+
+def test_the_agent_receives_what_is_inbound_and_sends_what_is_outbound(document: dict[str, Any]) -> None:
+    actions = {at(document, op["channel"]["$ref"])["address"]: op["action"] for op in document["operations"].values()}
+    inbound = dict.fromkeys(INBOUND, "receive")
+    outbound = {event.replace("tool_request", "tool_request.{route}"): "send" for event in OUTBOUND}
+    assert actions == inbound | outbound | dict.fromkeys(ANSWERED, "send")
+
+
+def test_a_model_is_described_as_in_its_own_schema_file(document: dict[str, Any]) -> None:
+    for name in generate.MODELS:
+        alone = (generate.GENERATED / f"{name}.v1.json").read_text("utf-8").replace("#/$defs/", "#/components/schemas/")
+        for model, definition in json.loads(alone).get("$defs", {}).items():
+            assert document["components"]["schemas"][model] == definition, f"{model} of {name}"
+
+
+def test_the_dedupe_keys_are_those_of_the_code() -> None:
+    rejected = {"stream": "AGENTIC", "stream_seq": 9}
+    run = rejected | {"run_id": "run_1", "step": 3, "seq": 7, "signal_id": "s1", "external_id": "e1", "attempt": 2}
+    assert {event: template.format(**run) for event, template in DEDUPE_KEYS.items()} == {
+        "agentic.start": keys.start("e1"),
+        "agentic.tool_request": keys.request("run_1", 3, 1),
+        "agentic.tool_result": keys.result("run_1", 3, 1),
+        "agentic.cancel": keys.cancel("run_1"),
+        "agentic.signal": keys.signal("run_1", "s1"),
+        "agent.wake.accepted": keys.accepted("run_1"),
+        "agent.progress": keys.progress("run_1", 7),
+        "agent.completed": keys.completed("run_1"),
+        "agent.escalated": keys.escalated("run_1", 7),
+        "agent.failed": keys.failed("run_1"),
+        "agent.cancelled": keys.cancelled("run_1"),
+        "agent.waiting": keys.waiting("run_1", 7),
+        "agent.reopened": keys.reopened("run_1", 7),
+        "agent.rejected": keys.rejected("AGENTIC", 9),
+    }
+    assert keys.request("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_request"] + RETRY_SUFFIX).format(**run)
+    assert keys.result("run_1", 3, 2) == (DEDUPE_KEYS["agentic.tool_result"] + RETRY_SUFFIX).format(**run)
+    of_task = {event: template.format(**run, task="again", round=2) for event, template in KEYS_OF_TASKS.items()}
+    assert of_task == {
+        "agentic.tool_request": keys.request("run_1", 3, 1, "again", 2),
+        "agentic.tool_result": keys.result("run_1", 3, 1, "again", 2),
+    }
+    assert keys.late_result("run_1", 3, 2) == keys.result("run_1", 3, 2) + keys.LATE_SUFFIX
+
+
+def test_the_headers_are_those_that_the_code_sets() -> None:
+    of_event = envelope.of_event("t", dedupe_key="k", source="s", at="now", run_id="r", trace_id="0" * 32)
+    assert set(HEADERS) == {"Nats-Msg-Id", *of_event}
+
+
+def test_every_event_is_stored_and_says_where(document: dict[str, Any]) -> None:
+    for event in DEDUPE_KEYS:
+        stream = document["channels"][event]["x-jetstream"]["stream"]
+        assert event in STREAMS[stream] or (event, stream) == (subjects.TOOL_REQUEST, subjects.STREAM_REQUESTS)
+
+
+def test_the_streams_are_those_that_the_program_makes(document: dict[str, Any]) -> None:
+    described = document["x-jetstream"]["streams"]
+    assert set(described) == {stream.name for stream in topology().streams}
+    for stream in topology().streams:
+        made = [subject for subject in stream.settings["subjects"] if not subject.startswith("$JS.")]
+        assert sorted(described[stream.name]["subjects"]) == sorted(made)
+        for fact in ("storage", "retention"):
+            assert described[stream.name][fact] == stream.settings[fact]
+
+
+def test_the_consumers_are_those_that_the_program_makes(document: dict[str, Any]) -> None:
+    described = document["x-jetstream"]["consumers"]
+    made = {made.name: (made.stream, made.settings["filter_subjects"]) for made in topology().consumers}
+    assert {name: (facts["stream"], facts["filterSubjects"]) for name, facts in described.items()} == made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    generate.write(tmp_path)
+    return tmp_path
+
+
+def test_the_committed_files_are_fresh() -> None:
+    assert generate.differences(generate.GENERATED) == []
+
+
+def test_there_is_one_schema_per_event_one_asyncapi_document_and_the_accounts_of_a_server(folder: Path) -> None:
+    expected = {f"{name}.v1.json" for name in generate.MODELS} | {"asyncapi.json", "nats-accounts.conf"}
+    assert {path.name for path in folder.iterdir()} == expected
+
+
+def test_the_check_names_what_differs_is_missing_or_is_extra_and_the_remedy(folder: Path) -> None:
+    (folder / "agentic.start.v1.json").write_text("{}\n")
+    (folder / "agent.failed.v1.json").unlink()
+    (folder / "agentic.old.v1.json").write_text("{}\n")
+    with pytest.raises(SystemExit) as refusal:
+        generate.main(["--check"], folder)
+    assert str(refusal.value).splitlines()[1:] == [
+        "  differs: agentic.start.v1.json",
+        "  extra: agentic.old.v1.json",
+        "  missing: agent.failed.v1.json",
+        "Run `python -m schemas.generate` and commit it.",
+    ]
+
+
+def test_every_schema_is_one_of_draft_2020_12() -> None:
+    for name in generate.MODELS:
+        schema = json.loads((generate.GENERATED / f"{name}.v1.json").read_bytes())
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        jsonschema_rs.meta.validate(schema)
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("agentic.start", {"goal": 5}),
+    ("agentic.start", {"run_id": "../etc"}),
+    ("agentic.tool_result", {"status": "maybe"}),
+    ("agentic.tool_result", {"completed_at": "2026-W01-1"}),
+    ("agentic.tool_result", {"step": 0}),
+    ("agentic.tool_request", {"tool": "foo.>"}),
+    ("agent.progress", {"phase": "ponder"}),
+]
+
+
+def test_a_schema_refuses_a_wrong_value() -> None:
+    for event, change in WRONG:
+        published = samples.published(event)
+        assert published.is_valid(json.loads(samples.changed(event)))
+        assert not published.is_valid(json.loads(samples.changed(event, **change))), change
+
+
+def within(part: Any, whole: Any) -> bool:
+    """Whether `whole` has all of `part`; objects may have more."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(k in whole and within(v, whole[k]) for k, v in part.items())
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(within(*pair) for pair in zip(part, whole, strict=True))
+    return bool(part == whole)
+
+
+def grown(value: Any) -> Any:
+    """With fields of a later version."""
+    return {"added_later": 1} | {k: grown(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def test_every_event_has_a_sample_and_the_examples_of_rfc_103_are_among_them() -> None:
+    assert {samples.event_of(path) for path in samples.PATHS} == set(generate.MODELS)
+    for event in ("agentic.start", "agentic.tool_request", "agentic.tool_result", "agent.completed"):
+        assert (generate.SAMPLES / f"{event}.rfc103.v1.json").is_file()
+
+
+@pytest.mark.parametrize("path", samples.PATHS, ids=samples.title)
+def test_every_message_that_was_ever_valid_stays_valid_and_nothing_of_it_is_lost(path: Path) -> None:
+    event, body = samples.event_of(path), samples.body(path)
+    parsed = generate.MODELS[event].model_validate_json(path.read_bytes())
+    assert within(body, parsed.model_dump(mode="json", by_alias=True))
+    samples.published(event).validate(body)
+    samples.published(event).validate(grown(body))
+
+
+@pytest.mark.parametrize("path", OURS, ids=samples.title)
+def test_a_sample_has_the_dedupe_key_of_its_event(path: Path) -> None:
+    body = samples.body(path)
+    templates = KEYS_OF_TASKS if "task" in body["payload"] else DEDUPE_KEYS
+    template = templates[samples.event_of(path)] + (RETRY_SUFFIX if body["payload"].get("attempt", 1) > 1 else "")
+    known = {"external_id": body["payload"].get("wake_id"), "seq": body.get("dedupe_key", "").split(":")[-1]}
+    known["stream"] = subjects.STREAM
+    assert body.get("dedupe_key") in (None, template.format(**known | body["payload"]))
+
+
+def test_what_a_sample_asks_for_can_be_read() -> None:
+    results = [Envelope[ToolResult].model_validate(samples.body(path)).payload for path in TOOL_RESULTS]
+    asked = [read(result.result).action for result in results if result.status == "continuation"]
+    assert sorted(asked) == ["multi-step", "retrieve", "retrieve"]

@@ -63,13 +63,15 @@ def agentic(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Cal
 
 def agentic_here(*arguments: str | Path, **environment: str) -> Called:
     """The same in this process, which is quick: for commands that leave nothing behind in it."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err), logging_kept():
         for name, value in environment.items():
             patched.setenv(name, value)
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-    return Called(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+    out.seek(0)
+    err.seek(0)
+    return Called(int(ended.value.code or 0), out.read(), err.read())
 
 
 @contextmanager

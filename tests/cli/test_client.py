@@ -1,4 +1,4 @@
-"""The client against servers that answer badly: each answer has its exit code, and no entry is lost or told twice."""
+"""The client: which agent it asks, and what it makes of servers that answer badly. No entry is lost or told twice."""
 
 import json
 import threading
@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_service.cli import whereabouts
 from agent_service.cli.client import AgentClient
 from agent_service.cli.errors import Exit
+from agent_service.cli.whereabouts import HERE, address_of
+from ductile_gateway.cli.exits import settings_file
 from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
 
@@ -64,57 +68,43 @@ def refusal(status: int, code: str) -> tuple[int, dict[str, str], str, bool]:
     return status, JSON, json.dumps({"error": {"code": code, "message": "because"}}), False
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(401, 6), (403, 6), (404, 5), (409, 6), (422, 6), (429, 75), (500, 6), (503, 75)]
-)
-def test_every_refusal_has_its_exit_code_and_says_why(status: int, code: int) -> None:
-    with serving(refusal(status, "some_code")) as server:
-        called = agentic_here("show", "--json", "--url", server.url, "run_1")
-    assert (called.code, called.error["code"]) == (code, "some_code")
-    assert "because" in called.error["message"]
+def test_every_refusal_has_its_exit_code_and_says_why() -> None:
+    for status, code in {401: 6, 403: 6, 404: 5, 409: 6, 422: 6, 429: 75, 500: 6, 503: 75}.items():
+        with serving(refusal(status, "some_code")) as server:
+            called = agentic_here("show", "--json", "--url", server.url, "run_1")
+        assert (called.code, called.error["code"], "because" in called.error["message"]) == (code, "some_code", True)
 
 
-def test_a_token_goes_over_plain_http_to_this_machine_alone() -> None:
-    there = ("runs", "--url", "http://203.0.113.7:1")
-    called = agentic_here(*there, AGENTIC_TOKEN=TOKEN)
-    assert (called.code, TOKEN in called.err) == (Exit.USAGE, False)
-    assert "AGENTIC_ALLOW_HTTP_NONLOOPBACK=true" in called.err
-
-
-def test_the_token_is_sent_and_never_shown() -> None:
+def test_a_token_is_sent_and_never_shown_and_over_plain_http_to_this_machine_alone() -> None:
     with serving(refusal(403, "forbidden")) as server:
         called = agentic_here("runs", "--url", server.url, AGENTIC_TOKEN=TOKEN)
     assert server.sent[0]["authorization"] == f"Bearer {TOKEN}"
-    assert TOKEN not in called.out + called.err
-
-
-@pytest.mark.parametrize("command", [("show", "run_1"), ("runs",), ("wake", "x")])
-@pytest.mark.parametrize("body", ["<html>hello</html>", "[1]", ""])
-def test_a_server_that_is_no_agent_is_told_apart(command: tuple[str, ...], body: str) -> None:
-    with serving((200, {"Content-Type": "text/html"}, body, False)) as server:
-        called = agentic_here(*command, "--json", "--url", server.url)
-    assert called.code == 69
-    assert "is no agent" in called.error["message"]
+    abroad = agentic_here("runs", "--url", "http://203.0.113.7:1", AGENTIC_TOKEN=TOKEN)
+    assert (abroad.code, "AGENTIC_ALLOW_HTTP_NONLOOPBACK=true" in abroad.err) == (Exit.USAGE, True)
+    assert TOKEN not in f"{called}{abroad}"
+    broken = agentic_here("runs", "--token", "two\nlines")
+    assert (broken.code, "two" in broken.err, broken.err.count("\n")) == (Exit.USAGE, False, 1)
 
 
 TOO_LONG, TOO_DEEP = "x" * (LARGEST_JSON + 1), '{"a":' + "[" * 200_000
+HTML = {"Content-Type": "text/html"}
+STRANGE: list[tuple[str, tuple[int, dict[str, str], str, bool], int, str]] = [
+    *(
+        (command, (200, HTML, body, False), 69, "is no agent")
+        for command in ("show run_1", "runs", "wake x")
+        for body in ("<html>hello</html>", "[1]", "")
+    ),
+    ("show run_1", (200, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
+    ("show run_1", (404, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
+    ("show run_1", (200, JSON, TOO_DEEP, False), 69, "is no agent"),
+]
 
 
-@pytest.mark.parametrize(
-    ("answer", "code", "says"),
-    [
-        ((200, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
-        ((404, JSON, TOO_LONG, False), 1, "sends more than 16 MiB at once, which no agent does"),
-        ((200, JSON, TOO_DEEP, False), 69, "is no agent"),
-    ],
-    ids=["long", "long refusal", "deep"],
-)
-def test_of_a_hostile_server_no_more_is_read_than_an_agent_sends(
-    answer: tuple[int, dict[str, str], str, bool], code: int, says: str
-) -> None:
-    with serving(answer) as server:
-        called = agentic_here("show", "--json", "--url", server.url, "run_1")
-    assert (called.code, says in called.error["message"]) == (code, True)
+def test_a_server_that_is_no_agent_is_told_apart_and_no_more_is_read_of_it_than_an_agent_sends() -> None:
+    for command, answer, code, says in STRANGE:
+        with serving(answer) as server:
+            called = agentic_here(*command.split(), "--json", "--url", server.url)
+        assert (called.code, says in called.error["message"]) == (code, True), (command, answer[2][:40])
 
 
 def test_a_wake_whose_answer_is_lost_can_be_asked_again_safely() -> None:
@@ -135,3 +125,49 @@ def test_a_stream_that_is_cut_off_is_gone_on_with_after_the_last_entry_seen() ->
     assert seen == [1, 2, 3, 4, 5]
     assert [sent.get("last-event-id") for sent in server.sent] == [None, "2", "3", "3"]
     assert absences == [True, False, True, True, False]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where nobody has said which agent is meant."""
+    for name in ("AGENTIC_URL", "AGENT_HTTP__HOST", "AGENT_HTTP__PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SAYS, NO_PORT = "as agent.http of agentic.yaml says", "the default, for agentic.yaml names no port in agent.http"
+NOT_HERE = "the default, for agentic.yaml names no address of this machine in agent.http"
+NAMED = {
+    "agent: {http: {port: 9000}}": ("http://127.0.0.1:9000", SAYS),
+    "agent: {http: {host: '::', port: '${PORT:-9001}'}}": ("http://[::1]:9001", SAYS),
+    "agent: {http: {host: 0.0.0.0}}": (HERE, SAYS),
+    "agent: {turns: 2}": (HERE, "the default"),
+    "agent: {http: {port: 0}}": (HERE, NO_PORT),
+    "agent: {http: {host: 203.0.113.7}}": (HERE, NOT_HERE),
+    "agent: {http: {host: agents.example}}": (HERE, NOT_HERE),
+    "agent: {http: {port: 1}, http: {}}": (HERE, "the default, for agentic.yaml cannot be read"),
+    "agent: []": (HERE, "the default"),
+}
+
+
+def test_the_configuration_here_names_the_agent_if_it_is_one_of_this_machine(folder: Path) -> None:
+    found = {}
+    for settings in NAMED:
+        (folder / "agentic.yaml").write_text(settings)
+        found[settings] = (address_of("").url, address_of("").whence)
+    assert found == NAMED
+
+
+def test_what_is_said_goes_before_the_environment_and_that_before_the_file_also_one_that_leads_nowhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "agentic.yaml").symlink_to("nowhere")
+    assert (whereabouts.own(None), whereabouts.nearby(None), settings_file(None)) == (Path("agentic.yaml"),) * 3
+    (folder / "agentic.yaml").unlink()
+    (folder / "agentic.yaml").write_text("agent: {http: {port: 9000}}")
+    monkeypatch.setenv("AGENT_HTTP__PORT", "9001")
+    assert address_of("").url == "http://127.0.0.1:9001"
+    monkeypatch.setenv("AGENTIC_URL", "http://there:1")
+    assert address_of("http://there:1").whence == "as AGENTIC_URL says"
+    assert address_of("http://there:2").whence == "as --url says"

@@ -1,200 +1,227 @@
-"""The commands on runs, against everything that `agentic dev` starts."""
+"""The commands on runs: what each prints and its exit code, as kept in golden/, before an agent's API in this process.
 
+What takes an agent that works is in test_at_work.py.
+"""
+
+import asyncio
 import os
-import subprocess
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import COMMAND, ROOT, agentic_here, clean, interrupt, started
-from tests.cli.dev_stack import Dev
-from tests.kit.waiting import wait_until
+from agent_service.cli.errors import Exit, NotDone, complaint_of
+from agent_service.cli.naming import Candidate, bound, meant
+from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain, Unreachable
+from groundwork.service.process import user_name
+from tests.cli.calling import Called, agentic_here
+from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question
+from tests.kit.runs import run_id, whole_run
 
-SOME_RUN = "run_00000000000000000000000000"
+Transcript = Callable[[str], Awaitable[str]]
+AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b")
+DONE, LETTER, QUESTION, STOPPED, WAITS, PAUSED = (run_id(number) for number in range(11, 17))
 
 
 @pytest.fixture
-def staying(dev: Dev) -> Iterator[str]:
-    """A run that waits for its model; cancelled at the end."""
-    run_id = dev("wake", "stay").out.strip()
-    wait_until(lambda: (dev("show", "--json", run_id).document["waiting_for"] or {}).get("kind") == "model")
-    yield run_id
-    dev("cancel", run_id)
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """One run of each kind."""
+    async with open_house(tmp_path, tokens=()) as house:
+        for commits in (
+            *(whole_run(11), with_a_letter(12), with_a_question(13), stopped(14)),
+            *(whole_run(15, steps=2)[:4], stopped(16, "pause")),
+        ):
+            await house.play(commits)
+        assert not house.workspace.write([(DONE, {"plan.md": b"# Plan\n", "artifacts/a.txt": b"a\n"})])
+        yield house
 
 
-def test_run_waits_for_the_end_and_shows_it(dev: Dev) -> None:
-    called = dev("run", "say it back")
-    assert called.code == 0
-    assert called.err.startswith("accepted: run_")
-    for text in (
-        "done",
-        "say it back",
-        "It is answered.",
-        "echo handle",
-        "1 of 10",
-        "3 model calls (script:cli-tests)",
+@pytest.fixture
+async def transcript(house: House) -> AsyncIterator[Transcript]:
+    """What is printed for lines of commands, and how each ended; without what the clock and the user make of it."""
+    async with serving(house.app) as port:
+        url, me = f"http://127.0.0.1:{port}", user_name(os.getuid())
+
+        async def told(lines: str) -> str:
+            parts = []
+            for line in filter(None, map(str.strip, lines.splitlines())):
+                called = await asyncio.to_thread(agentic_here, *words(line), AGENTIC_URL=url, COLUMNS="100")
+                parts.append(f"$ agentic {line}\n{called.out}{called.err}({called.code})\n")
+            text = "\n".join(parts).replace(f"os user {me}", "os user ME").replace(url, "URL")
+            text = re.sub(r"\[Errno \d+\] [^)]*", "…", text)
+            lines_told = [
+                AGO.sub("…", one).rstrip(" │") if AGO.search(one) else one.rstrip() for one in text.splitlines()
+            ]
+            return "\n".join([*lines_told, ""])
+
+        yield told
+
+
+def words(line: str) -> list[str]:
+    return [word.strip("'") for word in re.findall(r"'[^']*'|\S+", line)]
+
+
+LOOKING = f"""
+runs
+runs --status done --status escalated --tool search
+runs --text nothing
+runs --limit 2
+runs --since 2099-01-01T00:00:00Z
+runs --since yesterday
+show {DONE}
+show {LETTER}
+show {QUESTION}
+show {STOPPED}
+show {WAITS}
+show {PAUSED}
+show {DONE} --step 1
+show {DONE} --step 9
+show --watch {DONE}
+show --watch {STOPPED}
+prompt {DONE} --call 9
+inbox
+why {LETTER}
+why {WAITS}
+why {DONE}
+tail {DONE}
+tail {STOPPED}
+tail --after 4 {DONE}
+entries {DONE}
+entries --after 4 {DONE}
+cat {DONE}
+cat {DONE} plan.md
+cat {DONE} ../../../../healthz
+show {DONE[:-1]}
+show 01
+show {run_id(9)}
+"""
+ACTING = f"""
+reject {LETTER} --reason 'not to Ann'
+reject {LETTER}
+answer {QUESTION} 'the cellar'
+answer --max-steps 15 {STOPPED} 'look once more'
+answer {DONE} 'more!'
+approve {QUESTION}
+signal {PAUSED} resume
+signal {WAITS} message --message 'hurry'
+cancel {WAITS}
+cancel {DONE}
+dismiss {DONE}
+cancel run_0
+wake 'another' --wake-id w-1
+wake 'something else' --wake-id w-1
+stop-all --reason 'a test'
+go-on
+"""
+WRONG = """
+wake
+wake --max-steps 0 x
+wake --context [1] x
+wake --max-cost-usd nan x
+run --max-cost-usd inf x
+answer --max-cost-usd -inf last x
+signal run_1 shout
+show ../../etc
+show ..
+runs --status odd
+runs --cursor bogus
+tail --after 3
+nonsense
+runs --url 'no address'
+answer last
+answer --ran --look last
+approve --step 0 last
+runs --url http://127.0.0.1:1
+tail --url http://127.0.0.1:1
+show --watch --url http://127.0.0.1:1 last
+"""
+
+
+@pytest.mark.parametrize(("name", "lines"), [("looking", LOOKING), ("acting", ACTING), ("wrong", WRONG)])
+async def test_each_command_prints_and_ends_as_is_kept(
+    transcript: Transcript, name: str, lines: str, golden: Callable[[str, str], None]
+) -> None:
+    golden(f"commands-{name}", await transcript(lines))
+
+
+async def test_a_wrong_command_line_is_told_in_one_line_with_code_2(transcript: Transcript) -> None:
+    told = (await transcript(WRONG)).split("\n\n")
+    assert [
+        part for part in told if "127.0.0.1:1" not in part and not re.fullmatch(r".*\nagentic: .*\n\(2\)\n?", part)
+    ] == []
+    assert [part for part in told if "127.0.0.1:1" in part and not part.rstrip().endswith("(69)")] == []
+
+
+JSON = f"""
+runs
+show {DONE}
+show {DONE} --step 1
+prompt {DONE}
+inbox
+why {WAITS}
+approve {LETTER}
+answer {QUESTION} x
+cancel {WAITS}
+dismiss {STOPPED}
+wake x
+"""
+
+
+async def test_with_json_a_command_prints_one_document_and_a_journal_one_a_line(house: House) -> None:
+    async with serving(house.app) as port:
+
+        async def called(line: str) -> Called:
+            url = f"http://127.0.0.1:{port}"
+            return await asyncio.to_thread(agentic_here, *words(line), "--json", AGENTIC_URL=url)
+
+        for line in JSON.strip().splitlines():
+            told = await called(line)
+            assert (told.code, told.err, isinstance(told.document, dict)) == (0, "", True), (line, told)
+        whole = await called(f"entries {DONE}")
+        assert [entry["seq"] for entry in whole.documents] == [1, 2, 3, 4, 5, 6]
+        assert (await called(f"tail {DONE}")).out == whole.out
+        for follow in ("entries", "tail"):
+            assert (await called(f"{follow} --after 4 {DONE}")).documents == whole.documents[4:]
+        refused = await called(f"show {DONE} --step 9")
+        assert (refused.code, refused.out, refused.error["code"]) == (5, "", "unknown_step")
+
+
+def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_of_ours_has_none() -> None:
+    codes: dict[Exception, Exit] = {
+        NotDone("no", Exit.NOT_FOUND): Exit.NOT_FOUND,
+        Misconfigured("no"): Exit.MISCONFIGURED,
+        Unreachable("no"): Exit.UNREACHABLE,
+        Broken("no"): Exit.MISCONFIGURED,
+        NoRoom("no"): Exit.TRY_AGAIN,
+        TryAgain("no"): Exit.TRY_AGAIN,
+        PermissionError(13, "no", "/etc/x"): Exit.MISCONFIGURED,
+    }
+    for error, code in codes.items():
+        for told in (error, ExceptionGroup("tasks", [ExceptionGroup("more", [error])])):
+            complaint = complaint_of(told)
+            assert complaint is not None
+            assert (complaint.exit_code, "no" in str(complaint)) == (code, True)
+    for fault in (KeyError("x"), ExceptionGroup("tasks", [Misconfigured("a"), KeyError("x")])):
+        assert complaint_of(fault) is None
+
+
+IDS = tuple(f"run_01M808{'0' * 18}{ending}" for ending in ("C2", "C1", "B1", "A1"))
+NEWEST = [Candidate(run_id, "done", f"goal of {run_id[-2:]}") for run_id in IDS]
+
+
+def test_the_beginning_of_one_id_means_it_and_that_of_several_or_none_means_no_run() -> None:
+    for name in (IDS[3][:-1], IDS[3][4:-1], IDS[3][4:-1].lower(), IDS[3]):
+        assert meant(name, [NEWEST[3]]) == IDS[3]
+    for name in ("run_01M808", "01M808", "0", IDS[0][:-1]):
+        assert str(bound(name)) > IDS[0], "it is after every run that may be meant"
+    for name, newest, code in (
+        ("01M808", NEWEST, Exit.USAGE),
+        ("last", [], Exit.NOT_FOUND),
+        ("01M809", NEWEST, Exit.NOT_FOUND),
     ):
-        assert text in called.out
-
-
-@pytest.mark.parametrize(("goal", "code"), [("fail", 1), ("escalate", 3)])
-def test_the_exit_code_says_how_the_run_ended(dev: Dev, goal: str, code: int) -> None:
-    called = dev("run", "--json", goal)
-    assert (called.code, called.err) == (code, "")
-    assert called.document["status"] == {1: "failed", 3: "escalated"}[code]
-
-
-def test_limits_and_context_reach_the_run(dev: Dev) -> None:
-    deadline = (datetime.now(UTC) + timedelta(hours=2)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
-    limits = ("--max-steps", "4", "--max-tokens", "900", "--max-cost-usd", "0.5", "--max-reframes", "1")
-    view = dev.run("say it back", *limits, "--deadline", deadline, "--context", '{"tone": "warm"}', "--untrusted")
-    budget = view["budget"]
-    assert [budget[name] for name in ("max_steps", "max_tokens", "max_cost_usd", "max_reframes")] == [4, 900, 0.5, 1]
-    assert budget["deadline_at"] == deadline
-    first = dev("entries", "--json", view["run_id"]).documents[0]
-    assert (first["event"]["context"], first["event"]["untrusted"]) == ({"tone": "warm"}, True)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("wake",),
-        ("wake", "--max-steps", "0", "x"),
-        ("wake", "--context", "[1]", "x"),
-        ("signal", "run_1", "shout"),
-        ("show", "../../etc"),
-        ("show", ".."),
-        ("runs", "--status", "odd"),
-        ("runs", "--cursor", "bogus"),
-        ("tail", "--after", "3"),
-        ("nonsense",),
-        ("runs", "--url", "no address"),
-        ("runs", "--token", "two\nlines"),
-    ],
-)
-def test_a_wrong_command_line_is_told_in_one_line_with_code_2(arguments: tuple[str, ...]) -> None:
-    called = agentic_here(*arguments)
-    assert called.code == 2
-    assert called.out == ""
-    assert called.err.startswith("agentic: ")
-    assert len(called.err.splitlines()) == 1
-    assert "two" not in called.err
-
-
-def test_no_agent_is_code_69_with_the_remedy() -> None:
-    called = agentic_here("runs", "--json", "--url", "http://127.0.0.1:1")
-    assert (called.code, called.error["code"]) == (69, "unreachable")
-    assert "agentic dev" in called.error["message"]
-
-
-def test_a_run_is_named_by_the_beginning_of_its_id_and_the_newest_by_last(dev: Dev) -> None:
-    run_id = dev.run("say it back")["run_id"]
-    for name in ("last", run_id[:-1], run_id.removeprefix("run_")[:-1]):
-        assert dev("show", "--json", name).document["run_id"] == run_id
-        assert dev("verify", "--json", name).document["run_id"] == run_id
-    dev.run("say it back")
-    refused = dev("cancel", "--json", "run_0")
-    assert (refused.code, refused.error["code"]) == (2, "ambiguous_run")
-    assert run_id in refused.error["message"]
-    assert dev("verify", "--json", "run_0").error["code"] == "ambiguous_run"
-
-
-def test_cat_lists_the_files_of_a_run_and_prints_each_as_it_is(dev: Dev, done: dict[str, Any]) -> None:
-    assert dev("cat", done["run_id"], "context.md").out.startswith("# Context")
-    deadline = datetime.now(UTC) + timedelta(seconds=20)
-    while dev("verify", done["run_id"]).code:  # until all is written
-        assert datetime.now(UTC) < deadline
-    for path in ("memory.md", "trace.jsonl"):
-        assert dev("cat", done["run_id"], path).out == (dev.folder / "workspaces" / done["run_id"] / path).read_text()
-    assert {"memory.md", "trace.jsonl"} <= set(dev("cat", done["run_id"]).out.split())
-    assert dev("cat", done["run_id"], "../../../../healthz").code == 5
-
-
-def test_entries_and_tail_print_each_entry_once_and_in_order(dev: Dev, done: dict[str, Any]) -> None:
-    entries = dev("entries", "--json", done["run_id"])
-    assert [entry["seq"] for entry in entries.documents] == list(range(1, 7))
-    assert dev("tail", "--json", done["run_id"]).out == entries.out
-    after_4 = "\n".join(entries.out.splitlines()[4:]) + "\n"
-    assert dev("tail", "--json", "--after", "4", done["run_id"]).out == after_4
-    assert dev("entries", "--json", "--after", "4", done["run_id"]).out == after_4
-
-
-def test_runs_are_found_by_several_states_text_tool_and_age(dev: Dev, done: dict[str, Any]) -> None:
-    failed = dev.run("fail")["run_id"]
-
-    def found(*asked: str) -> set[str]:
-        return {line["run_id"] for line in dev("runs", "--json", "--limit", "200", *asked).document["runs"]}
-
-    assert {failed, done["run_id"]} <= found("--status", "failed", "--status", "done", "--since", "2h")
-    assert failed not in found("--tool", "echo")
-    assert done["run_id"] in found("--tool", "echo")
-    assert found("--text", failed.lower()) == {failed}
-    assert found("--since", "2099-01-01T00:00:00Z") == set()
-    assert dev("runs", "--since", "yesterday").code == 6
-
-
-def test_a_step_and_a_model_call_are_shown_in_full(dev: Dev, done: dict[str, Any]) -> None:
-    step = dev("show", done["run_id"], "--step", "1")
-    assert step.out.startswith(f"step 1 of {done['run_id']}: echo handle\n")
-    assert "message: say it back\n" in step.out
-    assert dev("show", done["run_id"], "--step", "1", "--json").document["arguments"] == {"message": "say it back"}
-    assert dev("show", done["run_id"], "--step", "9", "--json").error["code"] == "unknown_step"
-    call = dev("prompt", done["run_id"])
-    assert call.out.startswith(f"call 3 of {done['run_id']}: reflect")
-    assert dev("prompt", done["run_id"], "--call", "1", "--json").document["phase"] == "frame"
-    assert dev("prompt", done["run_id"], "--call", "9", "--json").error["code"] == "unknown_call"
-
-
-def test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:
-    for told in (dev("why", staying).out, dev("doctor", "--run", staying).out):
-        assert "the reply to model call 1 (frame), since" in told
-    assert dev("why", "--json", staying).document["waiting_for"]["kind"] == "model"
-    assert dev("doctor", "--json", "--run", SOME_RUN).code == 5
-
-
-def test_what_escalated_is_in_the_inbox_until_it_is_dismissed(dev: Dev) -> None:
-    run_id = dev.run("escalate")["run_id"]
-    assert f"agentic dismiss {run_id}" in dev("inbox").out
-    assert dev("dismiss", "--json", run_id).document["run_id"] == run_id
-    assert run_id not in {item["run_id"] for item in dev("inbox", "--json").document["items"]}
-    assert dev("dismiss", dev.run("fail")["run_id"]).code == 6
-
-
-@pytest.mark.parametrize("command", [("tail",), ("show", "--watch")])
-def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tuple[str, ...]) -> None:
-    with started(*command, staying, AGENTIC_URL=dev.url) as process:
-        stream = process.stdout if command == ("tail",) else process.stderr
-        assert stream
-        assert stream.readline()
-        interrupt(process)
-        _, err = process.communicate(timeout=10)
-    assert process.returncode == 130
-    assert "the run goes on" in err
-    assert "Traceback" not in err
-    assert dev("show", "--json", staying).document["status"] == "running"
-
-
-def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "w") as gone:
-        called = subprocess.run(
-            [*COMMAND, "entries", "--json", done["run_id"]],
-            env=clean({"AGENTIC_URL": dev.url}),
-            cwd=ROOT,
-            stdout=gone,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (called.returncode, called.stderr) == (141, "")
-
-
-def test_nothing_hostile_reaches_the_terminal(dev: Dev) -> None:
-    called = dev("run", "--watch", "hostile \x1b]0;title\x07 \u202e\x9b31m goal")
-    assert called.code == 0
-    shown = dev("show", called.err.split()[1]).out + dev("runs").out + called.out + called.err
-    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u202c", "\u2066", "\u2069"}
-    assert "␛]0;title␇" in shown
+        with pytest.raises(NotDone) as refused:
+            meant(name, newest)
+        assert refused.value.exit_code == code
+        told = [f"{run.run_id}  done       {run.goal}" in str(refused.value) for run in newest]
+        assert all(told) == (code == Exit.USAGE or not newest)

@@ -1,45 +1,134 @@
-"""`agentic doctor`: what is wrong is named, with what to do about it; nothing is changed by looking."""
+"""`agentic doctor`: each condition with what is found, and what to do about it; nothing is changed by looking."""
 
 import json
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import httpx2
 import pytest
+from nats.js.api import DiscardPolicy, StreamConfig, StreamInfo, StreamState
+from pydantic import SecretStr
 
 from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
-from agent_service.cli.doctor.bus import clock
-from agent_service.cli.doctor.report import examine, settings_in_force
-from agent_service.telling.plain import ok
+from agent_service.cli.doctor.bus import NEEDED, clock, denied
+from agent_service.cli.doctor.cluster import cluster as of_the_cluster
+from agent_service.cli.doctor.cluster import judged, replicas, store_room
+from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
+from agent_service.cli.doctor.tools import retrieval
+from agent_service.models.settings import ModelSettings, PhaseSettings
+from agent_service.settings import ContinuationSettings, load
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
+from groundwork.nats.publishing import matches
+from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from tests.cli.calling import interrupt, started
-from tests.cli.examined import NOWHERE, configured, contents, found, found_here, marks
+from schemas.status import Finding
+from tests.cli.calling import agentic, interrupt, started
+from tests.cli.examined import ITS_PASSWORD, NOWHERE, configured, contents, found, up
+from tests.kit.bus import server_with
+from tests.kit.cluster import Cluster
+from tests.kit.waiting import until
+from tests.models.fake_anthropic import FakeAnthropic
+from tests.models.wire import KEY
 
-SAMPLES = Path(__file__).parents[2] / "schemas" / "samples"
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+STATUS = Path(__file__).parents[2] / "schemas" / "samples" / "ductile-gateway.status.v1.json"
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+Wanted = tuple[str, str, str]
+"""The mark of a finding, and parts of its text and of its remedy."""
 
 
-async def test_without_a_bus_the_rest_is_checked_all_the_same(tmp_path: Path) -> None:
+def misses(check: Finding | None, wanted: Wanted) -> list[str]:
+    """What is not as wanted."""
+    mark, text, remedy = wanted
+    if check and (check.mark, text in check.text, remedy in check.remedy) == (mark, True, True):
+        return []
+    return [f"{wanted}: {check}"]
+
+
+def at(time: Any) -> Finding:
+    return clock({} if time is None else {"time": time}, NOON)
+
+
+def copies(*late: dict[str, Any], leader: str | None = "n1", all_answer: bool = True) -> Finding:
+    known = [{"name": "n2", "current": True}, *({"name": "n3", "current": False} | copy for copy in late)]
+    stream = {"config": {"name": "AGENTIC_REQUESTS"}, "cluster": {"leader": leader, "replicas": known}}
+    return replicas([stream], all_answer=all_answer)
+
+
+def stream(taken: int, most: int, discard: DiscardPolicy) -> Finding:
+    config = StreamConfig(name="OBJ_agentic-artifacts", max_bytes=most, discard=discard)
+    state = StreamState(messages=1, bytes=taken, first_seq=1, last_seq=1, consumer_count=0)
+    return judged([StreamInfo(config=config, state=state)])
+
+
+def asking(**settings: Any) -> Finding:
+    knows = (ToolCommand(name="index", tier="write"), ToolCommand(name="search", tier="read"))
+    writes = ToolOffer(name="diary", route="diary", commands=(ToolCommand(name="add", tier="write"),))
+    offered = (writes, ToolOffer(name="knowledge", route="knowledge", commands=knows))
+    return retrieval(ContinuationSettings(**settings), offered)
+
+
+ROOM = {"config": {"name": "AGENTIC_RUNS", "max_bytes": 1000 << 20}, "state": {"bytes": 900 << 20}}
+JUDGED: list[tuple[Finding, Wanted]] = [
+    (at("2026-11-21T12:00:03.123456789Z"), ("ok", "within", "")),
+    (at("2026-11-21T11:58:00Z"), ("warning", "2:00 ahead of", "")),
+    (at("2026-11-21T13:00:00Z"), ("warning", "1:00:00 behind", "")),
+    (at(None), ("warning", "does not tell its time", "")),
+    (at(7), ("warning", "does not tell its time", "")),
+    (copies({"lag": 1805}), ("warning", "AGENTIC_REQUESTS on n3 is 1805 behind", "restart that server")),
+    (copies({}), ("warning", "AGENTIC_REQUESTS on n3 is not up to date", "restart that server")),
+    (copies({"offline": True}), ("warning", "AGENTIC_REQUESTS on n3 is away", "restart that server")),
+    (copies({"lag": 1805}, all_answer=False), ("warning", "n3", "start the server that is away")),
+    (copies({}, leader=None), ("wrong", "no server leads AGENTIC_REQUESTS", "copies are damaged: restart the servers")),
+    (copies({}, leader=None, all_answer=False), ("wrong", "no server leads", "start the servers that are away")),
+    (store_room(ROOM), ("warning", "AGENTIC_RUNS has 900 of 1000 MiB: full, it takes nothing", "--change")),
+    (stream(79, 100, DiscardPolicy.NEW), ("ok", "", "")),
+    (stream(80, 100, DiscardPolicy.NEW), ("warning", "", "")),
+    (stream(100, 100, DiscardPolicy.OLD), ("ok", "", "")),
+    (stream(100, -1, DiscardPolicy.NEW), ("ok", "", "")),
+    (asking(), ("ok", "knowledge.search, profile fast", "")),
+    (asking(retrieval_tool="knowledge"), ("ok", "knowledge.search, profile fast", "")),
+    (asking(retrieval_tool="wiki"), ("warning", "runs have no tool wiki", "")),
+    (asking(retrieval_tool="knowledge.find"), ("warning", "knowledge has no command find", "")),
+    (asking(retrieval_tool="diary"), ("warning", "diary has no command that only reads", "")),
+]
+
+
+def test_what_is_read_of_a_bus_and_of_offers_is_judged() -> None:
+    assert [miss for check, wanted in JUDGED for miss in misses(check, wanted)] == []
+
+
+ON_THIS_MACHINE: list[tuple[dict[str, Any], str, str]] = [
+    ({"model": {"script": "/nowhere.yaml"}}, "model", "/nowhere.yaml"),
+    ({"store": "/dev/null/agent"}, "store", "is no folder"),
+    ({"http": {"host": "192.0.2.1", "port": 0}}, "tokens", "configure `http.tokens`"),
+    ({"http": {"port": 0, "tokens": [{"name": "a", "token": "too-short"}]}}, "tokens", "at least 16 characters"),
+    ({"http": {"port": 0, "tokens": [{"name": "a"}]}}, "tokens", "either `token` or `sha256`"),
+]
+
+
+async def test_what_is_wrong_on_this_machine_is_named_with_the_remedy(tmp_path: Path) -> None:
+    for agent, name, says in ON_THIS_MACHINE:
+        settings = load(configured(tmp_path, **agent), {})
+        (check,) = [check async for check in on_this_machine(settings, deep=False) if check.name == name]
+        assert (check.mark, says in check.text, bool(check.remedy)) == ("wrong", True, True), check
+
+
+async def test_without_a_bus_the_rest_is_checked_all_the_same_and_no_file_is_made(tmp_path: Path) -> None:
     checks = await found(configured(tmp_path))
-    assert marks(checks) == {
-        "sqlite": "ok",
-        "configuration": "ok",
-        "store": "ok",
-        "database": "ok",
-        "workspaces": "ok",
-        "model": "ok",
-        "tokens": "ok",
+    well = ("sqlite", "configuration", "store", "database", "workspaces", "model", "tokens")
+    assert {name: check.mark for name, check in checks.items()} == {
+        **dict.fromkeys(well, "ok"),
         "nats": "wrong",
         "http": "warning",
     }
-    assert NOWHERE in checks["nats"].text
-    assert "agentic dev" in checks["nats"].remedy
+    assert misses(checks["nats"], ("wrong", NOWHERE, "agentic dev")) == []
     assert contents(tmp_path) == ["agentic.yaml"]
 
 
@@ -47,125 +136,247 @@ async def test_every_problem_of_the_configuration_is_a_line(tmp_path: Path) -> N
     file = tmp_path / "agentic.yaml"
     file.write_text("agent: {stor: x, http: {port: 99999}}\nnats: {password: [hunter2hunter2]}\n")
     wrong = [check async for check in examine(file, deep=False) if check.mark == "wrong"]
-    assert len(wrong) == 3
-    assert {check.name for check in wrong} == {"configuration"}
+    assert [check.name for check in wrong] == ["configuration"] * 3
     assert "hunter2" not in str(wrong)
 
 
-@pytest.mark.parametrize(
-    ("agent", "name", "says"),
-    [
-        ({"model": {"script": "/nowhere.yaml"}}, "model", "/nowhere.yaml"),
-        ({"store": "/dev/null/agent"}, "store", "is no folder"),
-        ({"http": {"host": "192.0.2.1", "port": 0}}, "tokens", "configure `http.tokens`"),
-        ({"http": {"port": 0, "tokens": [{"name": "a", "token": "too-short"}]}}, "tokens", "at least 16 characters"),
-        ({"http": {"port": 0, "tokens": [{"name": "a"}]}}, "tokens", "either `token` or `sha256`"),
-    ],
-)
-async def test_what_is_wrong_on_this_machine_is_named(tmp_path: Path, agent: Any, name: str, says: str) -> None:
-    check = (await found_here(configured(tmp_path, **agent)))[name]
-    assert check.mark == "wrong"
-    assert says in check.text
-    assert check.remedy
+async def test_the_section_of_the_gateway_is_checked_by_the_gateway(tmp_path: Path) -> None:
+    nowhere = {"url": "http://127.0.0.1:1", "token": "${NOWHERE}"}
+    for section, mark, says in (
+        ({"runner": "plugins"}, "ok", "can be used"),
+        ({"runer": "ductile"}, "wrong", "runer"),
+        ({"runner": "ductile", "ductile": nowhere}, "wrong", "NOWHERE"),
+    ):
+        config = configured(tmp_path)
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"gateway": section}))
+        assert misses((await found(config))["gateway section"], (mark, says, "")) == []
 
 
-async def test_a_bus_without_streams_and_gateway_is_told_with_the_remedies(
-    tmp_path: Path, nats_server: EmbeddedNats
-) -> None:
-    checks = await found(configured(tmp_path, nats_server.url))
-    assert (checks["nats"].mark, checks["jetstream"].mark) == ("ok", "ok")
-    assert (checks["permissions"].mark, checks["clock"].mark) == ("ok", "ok")
-    assert checks["streams"].mark == "wrong"
-    assert "stream AGENTIC" in checks["streams"].text
-    assert "consumer loop" in checks["streams"].text
-    assert "agentic setup" in checks["streams"].remedy
-    assert checks["tools"].mark == "wrong"
-    assert "ductile-gateway serve" in checks["tools"].remedy
-
-
-async def test_tools_that_are_allowed_and_not_offered_are_a_warning(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await create_missing(link, topology(max_gib=1))
-    await offering(link, "echo")
-    checks = await found(configured(tmp_path, nats_server.url, tools=["echo", "browse"]))
-    assert checks["streams"].mark == "ok"
-    assert checks["tools"].mark == "warning"
-    assert "browse" in checks["tools"].text
-    assert (await found(configured(tmp_path, nats_server.url)))["tools"].text == "1 tools: echo (read)"
-
-
-async def test_what_the_gateway_finds_of_itself_and_of_ductile_is_shown_as_it_says_it(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    body = (SAMPLES / "ductile-gateway.status.v1.json").read_bytes()
+async def offer_echo(link: NatsLink) -> None:
+    command = ToolCommand(name="handle", tier="read")
+    body = Catalog(revision="1", tools=(ToolOffer(name="echo", route="echo", commands=(command,)),)).model_dump_json()
 
     async def answer(message: Any) -> None:
-        await message.respond(body)
+        await message.respond(body.encode())
+
+    await link.subscribe(subjects.CATALOG, answer)
+
+
+async def tell_status(link: NatsLink) -> None:
+    async def answer(message: Any) -> None:
+        await message.respond(STATUS.read_bytes())
 
     await link.subscribe(subjects.STATUS, answer)
-    checks = await found(configured(tmp_path, nats_server.url))
-    assert checks["gateway"] == ok("gateway", "0.1.0 offers 4 tools, 2 calls in hand")
-    assert (checks["ductile"].mark, "620 jobs" in checks["ductile"].text) == ("warning", True)
 
 
-async def test_a_stream_that_differs_is_a_warning(tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink) -> None:
-    await create_missing(link, topology(max_gib=1))
-    stream = await link.jetstream.stream_info(subjects.STREAM)
-    await link.jetstream.update_stream(stream.config.evolve(duplicate_window=60.0))
-    check = (await found(configured(tmp_path, nats_server.url)))["streams"]
-    assert check.mark == "warning"
-    assert "duplicate_window is 60.0, expected 86400.0" in check.text
-    assert "nats stream edit AGENTIC" in check.remedy
+async def shorten_the_window(link: NatsLink) -> None:
+    info = await link.jetstream.stream_info(subjects.STREAM)
+    await link.jetstream.update_stream(info.config.evolve(duplicate_window=60.0))
 
 
-async def test_a_dead_letter_is_a_warning_until_somebody_has_dealt_with_it(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await create_missing(link, topology(max_gib=1))
-    config = configured(tmp_path, nats_server.url)
-    assert (await found(config))["dead letters"].mark == "ok"
+async def compress(link: NatsLink) -> None:
+    info = await link.jetstream.stream_info(subjects.STREAM)
+    await link.jetstream.update_stream(info.config.evolve(compression="s2"))
+
+
+async def bury(link: NatsLink) -> None:
     said = {"Dead-Letter-Subject": subjects.START}
     await link.publish(subjects.DEAD_LETTERS_LOOP, b"{}", msg_id="dead", headers=said)
-    check = (await found(config))["dead letters"]
-    assert (check.mark, "the newest of them on agentic.start" in check.text) == ("warning", True)
+
+
+async def dig_up(link: NatsLink) -> None:
     letters = NatsDeadLetters(link)
     await letters.drop((await letters.all())[0].id, "somebody")
-    assert (await found(config))["dead letters"].mark == "ok"
 
 
-SHARED = "one-secret-for-two-doors"
-HOOK = {"scheme": "ductile", "keys": [{"secret": SHARED}], "events": {"*": {"to": "agentic.start", "goal": "x"}}}
-PEER = {"keys": [{"id": "v1", "secret": SHARED}]}
-OPS = {"http": {"tokens": [{"name": "ops", "token": SHARED}]}}
+ON_THE_BUS: list[tuple[Callable[[NatsLink], Awaitable[None]] | None, dict[str, Any], dict[str, Wanted]]] = [
+    (None, {}, {"streams": ("ok", "", ""), "dead letters": ("ok", "", ""), "tools": ("wrong", "", "serve")}),
+    (offer_echo, {"tools": ["echo", "browse"]}, {"tools": ("warning", "browse", "")}),
+    (None, {}, {"tools": ("ok", "1 tools: echo (read)", "")}),
+    (
+        tell_status,
+        {},
+        {
+            "gateway": ("ok", "0.1.0 offers 4 tools, 2 calls in hand", ""),
+            "ductile": ("warning", "620 jobs", ""),
+        },
+    ),
+    (bury, {}, {"dead letters": ("warning", "the newest of them on agentic.start", "")}),
+    (dig_up, {}, {"dead letters": ("ok", "", "")}),
+    (
+        shorten_the_window,
+        {},
+        {"streams": ("warning", "duplicate_window is 60.0, expected 86400.0", "nats stream edit AGENTIC")},
+    ),
+    (
+        compress,
+        {},
+        {"streams": ("warning", "compression is s2, expected none", "run `agentic setup`, then restart the servers")},
+    ),
+]
+
+
+async def test_what_is_wrong_on_the_bus_is_told_with_the_remedy_until_it_is_mended(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
+) -> None:
+    bare = await found(configured(tmp_path, nats_server.url))
+    assert {bare[name].mark for name in ("nats", "jetstream", "permissions", "clock")} == {"ok"}
+    assert misses(bare["streams"], ("wrong", "stream AGENTIC", "agentic setup")) == []
+    assert ("consumer loop" in bare["streams"].text, bare["tools"].mark) == (True, "wrong")
+    await create_missing(link, topology(max_gib=1))
+    for change, agent, wanted in ON_THE_BUS:
+        if change:
+            await change(link)
+        checks = await found(configured(tmp_path, nats_server.url, **agent))
+        assert [miss for name, told in wanted.items() for miss in misses(checks.get(name), told)] == [], change
+
+
+async def test_it_is_shown_who_owns_the_bus_and_a_stranger_there_or_on_the_port_is_told(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink, unused_port: int
+) -> None:
+    await create_missing(link, topology(max_gib=1))
+    (tmp_path / "other").mkdir()
+    http = {"port": unused_port}
+    config = configured(tmp_path, nats_server.url, http=http)
+    stranger = configured(tmp_path / "other", nats_server.url, http=http)
+    unowned = await found(config)
+    with started("serve", "--config", config) as agent:
+        assert agent.stderr
+        next(line for line in agent.stderr if '"ready"' in line)
+        owned, strange = await found(config), await found(stranger)
+        interrupt(agent)
+        agent.wait()
+    free = (await found(config))["agent lease"]
+    assert {unowned[f"{name} lease"].text for name in ("agent", "gateway")} == {"nobody has had it yet"}
+    assert misses(owned["agent lease"], ("ok", f"process {agent.pid} on ", "")) == []
+    assert ("epoch 1" in owned["agent lease"].text, "has another store" in owned["http"].text) == (True, False)
+    assert misses(strange["agent lease"], ("warning", "", "agentic serve --take-over")) == []
+    assert misses(strange["http"], ("wrong", "not the one that is configured here", "")) == []
+    assert free.text.startswith("free: given back ")
+
+
+async def test_a_server_of_a_cluster_that_is_away_is_named_with_what_it_means(
+    cluster: Cluster, cluster_link: NatsLink
+) -> None:
+    async def looked_at() -> dict[str, Finding]:
+        return {check.name: check async for check in of_the_cluster(cluster_link, cluster.settings)}
+
+    await create_missing(cluster_link, topology(replicas=3, max_gib=0.05, shared=True))
+    whole = await looked_at()
+    assert {name: check.mark for name, check in whole.items()} == dict.fromkeys(
+        ("replicas", "servers", "store's room"), "ok"
+    )
+    away, *_ = await cluster.others(subjects.STREAM_RUNS)
+    away.kill()
+    lame: dict[str, Finding] = {}
+
+    async def is_named() -> bool:
+        lame.update(await looked_at())
+        return "replicas" in lame and misses(lame["replicas"], ("warning", away.name, "")) == []
+
+    await until(is_named, within_s=30, otherwise=lambda: str(lame))
+    assert misses(lame["servers"], ("warning", str(away.port), "")) == []
+
+
+USERS: dict[str, Any] = {"users": [{"user": "agent", "password": ITS_PASSWORD}]}
+MAY = {"publish": {"allow": [">"], "deny": ["agent.completed", "agentic.tool_request.*"]}, "subscribe": ">"}
+LIMITED: dict[str, Any] = {"users": [USERS["users"][0] | {"permissions": MAY}]}
+NOT_ALLOWED = "may not publish agentic.tool_request.x, agent.completed"
+LOGINS: list[tuple[dict[str, Any], str, str, Wanted]] = [
+    ({"authorization": LIMITED}, f"agent:{ITS_PASSWORD}@", "permissions", ("wrong", NOT_ALLOWED, "")),
+    ({"authorization": LIMITED}, f"agent:{ITS_PASSWORD}@", "login", ("ok", "", "")),
+    ({}, "", "login", ("warning", "lets in anybody", "deploy/nats/prepare.py")),
+    ({"authorization": USERS, "no_auth_user": "agent"}, f"agent:{ITS_PASSWORD}@", "login", ("warning", "", "")),
+    ({"authorization": USERS}, "agent:wrong-password@", "nats", ("wrong", "login is refused", "")),
+]
+
+
+@pytest.mark.attack(96)
+@pytest.mark.parametrize(
+    ("server", "login", "name", "wanted"), LOGINS, ids=["denied", "fine", "open", "guest", "wrong"]
+)
+async def test_what_a_login_may_and_whether_a_bus_lets_in_anybody_is_told_and_no_password(
+    tmp_path: Path, unused_port: int, server: dict[str, Any], login: str, name: str, wanted: Wanted
+) -> None:
+    async with server_with(tmp_path, unused_port, server | {"jetstream": {"store_dir": str(tmp_path / "js")}}) as bus:
+        await up(bus)
+        config = configured(tmp_path, f"nats://{login}{bus}")
+        checks = await found(config)
+        commands = ("doctor", "serve", "setup") if wanted[0] == "wrong" and name == "nats" else ("doctor",)
+        called = {command: agentic(command, "--config", config) for command in commands}
+    assert misses(checks[name], wanted) == []
+    assert called["doctor"].code == (wanted[0] == "wrong" or name == "login")  # without streams something is wrong
+    assert [command for command in commands[1:] if called[command].code != 78] == []
+    said = str(checks) + str(called)
+    assert (ITS_PASSWORD in said, "wrong-password" in said) == (False, False)
+
+
+async def test_a_password_in_the_address_of_the_bus_is_never_shown(tmp_path: Path, unused_port: int) -> None:
+    server = {"authorization": USERS, "jetstream": {"store_dir": str(tmp_path / "js")}}
+    async with server_with(tmp_path, unused_port, server) as address:
+        config = configured(tmp_path, f"nats://agent:{ITS_PASSWORD}@{address}")
+        await up(address)
+        said = str(agentic("setup", "--config", config))
+        with started("serve", "--config", config) as agent:
+            assert agent.stderr
+            said += (ready := next(line for line in agent.stderr if '"ready"' in line))
+            said += httpx2.get(f"{json.loads(ready)['http']}/readyz", trust_env=False).text
+            interrupt(agent)
+            said += agent.stderr.read()
+        said += str(agentic("doctor", "--config", config)) + str(agentic("doctor", "--settings", "--config", config))
+    assert json.loads(ready)["nats"] == f"nats://{address}"
+    assert (address in said, ITS_PASSWORD in said) == (True, False)
+
+
+@pytest.mark.attack(107)
+def test_what_goes_to_another_machine_in_the_clear_is_known() -> None:
+    for urls, hosts in (
+        (("nats://bus.example.org:4222", "nats://127.0.0.1:4222"), ("bus.example.org",)),
+        (("10.0.0.7:4222",), ("10.0.0.7",)),
+        (("tls://bus.example.org:4222",), ()),
+        (("nats://localhost", "nats://[::1]:4222"), ()),
+    ):
+        assert NatsSettings(urls=urls).in_the_clear == hosts
+
+
+def test_subjects_match_patterns_as_the_server_matches_them_and_what_is_not_allowed_is_denied() -> None:
+    fitting = {"a.b": "a.b", "a.*": "a.b", "a.>": "a.b.c", ">": "a", "*.b": "a.b"}
+    assert [pattern for pattern, subject in fitting.items() if not matches(pattern, subject)] == []
+    others = {"a.*": "a.b.c", "a.>": "a", "a.b.c": "a.b", "a.*.>": "a.b"}
+    assert [pattern for pattern, subject in others.items() if matches(pattern, subject)] == []
+    assert set(denied({"publish": {"allow": ["agentic.>"]}})) == {s for s in NEEDED if not s.startswith("agentic.")}
+    assert denied({"publish": {"deny": ["agent.failed"]}}) == ["agent.failed"]
+
+
+ONE = "one-secret-for-two-doors"
+HOOK = {"scheme": "ductile", "keys": [{"secret": ONE}], "events": {"*": {"to": "agentic.start", "goal": "x"}}}
+PEERS = {"peers": {"home": {"keys": [{"id": "v1", "secret": ONE}]}}}
+OPS = {"http": {"tokens": [{"name": "ops", "token": ONE}]}}
+RELAY = {"relay": {"secret": ONE}}
+DOORS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"gateway": {"ingress": {"webhooks": {"cms": HOOK}}, "outbound": RELAY}},
+        "gateway.ingress.webhooks.cms.keys.0.secret and gateway.outbound.relay.secret",
+    ),
+    ({"agent": OPS, "nats": {"password": ONE}}, "agent.http.tokens.ops.token and nats.password"),
+    ({"agent": OPS, "gateway": {"plugins": {"config": {"agentic-wake": {"token": ONE}}}}}, ""),
+    ({"gateway": {"ductile": RELAY, "outbound": RELAY}}, ""),
+    ({"gateway": {"ingress": PEERS, "outbound": RELAY}}, ""),
+    ({"gateway": {"ingress": PEERS, "outbound": {"relays": {"home": {"secret": ONE}}}}}, ""),
+    (
+        {"gateway": {"ingress": PEERS, "outbound": {"relays": {"work": {"secret": ONE}}}}},
+        "gateway.ingress.peers.home.keys.0.secret and gateway.outbound.relays.work.secret",
+    ),
+]
 
 
 @pytest.mark.attack(105)
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        (
-            {"gateway": {"ingress": {"webhooks": {"cms": HOOK}}, "outbound": {"relay": {"secret": SHARED}}}},
-            "gateway.ingress.webhooks.cms.keys.0.secret and gateway.outbound.relay.secret",
-        ),
-        ({"agent": OPS, "nats": {"password": SHARED}}, "agent.http.tokens.ops.token and nats.password"),
-        ({"agent": OPS, "gateway": {"plugins": {"config": {"agentic-wake": {"token": SHARED}}}}}, ""),
-        ({"gateway": {"ductile": {"relay": {"secret": SHARED}}, "outbound": {"relay": {"secret": SHARED}}}}, ""),
-        ({"gateway": {"ingress": {"peers": {"home": PEER}}, "outbound": {"relay": {"secret": SHARED}}}}, ""),
-        ({"gateway": {"ingress": {"peers": {"home": PEER}}, "outbound": {"relays": {"home": {"secret": SHARED}}}}}, ""),
-        (
-            {"gateway": {"ingress": {"peers": {"home": PEER}}, "outbound": {"relays": {"work": {"secret": SHARED}}}}},
-            "gateway.ingress.peers.home.keys.0.secret and gateway.outbound.relays.work.secret",
-        ),
-    ],
-)
-def test_secrets_that_open_two_doors_are_told_and_not_shown(
-    tmp_path: Path, settings: dict[str, Any], told: str
-) -> None:
+def test_secrets_that_open_two_doors_are_told_and_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "agentic.yaml"
-    file.write_text(json.dumps(settings))
-    lines = [finding.text for finding in machine.secrets(file)]
-    assert lines == ([f"{told} are the same secret"] if told else [])
+    for settings, told in DOORS:
+        file.write_text(json.dumps(settings))
+        lines = [finding.text for finding in machine.secrets(file)]
+        assert lines == ([f"{told} are the same secret"] if told else []), settings
 
 
 @pytest.mark.attack(60)
@@ -179,52 +390,27 @@ def test_the_settings_in_force_show_no_login_of_an_address(tmp_path: Path) -> No
     assert whole["agent"]["model"]["proxy"] == "http://127.0.0.1:1"
 
 
+@pytest.fixture
+def api() -> Iterator[FakeAnthropic]:
+    fake = FakeAnthropic()
+    yield fake
+    fake.close()
+
+
 @pytest.mark.parametrize(
-    ("server", "mark", "says"),
+    ("key", "settings", "wanted"),
     [
-        ({"time": "2026-11-21T12:00:03.123456789Z"}, "ok", "within"),
-        ({"time": "2026-11-21T11:58:00Z"}, "warning", "2:00 ahead of"),
-        ({"time": "2026-11-21T13:00:00Z"}, "warning", "1:00:00 behind"),
-        ({}, "warning", "does not tell its time"),
-        ({"time": 7}, "warning", "does not tell its time"),
+        (KEY, {}, ("ok", "anthropic: claude-sonnet-5-5, which the provider knows", "")),
+        (KEY, {"phases": {"compact": PhaseSettings(model="claude-haiku-9")}}, ("wrong", "claude-haiku-9", "")),
+        ("sk-test-of-somebody-else", {}, ("wrong", "401", "")),
+        (None, {}, ("wrong", "ANTHROPIC_API_KEY", "")),
     ],
+    ids=["well", "an unknown model of one phase", "a wrong key", "no key"],
 )
-def test_the_clock_is_compared_with_the_servers(server: dict[str, Any], mark: str, says: str) -> None:
-    check = clock(server, NOW)
-    assert (check.mark, says in check.text) == (mark, True)
-
-
-async def offering(
-    link: NatsLink, *names: str, executor: str | None = None, tier: Literal["read", "write"] = "read"
+async def test_a_model_is_asked_whether_it_is_there_without_a_cost_and_no_key_is_shown(
+    api: FakeAnthropic, key: str | None, settings: dict[str, Any], wanted: Wanted
 ) -> None:
-    """An executor that only tells its catalog."""
-    command = ToolCommand(name="handle", tier=tier)
-    tools = tuple(ToolOffer(name=name, route=name, commands=(command,)) for name in names)
-    body = Catalog(revision="1", tools=tools, executor=executor).model_dump_json().encode()
-
-    async def answer(message: Any) -> None:
-        await message.respond(body)
-
-    await link.subscribe(subjects.CATALOG, answer)
-
-
-async def test_it_is_shown_who_owns_the_bus_and_a_stranger_there_is_a_warning(
-    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await create_missing(link, topology(max_gib=1))
-    config = configured(tmp_path, nats_server.url)
-    unowned = await found(config)
-    with started("serve", "--config", config) as agent:
-        assert agent.stderr
-        next(line for line in agent.stderr if '"ready"' in line)
-        owned = (await found(config))["agent lease"]
-        (tmp_path / "other").mkdir()
-        stranger = (await found(configured(tmp_path / "other", nats_server.url)))["agent lease"]
-        interrupt(agent)
-        agent.wait()
-    free = (await found(config))["agent lease"]
-    assert {unowned[f"{name} lease"].text for name in ("agent", "gateway")} == {"nobody has had it yet"}
-    assert (owned.mark, f"process {agent.pid} on " in owned.text, "epoch 1" in owned.text) == ("ok", True, True)
-    assert stranger.mark == "warning"
-    assert "agentic serve --take-over" in stranger.remedy
-    assert free.text.startswith("free: given back ")
+    given = {"provider": "anthropic", "base_url": api.base_url, "api_key": SecretStr(key) if key else None}
+    check = await machine.model(ModelSettings.model_validate(given | settings))
+    assert misses(check, wanted) == []
+    assert (api.requests, "somebody" in str(check)) == ([], False)

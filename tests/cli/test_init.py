@@ -85,76 +85,65 @@ def test_every_answer_can_be_an_option() -> None:
     assert A_SECRET not in Path("agentic.yaml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("login", "place", "wanted"),
-    [
-        ("token", "NATS_TOKEN", {"token": A_SECRET}),
-        ("token", "secret", {"token": A_SECRET}),
-        ("creds:secret", None, {"creds_file": "secret"}),
-        ("nkey:secret", None, {"nkey_seed_file": "secret"}),
-        ("user:on", "NATS_PASSWORD", {"user": "on", "password": A_SECRET}),
-        ("none", None, {}),
-    ],
-)
-def test_each_way_to_log_in_is_what_is_told_to_the_server(
-    login: str, place: str | None, wanted: dict[str, Any]
-) -> None:
-    silently("--nats", "bus:4222", "--login", login, *(("--login-secret", place) if place else ()))
-    nats = loaded()[0].nats
-    told = {name: getattr(nats, name) for name in ("creds_file", "nkey_seed_file", "user", "password", "token")}
-    shown = {
-        name: getattr(value, "get_secret_value", lambda v=value: str(v))() for name, value in told.items() if value
-    }
-    assert shown == wanted
-
-
-@pytest.mark.parametrize(
-    ("answer", "wanted"),
-    [
-        ("script", ("scripted", None, None)),
-        ("script.yaml", ("scripted", None, Path("script.yaml"))),
-        ("anthropic", ("anthropic", None, None)),
-        ("anthropic/claude-opus-5", ("anthropic", "claude-opus-5", None)),
-        ("openai/gpt-5", ("openai", "gpt-5", None)),
-    ],
-)
-def test_each_model_is_the_one_that_is_asked(answer: str, wanted: tuple[Any, ...]) -> None:
-    silently("--model", answer)
-    model = loaded()[0].model
-    assert (model.provider, model.model, model.script) == wanted
-
-
-WRONG = [
-    ("--nats", "bus:99999"),
-    ("--nats", "http://bus"),
-    ("--login", "user"),
-    ("--login", "creds:nowhere"),
-    ("--login-secret", A_SECRET),
-    ("--model", "gpt-5"),
-    ("--model", "openai"),
-    ("--model", "nowhere.yaml"),
-    ("--model-url", "ftp://models"),
-    ("--model-key", A_SECRET),
-    ("--tools", "secret"),
-    ("--tools", "http://ductile.example.org"),
-    ("--tools-token", "nowhere"),
-    ("--tools", "odd\udcff"),
-    ("--nats", "b\u00fcs:4222"),
-    ("--nats", "embedded"),
-    ("--tools", "none"),
+LOGINS: list[tuple[str, str | None, dict[str, Any]]] = [
+    ("token", "NATS_TOKEN", {"token": A_SECRET}),
+    ("token", "secret", {"token": A_SECRET}),
+    ("creds:secret", None, {"creds_file": "secret"}),
+    ("nkey:secret", None, {"nkey_seed_file": "secret"}),
+    ("user:on", "NATS_PASSWORD", {"user": "on", "password": A_SECRET}),
+    ("none", None, {}),
 ]
+MODELS: dict[str, tuple[Any, ...]] = {
+    "script": ("scripted", None, None),
+    "script.yaml": ("scripted", None, Path("script.yaml")),
+    "anthropic": ("anthropic", None, None),
+    "anthropic/claude-opus-5": ("anthropic", "claude-opus-5", None),
+    "openai/gpt-5": ("openai", "gpt-5", None),
+}
 
 
-@pytest.mark.parametrize(("option", "value"), WRONG)
-def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written(option: str, value: str) -> None:
-    needed = {"--nats": "bus:4222", "--login": "token", "--login-secret": "NATS_TOKEN", "--model": "anthropic"}
-    needed |= {"--model-url": "https://models", "--tools": "http://127.0.0.1:1", "--tools-token": "DUCTILE_TOKEN"}
-    options = [part for pair in (needed | {option: value}).items() for part in pair]
-    called = agentic_here("init", "--yes", *options)
-    meant = {"embedded": "--login", "none": "--tools-token"}.get(value, option)
-    assert (called.code, meant in called.err) == (2, True), called
-    assert A_SECRET not in called.err
-    assert not Path("agentic.yaml").exists()
+def test_each_way_to_log_in_and_each_model_is_what_is_told_to_the_server_and_asked() -> None:
+    for login, place, wanted in LOGINS:
+        Path("agentic.yaml").unlink(missing_ok=True)
+        silently("--nats", "bus:4222", "--login", login, *(("--login-secret", place) if place else ()))
+        nats = loaded()[0].nats
+        told = {name: getattr(nats, name) for name in ("creds_file", "nkey_seed_file", "user", "password", "token")}
+        shown = {n: getattr(v, "get_secret_value", lambda v=v: str(v))() for n, v in told.items() if v}
+        assert shown == wanted, login
+    for answer, asked in MODELS.items():
+        Path("agentic.yaml").unlink()
+        silently("--model", answer)
+        model = loaded()[0].model
+        assert (model.provider, model.model, model.script) == asked
+
+
+WRONG = {
+    "--nats": ("bus:99999", "http://bus", "b\u00fcs:4222", "embedded"),
+    "--login": ("user", "creds:nowhere"),
+    "--login-secret": (A_SECRET,),
+    "--model": ("gpt-5", "openai", "nowhere.yaml"),
+    "--model-url": ("ftp://models",),
+    "--model-key": (A_SECRET,),
+    "--tools": ("secret", "http://ductile.example.org", "odd\udcff", "none"),
+    "--tools-token": ("nowhere",),
+}
+NEEDED = {
+    "--nats": "bus:4222",
+    "--login": "token",
+    "--login-secret": "NATS_TOKEN",
+    "--model": "anthropic",
+    "--model-url": "https://models",
+    "--tools": "http://127.0.0.1:1",
+    "--tools-token": "DUCTILE_TOKEN",
+}
+
+
+def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written() -> None:
+    for option, value in ((option, value) for option, values in WRONG.items() for value in values):
+        called = agentic_here("init", "--yes", *(part for pair in (NEEDED | {option: value}).items() for part in pair))
+        meant = {"embedded": "--login", "none": "--tools-token"}.get(value, option)
+        assert (called.code, meant in called.err, A_SECRET in called.err) == (2, True, False), called
+        assert not Path("agentic.yaml").exists()
 
 
 def test_an_answer_that_cannot_be_meant_is_asked_for_again() -> None:

@@ -8,7 +8,7 @@ import typer
 
 from agent_service.cli.commands import Agentic
 from agent_service.cli.main import app
-from tests.cli.calling import ROOT, clean
+from tests.cli.calling import ROOT, agentic, clean
 
 SERVERS = {
     *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite", "asyncio"),
@@ -70,20 +70,6 @@ def test_an_agent_that_starts_has_not_loaded_what_its_runs_need_not_to_go_on(arg
 
 
 def test_version_and_help_print_and_end_well() -> None:
-    called: tuple[tuple[list[str], str], ...] = (
-        (["--version"], "agentic "),
-        ([], "Usage: agentic"),
-        (["-h"], "--version"),
-        (["run", "-h"], "--watch"),
-    )
-    for arguments, part in called:
-        done = subprocess.run(
-            [sys.executable, "-m", "agent_service", *arguments],
-            env=clean({}),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert part in done.stdout
-        assert done.stderr == ""
+    for arguments, part in {("--version",): "agentic ", (): "Usage: agentic", ("run", "-h"): "--watch"}.items():
+        called = agentic(*arguments)
+        assert (called.code, part in called.out, called.err) == (0, True, "")

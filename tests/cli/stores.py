@@ -1,0 +1,67 @@
+"""Stores and workspaces with runs in them, for commands that look at runs without an agent."""
+
+import contextlib
+import json
+import sqlite3
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from agent_service.run.journal import Commit
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.folder.writer import rewrite
+from groundwork.service.keys import KeyRing
+from tests.core.script import Script
+from tests.kit.runs import wake_of
+from tests.projections.fakes import Shelf
+from tests.projections.journals import CRITIQUE, PAGE, commits_of
+
+SHELF = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
+
+
+async def recorded(folder: Path, story: Script, shelf: dict[str, bytes]) -> Path:
+    """The store and the workspace of one run in `folder`; the configuration to find them by. No bus answers it."""
+    commits = commits_of(story)
+    async with opened(folder / "agent") as store:
+        await stored(store, commits)
+        await rewrite(commits[0].entry.run_id, store, Workspace(folder / "workspaces"), Shelf(shelf))
+    config = folder / "agentic.yaml"
+    agent = {"store": str(folder / "agent"), "workspaces": str(folder / "workspaces")}
+    config.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}, "agent": agent}))
+    return config
+
+
+def opened(folder: Path) -> AbstractAsyncContextManager[SqliteStore]:
+    """The store as an agent opens it, which has made its keys."""
+    KeyRing.open(folder.with_name("agent.keys"))
+    return SqliteStore.open(folder, reserve=True)
+
+
+async def stored(store: SqliteStore, commits: list[Commit]) -> None:
+    await store.accept(replace(wake_of(commits[0]), wake_id=commits[0].entry.run_id), commits[0])
+    for commit in commits[1:]:
+        await store.commit(commit)
+
+
+def name_bus(config: Path, url: str) -> None:
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"nats": {"urls": [url]}}))
+
+
+def tampered(config: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(config.parent / "agent" / "runs.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def filled(disk: Path) -> Path:
+    """A file that takes all the room that there is."""
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)) == 4096:
+            pass
+    return filler

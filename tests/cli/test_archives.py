@@ -1,0 +1,512 @@
+"""Runs outside of an agent: `verify`, `rebuild`, `backup`, `restore`, `export` and `prune`, on a store of its own."""
+
+import asyncio
+import json
+import shutil
+import time
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from agent_service.archive.export_file import MOST_FILES
+from agent_service.bus.endings import head_told
+from agent_service.bus.topology import topology
+from agent_service.cli.archive.backing_up import Order as BackUp
+from agent_service.cli.archive.backing_up import backup
+from agent_service.cli.archive.exporting import export
+from agent_service.cli.archive.keys import listed
+from agent_service.cli.archive.restoring import Order as BringBack
+from agent_service.cli.archive.restoring import bring_back, restore
+from agent_service.cli.archive.run_folder import rebuild, verify
+from agent_service.cli.archive.verifying import verify as verify_file
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.settings import load
+from agent_service.store.sql.database import FILE
+from groundwork.backup.archive import Archive
+from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
+from groundwork.service.errors import Misconfigured, TryAgain, Unreachable
+from groundwork.service.keys import KeyRing
+from groundwork.sqlite.reserve import reserved
+from schemas import envelope, subjects
+from tests.cli.calling import agentic, agentic_here
+from tests.cli.stores import SHELF, filled, name_bus, names, opened, recorded, stored, tampered
+from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
+from tests.kit.disks import small_disk as a_small_disk
+from tests.kit.runs import run_id, whole_run
+from tests.kit.struck import struck
+from tests.ports.stores import stored as stored_as_it_is
+from tests.projections.conftest import small_disk
+from tests.projections.journals import commits_of, five_steps, worked_example
+
+__all__ = ["small_disk"]
+
+KEYS = [f"{RUN_ID}/{path.removeprefix('artifacts/')}" for path in SHELF]
+Members = dict[str, bytes]
+
+
+@pytest.fixture
+async def config(tmp_path: Path) -> Path:
+    """Of a store with one run, whose folder is written. No bus answers."""
+    return await recorded(tmp_path / "here", worked_example(), SHELF)
+
+
+@pytest.fixture
+def folder(config: Path) -> Path:
+    return config.parent / "workspaces" / RUN_ID
+
+
+@pytest.fixture
+async def bucket(config: Path, nats_server: EmbeddedNats, link: NatsLink) -> ArtifactBucket:
+    """With the artifacts of the run; the configuration names its bus."""
+    await create_missing(link, topology(max_gib=1))
+    made = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
+    name_bus(config, nats_server.url)
+    for key, content in zip(KEYS, SHELF.values(), strict=True):
+        await made.put(key, content, "text/plain")
+    return made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "it.backup")
+
+
+@pytest.fixture
+async def file(config: Path, tmp_path: Path) -> Path:
+    """The run, exported."""
+    return Path((await export(RUN_ID, tmp_path / "it.zip", config)).file)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def lost(config: Path, *, but_keys: bool = True) -> None:
+    """All that an agent keeps is gone; the keys are in another place too."""
+    for name in ("agent", "workspaces"):
+        shutil.rmtree(config.parent / name)
+    if not but_keys:
+        (config.parent / "agent.keys").unlink()
+
+
+async def flawed_places(config: Path) -> set[str]:
+    return {flaw.place for flaw in (await verify(RUN_ID, config)).flaws}
+
+
+async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing(config: Path) -> None:
+    before = contents(config.parent / "agent")["runs.db"]
+    verdict = await verify(RUN_ID, config)
+    assert (verdict.ok, verdict.entries, verdict.pages, verdict.artifacts) == (True, 8, 6, 2)
+    await rebuild(RUN_ID, config)
+    assert contents(config.parent / "agent")["runs.db"] == before
+    for name in (run_id(9), "run_1", "../x"):
+        with pytest.raises(NotDone) as raised:
+            await verify(name, config)
+        assert raised.value.exit_code == Exit.NOT_FOUND
+
+
+async def test_verify_and_rebuild_work_while_the_agent_has_the_store_open(config: Path) -> None:
+    async with opened(config.parent / "agent") as store:
+        await stored(store, commits_of(five_steps(run_id(2))))
+        assert (await verify(RUN_ID, config)).ok
+        assert (await rebuild(run_id(2), config)).added
+        assert (await verify(run_id(2), config)).ok
+
+
+CHANGED_FILES: dict[str, Callable[[Path], object]] = {
+    "plan.md:1: the line is not what the journal says": lambda folder: (folder / "plan.md").write_text("changed"),
+    "memory.md: is not there": lambda folder: (folder / "memory.md").unlink(),
+    "notes.txt: is no file of this run": lambda folder: (folder / "notes.txt").write_text("mine"),
+    "artifacts/link: is no file of this run": lambda folder: (folder / "artifacts" / "link").symlink_to("/etc"),
+}
+
+
+async def test_a_changed_folder_is_named_and_rebuilt_byte_for_byte(config: Path, folder: Path) -> None:
+    before = contents(folder)
+    for says, change in CHANGED_FILES.items():
+        change(folder)
+        verdict = await verify(RUN_ID, config)
+        assert says in str(verdict).splitlines()[0]
+        assert f"`agentic rebuild --config {config} {RUN_ID}`" in str(verdict)
+        rebuilt = await rebuild(RUN_ID, config)
+        assert len(rebuilt.added + rebuilt.changed + rebuilt.removed) == 1
+        assert contents(folder) == before
+        assert (await verify(RUN_ID, config)).ok
+
+
+def test_the_commands_name_the_flaw_and_end_with_1_and_without_a_store_name_the_configuration(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "trace.jsonl").write_text("{}\n")
+    called = agentic_here("verify", "--config", config, RUN_ID)
+    assert (called.code, called.err, called.out.startswith("✗ trace.jsonl:1: ")) == (1, "", True)
+    flaws = agentic_here("verify", "--config", config, "--json", RUN_ID).document["flaws"]
+    assert [(flaw["place"], flaw["line"], flaw["kind"]) for flaw in flaws] == [("trace.jsonl", 1, "changed")]
+    (tmp_path / "empty").mkdir()
+    called = agentic("verify", "--json", run_id(1), cwd=tmp_path / "empty")
+    assert (called.code, ".agentic/agent/runs.db" in called.error["message"]) == (78, True)
+    assert names(tmp_path / "empty") == []
+
+
+CHANGED_JOURNALS = {
+    "UPDATE journal SET event = replace(event, 'both', 'some') WHERE seq = 8": "entry 8 was changed",
+    "UPDATE journal SET event = '{}' WHERE seq = 3": "entry 3",
+    "UPDATE journal SET hash = zeroblob(32) WHERE seq = 2": "entry 2",
+    "DELETE FROM journal WHERE seq = 4": "entry 4 is missing",
+    "DELETE FROM journal WHERE seq = 8": "entry 8 is missing: the run had 8 entries",
+    "UPDATE runs SET head = zeroblob(32)": "entry 8 is not the one that the run's state was made with",
+    "UPDATE runs SET state = '{'": "the state of the run cannot be read",
+}
+CHANGED_ROWS = {
+    "UPDATE briefs SET brief = json_set(brief, '$.limits.max_steps', 100000)": "brief.limits.max_steps is 100000, and",
+    "UPDATE briefs SET goal = 'Something else'": "its goal is 'Something else', and its state says",
+    "UPDATE runs SET status = 'failed'": "its status is 'failed', and its state says 'done'",
+    "UPDATE runs SET due_at = 5": "its due_at is 5, and its state says None",
+    "UPDATE runs SET state = json_set(state, '$.step', 1)": "step is 1, and its journal gives",
+    "DELETE FROM items WHERE field = 'completed'": "completed is",
+}
+
+
+@pytest.mark.attack
+async def test_every_change_to_a_journal_or_row_is_told_and_nothing_is_rebuilt_or_exported_of_it(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
+    store, before = config.parent / "agent", contents(folder)
+    shutil.copytree(store, config.parent / "sound")
+    for statement, says in (CHANGED_JOURNALS | CHANGED_ROWS).items():
+        tampered(config, "PRAGMA foreign_keys = OFF", statement)
+        verdict = await verify(RUN_ID, config)
+        assert {flaw.place for flaw in verdict.flaws} == {"row" if statement in CHANGED_ROWS else "journal"}, statement
+        assert (says in str(verdict), "rebuild" in str(verdict)) == (True, False), verdict
+        if says == "entry 8 was changed":
+            with pytest.raises(NotDone, match="entry 8 was changed") as raised:
+                await rebuild(RUN_ID, config)
+            assert raised.value.exit_code == Exit.FAILED
+        shutil.rmtree(store)
+        shutil.copytree(config.parent / "sound", store)
+    tampered(config, "UPDATE runs SET summary = 'all is well'")
+    with pytest.raises(NotDone, match="not as its agent left it"):
+        await export(RUN_ID, tmp_path / "it.zip", config)
+    assert (contents(folder), "it.zip" in names(tmp_path)) == (before, False)
+    tampered(config, "PRAGMA user_version = 99")
+    with pytest.raises(Misconfigured, match="schema version 99"):
+        await verify(RUN_ID, config)
+
+
+async def test_a_rebuild_that_needs_the_bus_leaves_everything_as_it_is_while_that_is_away(
+    config: Path, folder: Path
+) -> None:
+    (folder / "artifacts" / "critique.md").write_text("a better one")
+    before = contents(folder)
+    assert "its hash differs" in str(await verify(RUN_ID, config))
+    with pytest.raises(Unreachable, match=r"artifacts/critique.md is needed from the bus, which is away"):
+        await rebuild(RUN_ID, config)
+    assert contents(folder) == before
+
+
+async def test_lost_artifacts_come_back_from_the_bus_as_far_as_it_has_them(
+    config: Path, folder: Path, bucket: ArtifactBucket
+) -> None:
+    before = contents(folder)
+    (folder / "artifacts" / "critique.md").unlink()
+    assert (await rebuild(RUN_ID, config)).added == ("artifacts/critique.md",)
+    assert contents(folder) == before
+    shutil.rmtree(folder)
+    await bucket.remove(KEYS[0])
+    assert (await rebuild(RUN_ID, config)).missing == ("artifacts/fetch-01.html",)
+
+
+async def test_artifacts_are_backed_up_once_and_come_back_into_an_empty_bucket(
+    config: Path, bucket: ArtifactBucket, place: str
+) -> None:
+    assert (await backup(config, BackUp(place=place))).about["artifacts"] == {"artifacts": len(KEYS)}
+    assert (await backup(config, BackUp(place=place))).written == 0
+    for key in KEYS:
+        await bucket.remove(key)
+    lost(config)
+    told = await restore(config, BringBack(place=place))
+    assert (told.runs, told.artifacts) == (1, len(KEYS))
+    assert await flawed_places(config) == set(), "its folder is written when somebody asks for it"
+    assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
+
+
+async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_one_with_it(
+    config: Path, bucket: ArtifactBucket, nats_server: EmbeddedNats, place: str
+) -> None:
+    with_them = await backup(config, BackUp(place=place, most=1))
+    name_bus(config, "nats://127.0.0.1:9")
+    without = await backup(config, BackUp(place=place, most=1))
+    assert (without.ok, list(without.left_out)) == (False, ["gateway", "artifacts"])
+    name_bus(config, nats_server.url)
+    page, critique = KEYS
+    await bucket.remove(page)
+    await bucket.put(critique, b"made after that backup", "text/plain")
+    lost(config)
+    told = await restore(config, BringBack(place=place))
+    assert (told.backup, told.artifacts) == (without.backup, len(KEYS))
+    assert f"Those of {with_them.backup} were taken" in told.left_out["artifacts"]
+    assert [await bucket.get(key) for key in KEYS] == [SHELF["artifacts/fetch-01.html"], b"made after that backup"]
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_runs_that_began_or_went_on_after_the_backup_are_told_apart(
+    config: Path, link: NatsLink, place: str
+) -> None:
+    ring = KeyRing.open(load(config, {}).keys_path())
+    await backup(config, BackUp(place=place))
+    for one, seq in ((RUN_ID, 8), (RUN_ID, 9), (run_id(2), 3)):
+        said = {
+            envelope.RUN_ID: one,
+            envelope.HEAD: head_told(ring, partial(lambda seq, _: (seq, "ab" * 32), seq), one),
+        }
+        await link.jetstream.publish(subjects.COMPLETED, b"{}", headers=said)
+    lost(config)
+    told = await restore(config, BringBack(place=place))
+    assert told.ended_since == {RUN_ID: "agent.completed was told with entry 9"}
+    assert told.begun_since == {run_id(2): "agent.completed was told with entry 3"}
+    assert f"`agentic cancel {RUN_ID}`" in str(told)
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_with_lost_keys_a_backup_is_taken_as_it_is_only_when_asked_for(config: Path, place: str) -> None:
+    with_them = await backup(config, BackUp(place=place, with_keys=True))
+    await backup(config, BackUp(place=place))
+    lost(config, but_keys=False)
+    with pytest.raises(Misconfigured, match=f"restore {with_them.backup}, which holds keys, .*--new-keys"):
+        await restore(config, BringBack(place=place))
+    assert (await restore(config, BringBack(place=place, new_keys=True))).runs == 1
+    assert await flawed_places(config) == set()
+
+
+@pytest.mark.usefixtures("bucket")
+async def test_a_full_disk_costs_no_earlier_backup_and_takes_no_export_and_with_room_the_next_is_made(
+    config: Path, small_disk: Path
+) -> None:
+    place = str(small_disk / "it.backup")
+    first = await backup(config, BackUp(place=place))
+    filler = filled(small_disk)
+    with pytest.raises(TryAgain, match="no room"):
+        await backup(config, BackUp(place=place))
+    with pytest.raises(TryAgain, match="no room for"):
+        await export(RUN_ID, small_disk / "it.zip", config)
+    assert names(small_disk) == ["filler", "it.backup"]
+    filler.unlink()
+    await backup(config, BackUp(place=place))
+    lost(config)
+    assert (await restore(config, BringBack(place=place, backup=first.backup))).runs == 1
+
+
+async def test_what_the_bucket_lost_comes_back_from_folders_where_it_is_what_its_tool_made(
+    config: Path, bucket: ArtifactBucket
+) -> None:
+    page, critique = KEYS
+    await bucket.remove(page)
+    await bucket.put(critique, b"a better one", "text/plain")
+    found = await bring_back(config)
+    assert (sorted(found.back), found.lost, found.runs) == (sorted(KEYS), {}, 1)
+    assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
+    again = await bring_back(config)
+    assert (again.back, again.kept) == ([], len(KEYS))
+
+
+async def test_a_copy_that_was_changed_is_not_brought_back_and_what_is_nowhere_is_named(
+    config: Path, bucket: ArtifactBucket, folder: Path, place: str
+) -> None:
+    for key in KEYS:
+        await bucket.remove(key)
+    changed, gone = (folder / path for path in SHELF)
+    changed.write_text("another")
+    gone.unlink()
+    found = await bring_back(config)
+    assert (found.ok, found.back) == (False, [])
+    assert "is not what its tool made" in found.lost[KEYS[0]]
+    assert "neither the bucket" in found.lost[KEYS[1]]
+    with pytest.raises(NoSuchArtifact):
+        await bucket.get(KEYS[0])
+    shutil.rmtree(folder)
+    assert await flawed_places(config) == {"."}, "it was written, and is nowhere"
+    await bucket.put(KEYS[0], b"another", "text/plain")
+    await backup(config, BackUp(place=place))
+    lost(config)
+    await restore(config, BringBack(place=place))
+    assert await flawed_places(config) == set(SHELF)
+
+
+AT_A_BACKUP = (
+    "groundwork.backup.files:snapshot",
+    "groundwork.backup.archive:Archive.keep",
+    "groundwork.backup.archive:Archive.tell",
+    "groundwork.backup.archive:Archive.complete",
+)
+AT_A_RESTORE = (
+    "agent_service.cli.archive.restoring:_restore_artifacts",
+    "groundwork.backup.files:write_out",
+    "groundwork.backup.files:set_aside",
+    "agent_service.cli.archive.restoring:_restore_runs",
+)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("bucket")
+async def test_a_backup_that_is_killed_costs_none_of_those_before(config: Path, tmp_path: Path) -> None:
+    place = tmp_path / "it.backup"
+    first = (await backup(config, BackUp(place=str(place)))).backup
+    with struck(tmp_path, *AT_A_BACKUP) as command:
+        for _ in command.strikes("backup", place, "--config", config):
+            with Archive.to_read(place) as archive:
+                assert first in archive.backups()
+    lost(config)
+    assert (await restore(config, BringBack(place=str(place), backup=first))).runs == 1
+    shutil.rmtree(config.parent / "agent")
+    assert (await restore(config, BringBack(place=str(place)))).runs == 1
+    assert [name for name in names(tmp_path) if name.startswith("it.")] == ["it.backup"]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("bucket")
+async def test_a_restore_that_is_killed_has_restored_all_or_nothing(config: Path, place: str, tmp_path: Path) -> None:
+    store = config.parent / "agent"
+    await backup(config, BackUp(place=place))
+    lost(config)
+    with struck(tmp_path, *AT_A_RESTORE) as command:
+        for _ in command.strikes("restore", place, "--config", config):
+            if "runs.db" in contents(store):
+                assert await flawed_places(config) == set()
+                shutil.rmtree(store)
+    assert await flawed_places(config) == set()
+    assert "restoring" not in names(store)
+
+
+def changed(file: Path, change: Callable[[Members], object]) -> Path:
+    """The file with other members, of which the manifest may know nothing."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    other = file.with_name("changed.zip")
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return other
+
+
+async def test_a_run_proves_itself_where_its_store_is_not(file: Path, config: Path) -> None:
+    with pytest.raises(Misconfigured, match="nothing is overwritten"):
+        await export(RUN_ID, file, config)
+    public = listed(config).keys[0].public
+    shutil.rmtree(config.parent / "agent")
+    verdict = verify_file(file)
+    assert (verdict.ok, verdict.public, "done, 8 entries, 2 artifacts" in str(verdict)) == (True, public, True)
+    assert verify_file(file, key=public).ok
+    assert not verify_file(file, key="A" * 43).ok
+    assert file.stat().st_mode & 0o077 == 0  # noqa: ASYNC240
+
+
+def another_journal(members: Members) -> None:
+    """With a manifest that fits it, signed by nobody."""
+    journal = f"{RUN_ID}/journal.jsonl"
+    members[journal] = members[journal].replace(b"2 paragraphs", b"3 paragraphs")
+    manifest = json.loads(members["manifest.json"])
+    manifest["files"][journal] = sha256(members[journal]).hexdigest()
+    members["manifest.json"] = json.dumps(manifest).encode()
+    members.pop("signature.json")
+
+
+def twice(members: Members) -> None:
+    manifest = json.loads(members["manifest.json"])
+    members["manifest.json"] = json.dumps(manifest | {"runs": 2 * manifest["runs"]}).encode()
+    members.pop("signature.json")
+
+
+CHANGES: dict[str, Callable[[Members], object]] = {
+    "critique.md: is not what was exported": lambda m: m.update({f"{RUN_ID}/artifacts/critique.md": b"better"}),
+    "notes.txt: is no file of this export": lambda m: m.update({f"{RUN_ID}/notes.txt": b"mine"}),
+    "escape: is no file of this export": lambda m: m.update({"../../escape": b"out"}),
+    "plan.md: is not there": lambda m: m.pop(f"{RUN_ID}/plan.md"),
+    "what was signed": lambda m: m.update({"manifest.json": m["manifest.json"].replace(b'"done"', b'"failed"')}),
+    "was changed after it was written": another_journal,
+    "more than once": twice,
+}
+
+
+def test_every_change_to_an_export_is_named_and_what_is_none_or_only_half_of_one_is_refused(
+    file: Path, tmp_path: Path
+) -> None:
+    unseen = [says for says, change in CHANGES.items() if says not in str(verify_file(changed(file, change)))]
+    assert unseen == []
+    whole = file.read_bytes()
+    for content in (b"", b"no archive", b"PK\x05\x06" + bytes(18), whole[: len(whole) // 2]):
+        (tmp_path / "no.zip").write_bytes(content)
+        with pytest.raises(Misconfigured, match="no file of exported runs"):
+            verify_file(tmp_path / "no.zip")
+    file.write_bytes(bytes([*whole[:900], whole[900] ^ 255, *whole[901:]]))
+    with pytest.raises(Misconfigured, match="is damaged"):
+        verify_file(file)
+
+
+def test_a_file_of_very_many_names_is_judged_in_a_moment_or_refused(file: Path) -> None:
+    """A bomb: each name is looked up among all others."""
+
+    def with_names(count: int) -> Path:
+        return changed(file, lambda members: members.update({f"{RUN_ID}/{number}": b"" for number in range(count)}))
+
+    many = with_names(20_000)
+    began = time.process_time()
+    assert len(verify_file(many).flaws) == 20_000
+    assert time.process_time() - began < 3.0
+    with pytest.raises(Misconfigured, match="an export has at most"):
+        verify_file(with_names(MOST_FILES + 1))
+
+
+async def test_an_artifact_that_is_nowhere_is_left_out_of_an_export_by_name(config: Path, folder: Path) -> None:
+    (folder / "artifacts" / "critique.md").write_text("another")
+    made = await export(RUN_ID, config.parent / "it.zip", config)
+    assert (made.ok, "which is away" in str(made)) == (False, True)
+    verdict = verify_file(config.parent / "it.zip")
+    assert (verdict.ok, f"without {RUN_ID}/artifacts/critique.md" in str(verdict)) == (True, True)
+
+
+async def test_the_runs_that_a_run_started_go_along_and_one_that_has_not_ended_is_exported_as_it_stands(
+    tmp_path: Path,
+) -> None:
+    parent = a_waiting_parent()
+    child = child_of(parent) >> cancel()
+    config = await recorded(tmp_path / "family", parent >> cancel() >> comes_home(child), {})
+    async with opened(config.parent / "agent") as store:
+        await stored(store, commits_of(child))
+    made = await export(RUN_ID, tmp_path, config)
+    assert list(made.runs.values()) == ["cancelled", "cancelled"]
+    assert verify_file(tmp_path / f"{RUN_ID}.zip").ok
+    made = await export(RUN_ID, tmp_path / "it.zip", await recorded(tmp_path / "open", a_waiting_run(), {}))
+    assert ("had not ended" in str(made), verify_file(Path(made.file)).ok) == (True, True)
+
+
+def test_on_a_disk_of_which_the_last_byte_is_used_runs_go_and_what_is_kept_for_that_is_there_again(
+    tmp_path: Path,
+) -> None:
+    many = 40
+
+    async def with_runs(folder: Path) -> None:
+        async with opened(folder) as store:
+            for number in range(1, many + 1):
+                last = await stored_as_it_is(store, whole_run(number))
+                store.told(last.entry.run_id, last.entry.seq)
+
+    with a_small_disk(tmp_path / "disk", "12m") as disk:
+        asyncio.run(with_runs(disk / "agent"))
+        kept = reserved(disk / "agent" / FILE)
+        config = tmp_path / "agentic.yaml"
+        places = {"store": str(disk / "agent"), "workspaces": str(disk / "workspaces")}
+        agent = places | {"keep_runs": {"done_days": 1}}
+        config.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}, "agent": agent}))
+        with pytest.raises(OSError, match="No space"):
+            (disk / "of-somebody-else").write_bytes(bytes(12 << 20))
+        called = agentic_here("prune", "--url", "http://127.0.0.1:1", "--config", config, COLUMNS="200")
+        assert (called.code, f"{many} runs went" in called.out) == (0, True), called
+        assert reserved(disk / "agent" / FILE) >= kept

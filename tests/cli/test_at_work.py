@@ -1,0 +1,238 @@
+"""The commands on runs, against everything that `agentic dev` starts: runs that work, wait, are followed and killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.cli.calling import COMMAND, ROOT, clean, interrupt, running_with, started
+from tests.cli.dev_stack import Dev
+from tests.kit.waiting import wait_until
+
+SOME_RUN = "run_00000000000000000000000000"
+
+
+@pytest.fixture
+def staying(dev: Dev) -> Iterator[str]:
+    """A run that waits for its model; cancelled at the end."""
+    run_id = dev("wake", "stay").out.strip()
+    wait_until(lambda: (dev("show", "--json", run_id).document["waiting_for"] or {}).get("kind") == "model")
+    yield run_id
+    dev("cancel", run_id)
+
+
+def test_run_waits_for_the_end_shows_it_and_its_exit_code_says_which_it_was(dev: Dev) -> None:
+    called = dev("run", "say it back")
+    assert (called.code, called.err.startswith("accepted: run_")) == (0, True)
+    for text in (
+        "done",
+        "say it back",
+        "It is answered.",
+        "echo handle",
+        "1 of 10",
+        "3 model calls (script:cli-tests)",
+    ):
+        assert text in called.out
+    for goal, code, status in (("fail", 1, "failed"), ("escalate", 3, "escalated"), ("which", 3, "paused")):
+        called = dev("run", "--json", goal)
+        assert (called.code, called.err, called.document["status"]) == (code, "", status)
+
+
+def test_limits_and_context_reach_the_run(dev: Dev) -> None:
+    deadline = (datetime.now(UTC) + timedelta(hours=2)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    limits = ("--max-steps", "4", "--max-tokens", "900", "--max-cost-usd", "0.5", "--max-reframes", "1")
+    view = dev.run("say it back", *limits, "--deadline", deadline, "--context", '{"tone": "warm"}', "--untrusted")
+    wanted = {"max_steps": 4, "max_tokens": 900, "max_cost_usd": 0.5, "max_reframes": 1, "deadline_at": deadline}
+    assert {name: view["budget"][name] for name in wanted} == wanted
+    first = dev("entries", "--json", view["run_id"]).documents[0]
+    assert (first["event"]["context"], first["event"]["untrusted"]) == ({"tone": "warm"}, True)
+
+
+def test_what_is_approved_is_carried_out(dev: Dev) -> None:
+    called = dev("run", "--json", "critique")
+    run_id = called.document["run_id"]
+    assert (called.code, called.document["asks"]["tool"]) == (3, "knowledge")
+    assert '"query": "prices ␛no"' in dev("show", run_id).out
+    assert dev("approve", "--json", run_id).document["status"] == "running"
+    wait_until(lambda: dev("show", "--json", run_id).document["state"] == "escalated")
+    assert [(s["tool"], s["status"]) for s in dev("show", "--json", run_id).document["steps"]] == [("knowledge", "ok")]
+    assert "approved, by os user " in dev("show", run_id).out
+
+
+def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_next_end(dev: Dev) -> None:
+    run_id = dev.run("escalate")["run_id"]
+    assert dev("answer", "--max-steps", "15", run_id, "look once more").code == 0
+    assert dev("show", "--watch", run_id).code == 3
+    view = dev("show", "--json", run_id).document
+    assert (view["reopened"], view["budget"]["max_steps"]) == (1, 15)
+    for follow in ("tail", "entries"):
+        statuses = [entry["status"] for entry in dev(follow, "--json", run_id).documents]
+        assert (statuses.count("escalated"), statuses[-1]) == (2, "escalated"), follow
+
+
+def test_why_and_the_doctor_say_where_a_run_stands_and_what_it_waits_for(dev: Dev, staying: str) -> None:
+    for told in (dev("why", staying).out, dev("doctor", "--run", staying).out):
+        assert "the reply to model call 1 (frame), since" in told
+    assert dev("doctor", "--json", "--run", SOME_RUN).code == 5
+
+
+@pytest.mark.parametrize("command", [("tail",), ("show", "--watch")])
+def test_ctrl_c_leaves_and_the_run_goes_on(dev: Dev, staying: str, command: tuple[str, ...]) -> None:
+    with started(*command, staying, AGENTIC_URL=dev.url) as process:
+        stream = process.stdout if command == ("tail",) else process.stderr
+        assert stream
+        assert stream.readline()
+        interrupt(process)
+        _, err = process.communicate(timeout=10)
+    assert (process.returncode, "the run goes on" in err, "Traceback" in err) == (130, True, False)
+    assert dev("show", "--json", staying).document["status"] == "running"
+
+
+def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        command, env = [*COMMAND, "entries", "--json", done["run_id"]], clean({"AGENTIC_URL": dev.url})
+        called = subprocess.run(command, env=env, cwd=ROOT, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (called.returncode, called.stderr) == (141, "")
+
+
+def test_nothing_hostile_reaches_the_terminal(dev: Dev) -> None:
+    called = dev("run", "--watch", "hostile \x1b]0;title\x07 \u202e\x9b31m goal")
+    assert called.code == 0
+    shown = dev("show", called.err.split()[1]).out + dev("runs").out + called.out + called.err
+    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u202c", "\u2066", "\u2069"}
+    assert "␛]0;title␇" in shown
+
+
+OF_A_SLOW_RUN = ("accepted", "frame", "plan", "step 1", "reflect", "plan", "step 2", "reflect", "done")
+
+
+def test_watching_lives_through_a_kill_of_the_agent(dev: Dev) -> None:
+    with started("run", "--watch", "slowly", AGENTIC_URL=dev.url) as process:
+        lines = read_until(process.stderr, lambda line: "✓ step 1" in line)
+        kill_agent_of(dev)
+        assert process.stderr
+        assert process.stdout
+        err, out = process.stderr.read(), process.stdout.read()
+        assert process.wait(10) == 0, err
+    assert err.count("waiting for the agent: no agent answers") == err.count("the agent is back") == 1
+    told = [line[10:23].strip() for line in (*lines, *err.splitlines()) if line[:2].isdigit()]
+    assert [title for title in told if title.startswith("✓")] == [f"✓ {name}" for name in OF_A_SLOW_RUN]
+    assert "2 of 10" in out
+
+
+def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: dict[str, Any]) -> None:
+    with started("tail", AGENTIC_URL=dev.url) as process:
+        assert process.stderr
+        assert "following all runs" in process.stderr.readline()
+        first = dev("wake", "slowly").out.strip()
+        lines = read_until(process.stdout, lambda line: "step 1: echo ok" in line)
+        kill_agent_of(dev)
+        second = ""
+        while not second:  # until the agent is back
+            second = dev("wake", "say it back").out.strip()
+        open_runs = {first, second}
+        while open_runs:
+            lines += read_until(process.stdout, lambda line: "✓ done" in line)
+            open_runs -= {run for run in open_runs if run in lines[-1]}
+        interrupt(process)
+        err = process.stderr.read()
+        assert process.wait(10) == 130
+    assert done["run_id"] not in "".join(lines)
+    told = [line.split(":")[0] for line in err.splitlines()]
+    assert told == ["waiting for the agent", "the agent is back", "agentic"]
+
+
+def read_until(stream: Any, fits: Callable[[str], bool]) -> list[str]:
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if fits(line):
+            return lines
+    raise AssertionError(f"it never came: {lines}")
+
+
+def kill_agent_of(dev: Dev) -> None:
+    (pid,) = running_with(f"agent_service serve --config {dev.facts['config']}")
+    os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def without_a_gateway(dev: Dev) -> Iterator[None]:
+    """It is stopped in the middle of whatever it does, and goes on afterwards."""
+    gateway = dev.facts["pids"]["gateway"]
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+
+
+def test_of_a_run_whose_gateway_stands_still_it_is_said_who_holds_its_request(dev: Dev) -> None:
+    def ask(path: str) -> dict[str, Any]:
+        answer = httpx2.get(f"{dev.url}{path}", timeout=20, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    with without_a_gateway(dev):
+        run_id = dev("wake", "--json", "say it back").document["run_id"]
+        wait_until(lambda: (ask(f"/v1/runs/{run_id}")["waiting_for"] or {}).get("kind") == "tool")
+        why = ask(f"/v1/runs/{run_id}/why")
+        marks = {f"{check['part']} {check['name']}": check["mark"] for check in ask("/v1/health")["checks"]}
+    facts = {fact["what"]: fact["text"] for fact in why["facts"]}
+    assert why["waiting_for"]["what"].startswith("the result of step 1")
+    assert ("of AGENTIC_REQUESTS, stored" in facts["request"], "consumer tools" in facts["request"]) == (True, True)
+    assert facts["executor"] == "ductile-gateway does not answer"
+    assert why["verdict"].startswith("nobody works on step 1")
+    assert (why["remedy"]["command"], marks["gateway gateway"]) == ("ductile-gateway serve", "wrong")
+    wait_until(lambda: ask(f"/v1/runs/{run_id}")["state"] == "done")
+    assert ask(f"/v1/runs/{run_id}/why")["verdict"].startswith("it has ended: done")
+
+
+COMPLETED = {
+    "bash": """eval "$({program} completion bash)"
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_{function}_completion {program}; printf '%s\\n' "${{COMPREPLY[@]}}" """,
+    "zsh": """autoload -Uz compinit; compinit -u -D; eval "$({program} completion zsh)"
+test "$_comps[{program}]" = _{function}_completion
+_arguments() {{ print -l -- "$@" }}; _files() {{ }}; words=({words}); CURRENT=$#words; _{function}_completion""",
+    "fish": '{program} completion fish | source; complete -C "{words}"',
+}
+WORDS = {
+    "agentic ver": "verify",
+    "agentic runs --sta": "--status",
+    "agentic runs --status esc": "escalated",
+    "ductile-gateway mig": "migrate",
+    "ductile-gateway migrate --to jet": "jetstream",
+}
+
+
+def completed(shell: str, words: str, **environment: str) -> str:
+    program = words.split()[0]
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here: install it as any package")
+    script = COMPLETED[shell].format(program=program, words=words, function=program.replace("-", "_"))
+    env = clean(environment) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run([shell, "-c", script], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+@pytest.mark.parametrize("shell", COMPLETED)
+def test_a_shell_completes_commands_options_values_and_the_ids_of_runs_where_there_is_an_agent(
+    shell: str, dev: Dev, done: dict[str, Any]
+) -> None:
+    assert [words for words, whole in WORDS.items() if whole not in completed(shell, words)] == []
+    assert done["run_id"] in completed(shell, "agentic show run_", AGENTIC_URL=dev.url)
+    assert "run_" not in completed(shell, "agentic show run_", AGENTIC_URL="http://127.0.0.1:9")

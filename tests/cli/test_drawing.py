@@ -1,0 +1,403 @@
+"""How runs look in a terminal: each picture as it is kept in golden/, at any width, and with hostile words in it."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from agent_service.cli import output
+from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.errors import Exit, NotDone
+from agent_service.cli.runs import show, views
+from agent_service.cli.runs.story import Story, rows
+from agent_service.cli.runs.watching import Board, Lines, watching
+from agent_service.run.lines import line_of
+from agent_service.run.moments import retell
+from agent_service.telling.answers.entries import entry_views
+from agent_service.telling.answers.runs import line_view, run_view
+from agent_service.telling.heard import Heard
+from agent_service.telling.history.timeline import Timeline
+from agent_service.telling.log_lines import log_line
+from agent_service.workbench import dev_command
+from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
+from tests.core.script import Script
+from tests.projections.journals import commits_of, entries_of, priced_example, two_rounds, worked_example
+from tests.projections.people import a_run_in_doubt, answers
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
+STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
+LONG_AGO, LATER = "2020-01-01T12:00:00Z", datetime(2026, 12, 1, tzinfo=UTC)
+COMMITS = commits_of(worked_example())
+WHOLE = len(COMMITS)
+AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b")
+Picture = Callable[[int], RenderableType]
+
+
+def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
+    timeline = Timeline()
+    timeline.hear(retell(entries_of(script)[:entries]))
+    return timeline.view(script.state.run_id).model_dump(mode="json", by_alias=True)
+
+
+def view_after(entries: int = WHOLE, **changed: Any) -> dict[str, Any]:
+    """The run's view after so many entries, as the API sends it."""
+    journal = [commit.entry for commit in COMMITS[:entries]]
+    return run_view(COMMITS[entries - 1].state, Heard(journal)).model_dump(mode="json", by_alias=True) | changed
+
+
+def drawn(drawing: RenderableType, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, height=50, color_system=None)
+    with console.capture() as captured:
+        console.print(drawing)
+    return captured.get()
+
+
+def poisoned(value: Any) -> Any:
+    """The same with hostile texts, but for what is no free text."""
+    if isinstance(value, dict):
+        kept = {"at", "state", "status", "kind", "phase", "run_id", "id", "parent", "since", "until"}
+        return {k: v if k in kept or k.endswith("_at") else poisoned(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [poisoned(item) for item in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+QUESTION: dict[str, Any] = {
+    **dict.fromkeys(("step", "tool", "command", "arguments", "arguments_hash")),
+    "kind": "question",
+    "reason": "the model asks; step 1 (fetch) brought what strangers wrote; never type passwords or keys here",
+    "question": "Which sensor is meant?",
+    "choices": ["hall", "cellar"],
+    "tried": "Both are called door.",
+    "would_change": "which one is read",
+    "expires_at": "2026-11-28T12:00:00Z",
+}
+FORGED = "long " * 400 + '\nhash    0000\n"subject": "lunch"'
+APPROVAL: dict[str, Any] = QUESTION | {
+    "kind": "approval",
+    "step": 2,
+    "tool": "mail",
+    "command": "send",
+    "task": None,
+    "round": None,
+    "arguments": {"to": "ann@example.org", "text": FORGED, "urgent": True, "cc": None, "room": "1", "a\nb": 1},
+    "arguments_hash": "5f0c8e3a91b2d4760b7e15c2f8a96d34",
+}
+WAITS = {"kind": "tool", "since": LONG_AGO, "until": "2020-01-01T12:04:44Z"}
+LINE = line_view(line_of(COMMITS[-1].state)).model_dump(mode="json", by_alias=True)
+LINES: list[dict[str, Any]] = [
+    LINE,
+    LINE | {"status": "running", "tool": "fetch", "waiting_for": WAITS},
+    LINE | {"status": "running", "tool": None, "waiting_for": WAITS | {"kind": "time"}},
+    LINE | {"status": "paused", "summary": "asks: which sensor?", "waiting_for": WAITS | {"kind": "question"}},
+    LINE | {"status": "escalated", "summary": "it is too much " * 20, "class": "budget_steps", "goal": "a goal " * 30},
+    LINE | {"damaged": True},
+]
+LETTER: dict[str, Any] = {
+    "id": "letter:17",
+    "kind": "dead_letter",
+    "run_id": None,
+    "seq": 17,
+    "since": LONG_AGO,
+    "class": "dead_letter",
+    "title": "A message on agentic.start could not be handled",
+    "text": "it is no JSON",
+    "remedy": {"text": "mend what it names, then send it again", "command": "agentic dlq retry 17"},
+    "actions": ["retry", "discard"],
+}
+WHY = {
+    "run_id": RUN_ID,
+    "status": "running",
+    "verdict": "the gateway has it",
+    "waiting_for": WAITS | {"what": "fetch handle"},
+    "facts": [{"what": "request", "text": "message 12 of AGENTIC_REQUESTS, delivered once"}],
+    "remedy": {"text": "start the gateway", "command": "ductile-gateway serve"},
+}
+ATTEMPT: dict[str, Any] = {
+    "attempt": 1,
+    "requested_at": "2026-11-21T12:00:00Z",
+    "deadline_at": "2026-11-21T12:01:00Z",
+    "completed_at": None,
+    "status": "open",
+    "result": None,
+    "error": None,
+    "execution": None,
+}
+ANSWERED = ATTEMPT | {"attempt": 2, "status": "ok", "completed_at": "2026-11-21T12:00:09Z"}
+FAILED = ANSWERED | {"attempt": 1, "status": "error", "execution": "job 8f3c"}
+STEP: dict[str, Any] = {
+    "run_id": "run_1",
+    "step": 2,
+    "tool": "fetch",
+    "command": "handle",
+    "route": "jina",
+    "executor": None,
+    "expected": "a page",
+    "risk": "",
+    "rationale": "to see",
+    "tasks": [],
+    "child_run_id": None,
+    "arguments": {"url": "x" * 500},
+    "attempts": [
+        FAILED | {"error": {"class": "away", "message": "nobody there", "retryable": True}},
+        ANSWERED | {"result": {"excerpt": "a\nb", "n": 1}},
+        ATTEMPT | {"attempt": 3},
+    ],
+}
+CALL: dict[str, Any] = {
+    "run_id": "run_1",
+    "call": 3,
+    "phase": "reflect",
+    "with_plan": True,
+    "model": None,
+    "reply": None,
+    "asked_at": "2026-11-21T12:00:00Z",
+    "replied_at": None,
+    "usage": None,
+    "provenance": None,
+    "prompt": [{"role": "user", "text": "y" * 500}],
+    "prompt_note": "",
+    "outcome": "there is no reply yet",
+}
+REPLIED = CALL | {
+    "usage": {"input_tokens": 1200, "output_tokens": 80, "cost_usd": None, "cache_read_tokens": 900},
+    "replied_at": "2026-11-21T12:00:02Z",
+    "reply": {"decision": {"verdict": "done"}},
+}
+
+
+def failed_step() -> tuple[Json, Json]:
+    """A view and a timeline in which a tool that failed had words on stderr."""
+    view, timeline = view_after(), timeline_of(worked_example())
+    for step in view["steps"]:
+        step |= {"execution": {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}}
+    first = next(item for item in timeline["items"] if item["kind"] == "step")
+    first |= {"status": "error", "error": {"class": "away", "message": "it broke", "retryable": False}}
+    return view, timeline
+
+
+def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Picture]:
+    """Every picture by its name, for a width; `seen` may change what the API told."""
+    whole = timeline_of(worked_example())
+    nothing: Json = {"items": []}
+
+    def listed(width: int) -> RenderableType:
+        return views.runs({"runs": seen(LINES), "next_cursor": "run_0"}, width=width)
+
+    def run(view: Json, timeline: Json) -> Picture:
+        return lambda _: show.run(seen(view), seen(timeline))
+
+    def inbox(**changed: Any) -> Picture:
+        return lambda _: views.inbox(seen({"items": [LETTER], "total": 1, "trouble": ""} | changed))
+
+    entries = [view.model_dump(mode="json") for view in entry_views(commit.entry for commit in COMMITS)]
+    return {
+        "run": run(view_after(), whole),
+        "run-failed-step": run(*failed_step()),
+        "run-question": run(view_after(4, status="paused", asks=QUESTION), nothing),
+        "run-approval": run(view_after(4, status="paused", asks=APPROVAL), nothing),
+        "list": listed,
+        "inbox": inbox(total=7, trouble="the dead letters cannot be read"),
+        "inbox-empty": inbox(items=[], total=0),
+        "why": lambda _: views.why(seen(WHY)),
+        "step": lambda _: Text(views.step(seen(STEP))),
+        "call": lambda _: Text(views.call(seen(CALL)) + "\n\n" + views.call(seen(REPLIED))),
+        "entries": lambda _: Group(*(views.entry(seen(entry)) for entry in entries)),
+    }
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_each_picture_is_the_one_that_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
+    width = 220 if name == "list" else 100
+    golden(name, without_now(drawn(pictures()[name](width), width)))
+
+
+def without_now(text: str) -> str:
+    """Without how long ago things began that go on: that is told by the clock."""
+    lines = [AGO.sub("…", line).rstrip(" │") if AGO.search(line) else line.rstrip() for line in text.splitlines()]
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 110, 200])
+def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width: int) -> None:
+    made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}
+    for after in range(1, WHOLE + 1):
+        view, timeline = view_after(after), timeline_of(worked_example(), after)
+        made[f"run after {after}"] = lambda _, v=view, t=timeline: show.run(v, t)  # type: ignore[misc]
+        made[f"hostile run after {after}"] = lambda _, v=view, t=timeline: show.run(poisoned(v), poisoned(t))  # type: ignore[misc]
+    told = {name: drawn(picture(width), width) for name, picture in made.items()}
+    assert [name for name, text in told.items() if set(text) & STEERING] == []
+    assert [name for name, text in told.items() if any(len(line) > width for line in text.splitlines())] == []
+    assert "[red]markup[/red] :skull:" in " ".join(told["hostile run after 8"].split()) or width < 80
+
+
+def test_what_is_to_be_approved_is_shown_in_full_and_passes_for_nothing_else() -> None:
+    text = drawn(pictures()["run-approval"](100))
+    assert (text.count("long"), '"subject"' in text) == (400, False)
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("│ hash")] == ["hash"]
+
+
+def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
+    for width in (80, 100, 120, 200):
+        head, *lines = drawn(pictures()["list"](width), width).splitlines()
+        starts = [line for line in lines if line.startswith(f"{RUN_ID}  ")]
+        assert [line.split()[1] for line in starts] == ["✓", "▶", "▶", "‖", "!", "!"], (width, head)
+        assert ("budget_steps" in "".join(lines)) == (width >= 110)
+
+
+def followed(script: Script) -> list[str]:
+    """The lines of a story that looks after each entry, without how long ago things began that go on."""
+    entries, now = entries_of(script), 0
+    story, lines = Story(lambda: timeline_of(script, now)), []
+    for now, entry in enumerate(entries, start=1):  # noqa: B007 - the story looks at it
+        sent = {"seq": entry.seq, "at": entry.at.isoformat()}
+        lines += [str(row.line).rstrip() for row in story.so_far(sent)]
+    return lines
+
+
+STORIES: dict[str, Callable[[], Script]] = {
+    "worked": worked_example,
+    "priced": priced_example,
+    "retrying": a_retrying_run,
+    "retried": lambda: a_retrying_run() >> due,
+    "retried-and-answered": lambda: a_retrying_run() >> due >> returns(),
+    "opened-again": lambda: a_run_in_doubt() >> answers("it is there", "ran") >> reflects("done", PROOF),
+    "gathering": two_rounds,
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_story_of_a_run_at_once_and_line_by_line_is_the_one_that_is_kept(
+    name: str, golden: Callable[[str, str], None]
+) -> None:
+    script = STORIES[name]()
+    at_once = [str(row.line).rstrip() for row in rows(timeline_of(script), LATER)]
+    golden(f"story-{name}", without_now("\n".join([*at_once, "", "── as it goes by", *followed(script)])))
+
+
+@pytest.mark.parametrize("name", ["worked", "retried-and-answered"])
+def test_what_dev_shows_of_a_run_as_it_goes_by_is_what_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
+    lines, told = dev_command.Lines(), []
+    for moment in retell(entries_of(STORIES[name]())):
+        made = log_line(moment)
+        level = "WARNING" if made.level > 20 else "INFO"
+        line = lines.line(
+            json.dumps({"ts": moment.entry.at.isoformat(), "level": level, "msg": made.message, **made.fields})
+        )
+        told += [line.plain.partition("  ")[2]] if line else []
+    golden(f"dev-{name}", "\n".join([*told, ""]))
+
+
+CHANGED_TOOLS = {"level": "INFO", "msg": "other tools are on offer", "new": ["a", "b"], "gone": [], "changed": ["c"]}
+
+
+def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_is_not_ours() -> None:
+    for fields, told in (
+        ({"level": "WARNING", "msg": "NATS is away", "why": "no answer"}, "NATS is away: no answer"),
+        ({"level": "ERROR", "msg": "\x1b[31mred", "run_id": "run_1"}, "run_1  ␛[31mred"),
+        ({"level": "INFO", "msg": "ready"}, None),
+        (CHANGED_TOOLS, "tools  new: a, b  changed: c"),
+    ):
+        line = dev_command.Lines().line(json.dumps({"ts": "2026-11-21T12:00:00Z", **fields}))
+        assert (line and line.plain[10:]) == told
+    for written in ("", "Traceback (most recent call last):", "{}", "[1]", '{"ts": 1}'):
+        assert dev_command.Lines().line(written) is None
+
+
+def entries() -> list[dict[str, Any]]:
+    return [view.model_dump(mode="json") for view in entry_views(commit.entry for commit in COMMITS)]
+
+
+def test_the_board_follows_the_run_and_never_outgrows_the_terminal() -> None:
+    after = 1
+    console = Console(file=io.StringIO(), width=100, height=24, color_system=None)
+    board = Board(lambda: view_after(after), lambda: timeline_of(worked_example(), after), console)
+    for after, entry in enumerate(entries(), start=1):  # noqa: B007 - the board looks at it
+        board.saw(entry)
+        assert len(console.render_lines(board.picture())) <= console.height
+    assert all(part in drawn(board.picture()) for part in ("✓ it has two paragraphs", "✓ reflect"))
+
+
+def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> None:
+    away = False
+
+    def look() -> dict[str, Any]:
+        if away:
+            raise NotDone("nobody there", Exit.UNREACHABLE)
+        return view_after(4)
+
+    board = Board(look, lambda: timeline_of(worked_example()), Console(file=io.StringIO(), width=100, height=40))
+    away = True
+    board.away("nobody there")
+    board.saw(entries()[3])
+    assert "the agent is away, waiting…" in drawn(board.picture())
+    away = False
+    board.away("")
+    assert "step 1, fetch handle" in drawn(board.picture())
+
+
+def test_nothing_hostile_on_the_board_steers_the_terminal() -> None:
+    looks = (lambda: poisoned(view_after(5)), lambda: poisoned(timeline_of(worked_example(), 5)))
+    board = Board(*looks, Console(file=io.StringIO(), width=100, height=50))
+    for entry in entries():
+        board.saw(poisoned(entry))
+    assert not set(drawn(board.picture())) & STEERING
+
+
+class Told(AgentClient):
+    """Tells of the one run, without an agent."""
+
+    def __init__(self) -> None: ...
+
+    def get(self, path: str, **_: str | int | Sequence[str] | None) -> Json:
+        return timeline_of(worked_example()) if path.endswith("/timeline") else view_after()
+
+
+def test_a_small_terminal_or_a_file_gets_lines_instead_of_a_board() -> None:
+    for width, height, terminal, kind in (
+        (100, 40, True, Board),
+        (50, 40, True, Lines),
+        (100, 10, True, Lines),
+        (100, 40, False, Lines),
+    ):
+        told: dict[str, Any] = {"force_terminal": terminal, "force_interactive": terminal}
+        with watching(Told(), RUN_ID, Console(file=io.StringIO(), width=width, height=height, **told)) as watcher:
+            watcher.saw(entries()[0])
+        assert isinstance(watcher, kind), (width, height, terminal)
+
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
+
+
+class Screen(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(content: bytes, kind: type[io.TextIOWrapper]) -> bytes:
+    into = io.BytesIO()
+    with redirect_stdout(kind(into, encoding="utf-8")):
+        output.content(content, "artifacts/a")
+        return into.getvalue()
+
+
+def test_a_file_is_printed_byte_for_byte_where_no_terminal_reads() -> None:
+    for content in (PNG, b"", b"\x1b[31mred\n", b"no line end"):
+        assert printed(content, io.TextIOWrapper) == content
+
+
+def test_a_text_steers_no_terminal() -> None:
+    assert printed(b"a \x1b]0;owned\x07\nb\n", Screen) == "a ␛]0;owned␇\nb\n".encode()
+
+
+def test_what_is_no_text_is_not_printed_on_a_terminal() -> None:
+    with pytest.raises(NotDone, match="print it into a file") as refused:
+        printed(PNG, Screen)
+    assert refused.value.exit_code == Exit.USAGE

@@ -48,7 +48,7 @@ def read_job(job: Document) -> Going | SeeLog | Verdict:
     status = job.get("status")
     if status not in FINISHED:
         return Going(retrying=status == "queued" and "started_at" in job)
-    if "result" not in job and status in ("succeeded", "failed"):
+    if status in ("succeeded", "failed") and ("result" not in job or (status == "failed" and not _answers(job))):
         return SeeLog()
     return _verdict(job)
 
@@ -133,9 +133,15 @@ def _succeeded(result: JsonValue) -> ToolOutcome:
     return _answered(result)
 
 
+def _answers(job: Document) -> bool:
+    """Whether its plugin gave a response of the protocol. What was wrong with another is in the log alone."""
+    result = job.get("result")
+    return isinstance(result, dict) and result.get("status") in ("ok", "error")
+
+
 def _failed(job: Document) -> ToolOutcome:
     result = job.get("result")
-    if not isinstance(result, dict) or result.get("status") not in ("ok", "error"):
+    if not isinstance(result, dict) or not _answers(job):
         # What failed may have been the start, the output or anything between: the work may be done.
         told = _said(job, "the plugin gave no valid response")
         mend = hopeless(told)

@@ -29,7 +29,7 @@ def outcome(reading: object) -> ToolOutcome:
         *((read_job(job(status)), Going()) for status in ("queued", "running", "completed", "paused", "")),
         (read_job(job("queued", started_at="2026-11-21T12:00:00Z")), Going(retrying=True)),
         (read_job(job("succeeded")), SeeLog()),
-        (read_job(job("failed")), SeeLog()),
+        *((read_job(job("failed", *odd)), SeeLog()) for odd in ([], [7], [{"status": "continuation"}])),
         (read_log([]), Going()),
         (read_tree([job("succeeded", OK), job("queued")]), Going()),
         (read_tree([]), Going()),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.real import RealDuctile
+from tests.ductile.real import NO_BINARY, RealDuctile
 from tests.ductile.under_test import DuctileUnderTest
 
-NO_BINARY = "no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
+REAL = pytest.param("real", marks=pytest.mark.ductile)
 
 
 @pytest.fixture
@@ -28,31 +28,28 @@ def newer() -> Iterator[FakeDuctile]:
         yield ductile
 
 
-REAL = pytest.param("real", marks=pytest.mark.ductile)
-
-
 @pytest.fixture(params=["fake", REAL])
 def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
     """The fake, and a real Ductile where there is one."""
-    with _made(request.param, tmp_path) as made:
+    with _made(request.param, tmp_path / "ductile") as made:
         yield made
 
 
-@pytest.fixture(params=["fake", REAL])
-def work(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
-    """Another Ductile, beside a fake."""
-    with _made(request.param, tmp_path) as made:
+@pytest.fixture(scope="module", params=["fake", REAL])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuctileUnderTest]:
+    """The same for all tests of a file: each asks only for what has become of its own calls."""
+    with _made(request.param, tmp_path_factory.mktemp("shared") / "ductile") as made:
         yield made
 
 
 @contextmanager
 def _made(kind: str, folder: Path) -> Iterator[DuctileUnderTest]:
-    if kind == "real":
-        if "DUCTILE_BIN" not in os.environ:
-            pytest.skip(NO_BINARY)
-        (folder / "ductile").mkdir()
-        with closing(RealDuctile(os.environ["DUCTILE_BIN"], folder / "ductile")) as real:
-            yield real
+    if kind == "fake":
+        with FakeDuctile() as fake:
+            yield fake
         return
-    with FakeDuctile() as fake:
-        yield fake
+    if "DUCTILE_BIN" not in os.environ:
+        pytest.skip(NO_BINARY)
+    folder.mkdir()
+    with closing(RealDuctile(folder)) as real:
+        yield real

@@ -1,10 +1,18 @@
-"""docs/DUCTILE.md and deploy/ductile/README.md followed to the letter: all their commands, by a real Ductile."""
+"""docs/DUCTILE.md and deploy/ductile/README.md followed to the letter: all their commands, by a real Ductile.
+
+They are run as they stand there: in terminals, in a home and in a copy of this repository. Only ports differ.
+"""
 
 import json
 import os
+import re
+import shutil
+import signal
 import socket
+import subprocess
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +20,19 @@ import httpx2
 import pytest
 import yaml
 
-from tests.ductile.guide import Place, Terminal, commands, place
-from tests.ductile.sample_house import SAMPLES
+from agent_service.workbench.dev import free_port
+from tests.ductile.circle import change
+from tests.ductile.guide import GUIDE, ROOT, SAMPLES, add_file_handler
+from tests.ductile.real import NO_BINARY
 from tests.kit.waiting import wait_until
 
-needs_ductile = pytest.mark.skipif(
-    "DUCTILE_BIN" not in os.environ, reason="no Ductile: bring a Ductile binary and set DUCTILE_BIN to its path"
-)
+PORTS = ("8080", "8081", "8700", "8710", "4222")
+WITHIN_S = 60.0
+
+
+def needs_ductile(test: Any) -> Any:
+    return pytest.mark.ductile(pytest.mark.skipif("DUCTILE_BIN" not in os.environ, reason=NO_BINARY)(test))
+
 
 # How each block begins
 LOOK_FIRST = "agentic ductile install ~/ductile --dry-run"
@@ -32,7 +46,7 @@ ORDER = "body="
 WHOLE, ADD_TO_WHOLE = "mkdir ~/ductile && ", "mkdir ~/outcomes"
 ALL = (LOOK_FIRST, ADD, START, NATS, SETUP, GATEWAY, AGENT, LOOK, REMOVE, ORDER, WHOLE, ADD_TO_WHOLE)
 OPERATOR = "the-token-of-whoever-was-there-before"
-OWN = {
+OWN: dict[str, Any] = {
     "config.yaml": {
         "include": ["plugins.yaml", "tokens.yaml"],
         "service": {"name": "ductile", "tick_interval": "500ms", "strict_mode": True},
@@ -46,116 +60,192 @@ OWN = {
 """A configuration that somebody has already."""
 
 
+def commands() -> Iterator[str]:
+    """Those that both pages show, block by block, but for what is said of a Ductile that is not here."""
+    for page in (GUIDE, SAMPLES / "README.md"):
+        text = page.read_text(encoding="utf-8").partition("## Version N")[0]
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        yield from (block for language, block in fenced if not language)
+
+
+class Terminal:
+    """A bash of its own."""
+
+    def __init__(self, place: "Place") -> None:
+        self._log = Path(tempfile.mkstemp(dir=place.folder, suffix=".log")[1])
+        with self._log.open("w") as output:
+            self._bash = subprocess.Popen(
+                ["bash"],
+                cwd=place.repository,
+                env=place.environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+
+    def run(self, block: str) -> str:
+        """What the block prints; it has to end, and well."""
+        before = len(self.printed())
+        self.start(f"set -e\n{block}\nset +e\necho all-of-it-went-well")
+
+        def well() -> bool:
+            assert self._bash.poll() is None, f"{block}\n{self.printed()}"
+            return "all-of-it-went-well\n" in self.printed()[before:]
+
+        wait_until(well, lambda: f"{block}\n{self.printed()}", within_s=WITHIN_S)
+        return self.printed()[before:]
+
+    def start(self, block: str) -> None:
+        """Begin a block whose last command stays in the foreground."""
+        assert self._bash.stdin
+        self._bash.stdin.write(f"{block}\n")
+        self._bash.stdin.flush()
+
+    def printed(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def interrupt(self) -> None:
+        """Ctrl-C, and the terminal is closed."""
+        assert self._bash.stdin
+        self._bash.stdin.close()
+        if self._bash.poll() is None:
+            os.killpg(self._bash.pid, signal.SIGINT)
+            self._bash.wait(WITHIN_S)
+
+
+class Place:
+    """A home, and beside it a copy of what the guide needs of this repository. Nothing is started yet."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.home, self.repository = folder, folder / "home", folder / "repository"
+        self.ductile = self.home / "ductile"
+        self.ports = {port: free_port() for port in PORTS}
+        self._stack = stack
+        self.home.mkdir()
+        unwanted = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(ROOT / "deploy", self.repository / "deploy", ignore=unwanted)
+        for file in self.repository.glob("deploy/ductile/config-*/**/*.yaml"):
+            file.write_text(self._here(file.read_text()))
+        (self.repository / ".venv").symlink_to(ROOT / ".venv")
+        (programs := folder / "bin").mkdir()
+        (programs / "ductile").symlink_to(os.environ["DUCTILE_BIN"])
+        add_file_handler(folder / "ductiles-own" / "file_handler")
+        self.environment = {
+            "HOME": str(self.home),
+            "USER": os.environ.get("USER", str(os.getuid())),
+            "PATH": f"{programs}:{ROOT / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            "AGENTIC_URL": self.url("8700"),
+        }
+
+    def url(self, port: str) -> str:
+        return f"http://127.0.0.1:{self.ports[port]}"
+
+    def _here(self, text: str) -> str:
+        """The text with the addresses of this place."""
+        for port, own in self.ports.items():
+            text = re.sub(rf"\b{port}\b", str(own), text)
+        text = text.replace("/path/to/ductile/plugins", str(self.folder / "ductiles-own"))
+        addresses = f"--agent {self.url('8700')} --gateway {self.url('8710')}"
+        text = text.replace("ductile install ~/ductile", f"ductile install ~/ductile {addresses}")
+        return text.replace("nats-server --jetstream", f"nats-server --port {self.ports['4222']} --jetstream")
+
+    def block(self, beginning: str) -> str:
+        """The one block that begins like that, as it stands, with the addresses of this place."""
+        (found,) = (block for block in commands() if block.startswith(beginning))
+        return self._here(found)
+
+    def terminal(self, *beginnings: str) -> Terminal:
+        """Where those blocks have begun, of which the last stays in the foreground."""
+        opened = Terminal(self)
+        self._stack.callback(opened.interrupt)
+        for beginning in beginnings:
+            opened.start(self.block(beginning))
+        return opened
+
+    def services(self) -> Terminal:
+        """NATS, the gateway and the agent, each in its terminal; returns another one."""
+        settings = self.repository / "agentic.yaml"
+        settings.write_text(f"{settings.read_text()}nats: {{urls: ['nats://127.0.0.1:{self.ports['4222']}']}}\n")
+        nats, looking = self.terminal(NATS), self.terminal()
+        wait_until(self._nats_listens, nats.printed)
+        looking.run(self.block(SETUP))
+        both = self.terminal(GATEWAY), self.terminal(AGENT)
+        wait_until(self._is_ready, lambda: "".join(one.printed() for one in both), within_s=WITHIN_S)
+        return looking
+
+    def files(self) -> dict[Path, bytes]:
+        """Those of Ductile's folder, but for what Ductile itself keeps."""
+        files = (file for file in self.ductile.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        return {file: file.read_bytes() for file in files if file.name != ".checksums" and "data" not in file.parts}
+
+    def asked(self, port: str, path: str, token: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.get(self.url(port) + path, headers=headers, trust_env=False).raise_for_status().json()
+
+    def _nats_listens(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.ports["4222"])):
+            return True
+        return False
+
+    def _is_ready(self) -> bool:
+        with suppress(httpx2.TransportError):
+            return httpx2.get(f"{self.url('8700')}/readyz", trust_env=False).is_success
+        return False
+
+
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Place]:
-    with place(tmp_path) as made:
-        yield made
+    with ExitStack() as stack:
+        yield Place(tmp_path, stack)
 
 
 def test_every_command_that_the_guide_shows_is_run_here() -> None:
-    shown = commands()
+    shown = list(commands())
     assert [block for block in shown if not block.startswith(ALL)] == []
     assert len(shown) == len(ALL)
 
 
-@pytest.mark.ductile
 @needs_ductile
 def test_agents_are_added_to_a_ductile_that_somebody_has_and_taken_out_to_the_byte(there: Place) -> None:
-    ductile = _someones_ductile(there)
+    _somebodys(there)
     there.terminal().run("ductile config lock --config ~/ductile && ductile config check --config ~/ductile")
-    before = _files(ductile)
-    shell = there.terminal()
+    before, shell = there.files(), there.terminal()
     assert "+  - agentic/agentic.yaml" in shell.run(there.block(LOOK_FIRST)).replace("+- ", "+  - ")
-    assert _files(ductile) == before
+    assert there.files() == before
     shell.run(there.block(ADD))
-    _use_ports_of(there)
-    ductiles = there.terminal()
-    ductiles.start(there.block(START))
-    with_services = _services(there)
-    wait_until(lambda: bool(_woken(there)), lambda: ductiles.printed() + with_services.printed(), within_s=60)
-    said = with_services.run(there.block(LOOK))
-    assert "agentic-wake" in said
-    assert "✗" not in said, said
-    assert _asked(there, OPERATOR, "/plugins").status_code == 200
+    ductiles, looking = there.terminal(START), there.services()
+    people = (there.repository / ".agentic" / "secrets" / "people").read_text().strip()
+    wait_until(lambda: there.asked("8700", "/v1/runs", people)["runs"], ductiles.printed, within_s=WITHIN_S)
+    said = looking.run(there.block(LOOK))
+    assert ("agentic-wake" in said, "✗" in said) == (True, False), said
+    assert there.asked("8080", "/plugins", OPERATOR)
     assert shell.run(there.block(REMOVE))
     ductiles.interrupt()
     shell.run(there.block(REMOVE).replace("--dry-run", "--yes"))
-    assert _files(ductile) == before
+    assert there.files() == before
 
 
-@pytest.mark.ductile
 @needs_ductile
 def test_the_guide_leads_from_nothing_to_kept_outcomes(there: Place) -> None:
     shell = there.terminal()
     shell.run(there.block(WHOLE))
     webhooks = {"listen": f"127.0.0.1:{there.ports['8081']}"}
-    there.change(there.home / "ductile" / "config.yaml", lambda config: config.update(webhooks=webhooks))
+    change(there.ductile / "config.yaml", lambda config: config.update(webhooks=webhooks))
     shell.run("ductile config lock --config ~/ductile")
     shell.run(there.block(ADD_TO_WHOLE))
-    _use_ports_of(there)
-    ductiles = there.terminal()
-    ductiles.start(there.block(START))
-    services = _services(there)
-    ordered = services.run(there.block(ORDER))
+    ductiles = there.terminal(START)
+    ordered = there.services().run(there.block(ORDER))
     assert "job_id" in ordered, ordered
-    outcomes = there.home / "outcomes"
-    wait_until(lambda: bool(list(outcomes.iterdir())), ductiles.printed, within_s=60)
+    wait_until(lambda: list((there.home / "outcomes").iterdir()), ductiles.printed, within_s=WITHIN_S)
 
 
-def _files(folder: Path) -> dict[Path, bytes]:
-    """But for what Ductile itself keeps."""
-    files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    return {file: file.read_bytes() for file in files if file.name != ".checksums" and "data" not in file.parts}
-
-
-def _use_ports_of(there: Place) -> None:
-    """Beside what the installation wrote: where NATS is."""
-    settings = there.repository / "agentic.yaml"
-    settings.write_text(f"{settings.read_text()}nats: {{urls: ['nats://127.0.0.1:{there.ports['4222']}']}}\n")
-
-
-def _services(there: Place) -> Terminal:
-    """NATS, the gateway and the agent, each in its terminal; returns another one."""
-    nats, looking, *services = (there.terminal() for _ in range(4))
-    nats.start(there.block(NATS))
-    wait_until(lambda: _listens(there.ports["4222"]), nats.printed)
-    looking.run(there.block(SETUP))
-    for one, beginning in zip(services, (GATEWAY, AGENT), strict=True):
-        one.start(there.block(beginning))
-    wait_until(lambda: _is_ready(there), lambda: "".join(one.printed() for one in services), within_s=60)
-    return looking
-
-
-def _woken(there: Place) -> list[Any]:
-    token = (there.repository / ".agentic" / "secrets" / "people").read_text().strip()
-    headers = {"Authorization": f"Bearer {token}"}
-    runs: list[Any] = httpx2.get(f"{there.url('8700')}/v1/runs", headers=headers, trust_env=False).json()["runs"]
-    return runs
-
-
-def _someones_ductile(there: Place) -> Path:
-    ductile = there.home / "ductile"
-    (ductile / "plugins").mkdir(parents=True)
-    own = yaml.safe_load(json.dumps(OWN))
+def _somebodys(there: Place) -> None:
+    (there.ductile / "plugins").mkdir(parents=True)
+    own = json.loads(json.dumps(OWN))
     own["config.yaml"]["api"]["listen"] = f"127.0.0.1:{there.ports['8080']}"
     for name, content in own.items():
-        (ductile / name).write_text(yaml.safe_dump(content))
-    there.terminal().run(f"cp -R {SAMPLES}/plugins/echo {ductile}/plugins/ && chmod -R go-w {ductile}")
-    there.terminal().run(f"chmod 600 {ductile}/tokens.yaml")
-    return ductile
-
-
-def _asked(there: Place, token: str, path: str) -> httpx2.Response:
-    return httpx2.get(there.url("8080") + path, headers={"Authorization": f"Bearer {token}"}, trust_env=False)
-
-
-def _is_ready(there: Place) -> bool:
-    with suppress(httpx2.TransportError):
-        return httpx2.get(f"{there.url('8700')}/readyz", trust_env=False).is_success
-    return False
-
-
-def _listens(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-        return True
-    return False
+        (there.ductile / name).write_text(yaml.safe_dump(content))
+    there.terminal().run(f"cp -R {SAMPLES}/plugins/echo ~/ductile/plugins/ && chmod -R go-w ~/ductile")
+    there.terminal().run("chmod 600 ~/ductile/tokens.yaml")

@@ -10,10 +10,20 @@ import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from tests.cli.calling import agentic
-from tests.ductile.circle_script import SCRIPT
 from tests.ductile.fake import FakeDuctile
-from tests.e2e.bodies import to_the_end, view, wake
+from tests.e2e.bodies import FRAME, to_the_end, view, wake
 from tests.kit.waiting import until
+
+HOLD = {"tool": "probe", "command": "note", "arguments": {"do": "hold", "until": "$file"}}
+MET = [{"item": item, "evidence": "step:1"} for item in ("d1", "d2", "d3")]
+SCRIPT = {
+    "name": "held",
+    "rules": [
+        FRAME,
+        {"phase": "plan", "when": {"goal": r"hold note until (?P<file>\S+)"}, "plan": {"action": HOLD}},
+        {"phase": "reflect", "reflect": {"verdict": "done", "summary": "It is done.", "met": MET}},
+    ],
+}
 
 
 def options(fake: FakeDuctile, folder: Path) -> DevOptions:

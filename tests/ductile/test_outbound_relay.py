@@ -15,9 +15,8 @@ from ductile_gateway.outbound.service import relays_of
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock, SystemClock
 from ductile_gateway.store.outbox import SqliteOutbox
-from tests.ductile.conftest import NO_BINARY
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.real import RealDuctile
+from tests.ductile.real import NO_BINARY, RealDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound.kit import Town, an_event, read
 from tests.gateway.parts import RUN, opened
@@ -34,11 +33,10 @@ def hearing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileU
         fake.pipeline("endings", on="agent.completed", plugin="probe")
         yield fake
         return
-    binary = os.environ.get("DUCTILE_BIN")
-    if not binary:
+    if "DUCTILE_BIN" not in os.environ:
         pytest.skip(NO_BINARY)
     (folder := tmp_path / "ductile").mkdir()
-    with contextlib.closing(RealDuctile(binary, folder, further={"endings.yaml": LISTENING})) as real:
+    with contextlib.closing(RealDuctile(folder, further={"endings.yaml": LISTENING})) as real:
         yield real
 
 

@@ -3,24 +3,25 @@
 What only the newer version does is not here: there was none to compare with.
 """
 
+import hashlib
+import hmac
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
 import pytest
 
-from tests.ductile.calling import attempts, awaited, called, client, envelope, finished, logged, relayed
-from tests.ductile.conftest import NO_BINARY
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.real import RealDuctile
-from tests.ductile.under_test import DuctileUnderTest
+from tests.ductile.real import RealDuctile, real_ductile
+from tests.ductile.under_test import DuctileUnderTest, client, finished
+from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.ductile, pytest.mark.skipif("DUCTILE_BIN" not in os.environ, reason=NO_BINARY)]
+pytestmark = real_ductile
 
 Seen = TypeVar("Seen")
 Both = Callable[[Callable[[DuctileUnderTest], Seen]], Seen]
@@ -30,8 +31,7 @@ Both = Callable[[Callable[[DuctileUnderTest], Seen]], Seen]
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
     """Has the same done to the fake and to a real Ductile; what is seen, which is the same."""
     with ExitStack() as held:
-        folder = tmp_path_factory.mktemp("ductile")
-        real = held.enter_context(closing(RealDuctile(os.environ["DUCTILE_BIN"], folder)))
+        real = held.enter_context(closing(RealDuctile(tmp_path_factory.mktemp("ductile"))))
         fake = held.enter_context(FakeDuctile())
         threads = held.enter_context(ThreadPoolExecutor(2))
 
@@ -41,6 +41,30 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
             return of_real
 
         yield of_both
+
+
+def called(ductile: DuctileUnderTest, command: str = "note", **payload: Any) -> str:
+    """The id of the job of a call of the probe."""
+    with client(ductile) as http:
+        answer = http.post(f"/plugin/probe/{command}", json={"payload": payload})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["job_id"])
+
+
+def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload: Any) -> dict[str, Any]:
+    """An event for the relay ingress."""
+    return {"event": {"type": kind, "payload": payload} | ({"dedupe_key": key} if key else {})}
+
+
+def relayed(ductile: DuctileUnderTest, event: Mapping[str, Any] | bytes, **changed: str | None) -> httpx2.Response:
+    """The answer to a signed event; `changed` replaces headers by their last word, or leaves them out with None."""
+    body, peer = event if isinstance(event, bytes) else json.dumps(event).encode(), ductile.peer
+    timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    signed = f"POST\n{peer.path}\n{timestamp}\n".encode() + body
+    signature = hmac.new(peer.secret.encode(), signed, hashlib.sha256).hexdigest()
+    headers = {"peer": peer.name, "key_id": peer.key_id, "timestamp": timestamp, "signature": signature} | changed
+    kept = {f"X-Ductile-{name.replace('_', '-')}": value for name, value in headers.items() if value is not None}
+    return httpx2.post(ductile.url + peer.path, content=body, headers=kept, trust_env=False)
 
 
 def answered(answer: httpx2.Response) -> tuple[int, Any]:
@@ -79,6 +103,11 @@ def test_each_request_has_the_same_answer(both: Both[Any], token: str, method: s
     both(ask)
 
 
+def attempts(ductile: DuctileUnderTest, job_id: str) -> list[int]:
+    """Those of a job that ran, in their order."""
+    return [one.attempt for one in ductile.executions if one.job_id == job_id]
+
+
 REASONS = (
     *("as you wish", "not valid JSON", "plugin produced no output on stdout", "timed out"),
     *("plugin spawn failed: plugin stdout exceeded max size 10485760 bytes", "max attempts (4) reached"),
@@ -89,9 +118,9 @@ def ending(ductile: DuctileUnderTest, job_id: str) -> dict[str, Any]:
     """All that can be seen of a job that has ended, without names and times."""
     job = finished(ductile, job_id)
     ran = [(one.command, one.payload, one.attempt) for one in ductile.executions if one.job_id == job_id]
-    lines = logged(ductile, job_id=job_id)
     told = ("status", "attempt", "submitted_by", "stderr")
     with client(ductile) as http:
+        lines = http.get("/job-logs", params={"job_id": job_id}).json()["logs"]
         tree = http.get(f"/job/{job_id}/tree").content
     return {
         "fields": sorted(job),
@@ -195,7 +224,8 @@ def test_killed_it_runs_the_same_job_again_and_gives_it_up_after_the_fourth_time
         for kills in (1, 4):
             ids.append(job_id := called(ductile, do="hold", until=str(gate)))
             for runs in range(1, kills + 1):
-                awaited(lambda job_id=job_id: len(attempts(ductile, job_id)), runs.__eq__)  # type: ignore[misc]
+                until = [*range(1, runs + 1)]
+                wait_until(lambda job_id=job_id, until=until: attempts(ductile, job_id) == until)  # type: ignore[misc]
                 ductile.kill()
                 with pytest.raises(httpx2.ConnectError):
                     httpx2.get(f"{ductile.url}/healthz", trust_env=False)

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
-from tests.ductile.sample_house import WAKE_TOKEN
 from tests.e2e.bodies import ENDED, PROBES, recording
 from tests.kit.waiting import until
 from tests.plugins.asking import SHIPPED, a_request, run
 
-READ_TOKEN = "a-read-token-for-tests-0123"  # noqa: S105 - of an agent that lives for one test
+WAKE_TOKEN = "a-wake-token-for-tests-0123"  # noqa: S105 - as the next one, of an agent that lives for one test
+READ_TOKEN = "a-read-token-for-tests-0123"  # noqa: S105
 TOKENS = [
     {"name": "ductile", "scopes": ["wake"], "token": WAKE_TOKEN},
     {"name": "reader", "scopes": ["read"], "token": READ_TOKEN},

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx2
+
+from tests.kit.waiting import wait_until
+
 PROBE = Path(__file__).parent / "probe"
 """The plugin that every Ductile under test has. Its commands `handle` and `note` write, `look` reads; all three do what
-`do` of their payload says: answer (default), refuse, stumble, insist, quit, garbage, silence, flood, hang, emit,
+`do` of their payload says: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, emit, say,
 hold."""
 
 TOKENS: Mapping[str, tuple[str, ...]] = {
@@ -85,3 +89,25 @@ class DuctileUnderTest(Protocol):
 
     def start(self) -> None:
         """Start it again after `kill`, at the same address and with the same jobs. Returns once it is healthy."""
+
+
+def client(ductile: DuctileUnderTest, token: str = "gateway") -> httpx2.Client:  # noqa: S107 - the name of a token
+    """A client with one of the tokens."""
+    headers = {"Authorization": f"Bearer {ductile.tokens[token]}"}
+    return httpx2.Client(base_url=ductile.url, headers=headers, trust_env=False, timeout=20)
+
+
+def finished(ductile: DuctileUnderTest, job_id: str) -> dict[str, Any]:
+    """The job once it is terminal; only `status` where its result cannot be read."""
+    found: dict[str, Any] = {}
+    with client(ductile) as http:
+
+        def ended() -> bool:
+            answer = http.get(f"/job/{job_id}")
+            assert answer.status_code == 200
+            found.clear()
+            found.update(answer.json() if answer.content else {"status": "unreadable"})
+            return found["status"] not in ("queued", "running")
+
+        wait_until(ended, lambda: str(found))
+    return found

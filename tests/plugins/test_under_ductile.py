@@ -5,7 +5,6 @@ The binary is not part of this repository: build or bring one and name it in DUC
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +15,15 @@ import pytest
 
 from ductile_gateway.calls.call import ToolOutcome
 from schemas.continuation import MultiStep, read_plugin_result
-from tests.ductile.conftest import NO_BINARY
-from tests.ductile.real import RealDuctile
+from tests.ductile.real import RealDuctile, real_ductile
 from tests.gateway.probe_calls import local_plugins
 from tests.gateway.probe_calls import probe as probe_call
 from tests.kit.pages import ROOT, written
 from tests.plugins.asking import PROBE, SHIPPED
 
-DUCTILE = os.environ.get("DUCTILE_BIN")
 PATIENCE_SECONDS = 30
 
-pytestmark = [pytest.mark.ductile, pytest.mark.skipif(not DUCTILE, reason=NO_BINARY)]
+pytestmark = real_ductile
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +34,7 @@ def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]
     written(ROOT / "docs" / "CONTINUATIONS.md", folder)
     of_the_page = {"plugins": {name: {"enabled": True} for name in ("look-up", "compare")}}
     further = {"knowledge.yaml": {"plugins": pages}, "page.yaml": of_the_page}
-    running = RealDuctile(str(DUCTILE), folder, further=further, probe=PROBE)
+    running = RealDuctile(folder, further=further, probe=PROBE)
     headers = {"Authorization": f"Bearer {running.token}"}
     with httpx2.Client(base_url=running.url, headers=headers, trust_env=False) as client:
         yield client

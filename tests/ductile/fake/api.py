@@ -1,40 +1,27 @@
-"""What Ductile answers to each request, apart from faults and sockets."""
+"""What Ductile answers to each request, apart from its relay ingress, faults and sockets."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.ductile.fake import listing
-from tests.ductile.fake.catalog import Catalog
-from tests.ductile.fake.hub import Hub
-from tests.ductile.fake.jobs import Job, Jobs, shown
-from tests.ductile.fake.scopes import granted, presented_token
+from tests.ductile.fake.catalog import Catalog, granted
+from tests.ductile.fake.dispatch import Dispatcher
+from tests.ductile.fake.jobs import Job, Jobs
 from tests.ductile.fake.wire import Answer, Refused, Request, says
 
 _JOB = ("job_id", "status", "plugin", "command", "started_at", "completed_at")
 _IN_TREE = ("job_id", "plugin", "command", "status", "last_error", "started_at", "completed_at")
 
-Enqueue = Callable[[Job, str, Mapping[str, Any]], str]
-"""Takes a job, and what the stream is told of it before it may start. Gives its id."""
-
 
 class Api:
-    """One version of the HTTP API over these jobs."""
+    """One version of the HTTP API over these jobs, in one life of Ductile."""
 
     def __init__(
-        self,
-        jobs: Jobs,
-        catalog: Catalog,
-        *,
-        version: str,
-        tokens: Mapping[str, Iterable[str]],
-        hub: Callable[[], Hub],
-        enqueue: Enqueue,
+        self, jobs: Jobs, catalog: Catalog, life: Dispatcher, *, version: str, tokens: Mapping[str, Iterable[str]]
     ) -> None:
-        self._jobs, self._catalog, self._version = jobs, catalog, version
+        self._jobs, self._catalog, self._life, self._version = jobs, catalog, life, version
         self._may = {token: granted(version, scopes) for token, scopes in tokens.items()}
-        self._hub, self._enqueue = hub, enqueue
         self._routes: tuple[tuple[str, str, str | None, Callable[..., Answer]], ...] = (
             ("GET", r"/healthz", None, self._health),
             ("GET", r"/skills", "catalog", lambda _: says(200, {"skills": catalog.skills()})),
@@ -45,43 +32,36 @@ class Api:
             ("GET", r"/job/([^/]+)/tree", "tree", self._tree),
             ("GET", r"/jobs", "status", self._list),
             ("GET", r"/job-logs", "logs", self._logs),
-            ("GET", r"/events", "follow", self._events),
+            ("GET", r"/events", "follow", lambda _: Answer(200, b"", "text/event-stream", stream=life.follow)),
             ("GET", r"/config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
         )
 
     def answer(self, request: Request) -> Answer:
-        """The answer to any request but those of the relay ingress."""
+        """Raises Refused."""
         here = [(route, found) for route in self._routes if (found := re.fullmatch(route[1], request.path))]
         if not here:
             return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
         for (method, _, permission, handle), found in here:
             if method == request.method:
-                self._check(request, permission)
+                if permission and not self._allowed(request, permission):
+                    raise Refused(403, "insufficient scope")
                 return handle(request, *found.groups())
         return Answer(405, content_type=None, headers={"Allow": here[0][0][0]})
 
-    def _check(self, request: Request, permission: str | None) -> None:
-        if permission is None:
-            return
-        token = presented_token(request)
+    def _allowed(self, request: Request, permission: str) -> bool:
+        header = request.headers.get("authorization", "")
+        if header and not header.startswith("Bearer "):
+            raise Refused(401, "invalid Authorization header format")
+        if not (token := header.removeprefix("Bearer ").strip()):
+            raise Refused(401, "missing or invalid Authorization header")
         if token not in self._may:
             raise Refused(401, "invalid token")
-        if permission not in self._may[token]:
-            raise Refused(403, "insufficient scope")
-
-    def _allowed(self, request: Request, permission: str) -> bool:
-        return permission in self._may[presented_token(request)]
+        return permission in self._may[token]
 
     def _health(self, _: Request) -> Answer:
-        health = {
-            "status": "ok",
-            "uptime_seconds": 0,
-            "queue_depth": len(self._jobs.outstanding()),
-            "plugins_loaded": len(self._catalog.plugins),
-            "plugins_circuit_open": 0,
-            "version": "dev",
-        }
-        return says(200, health | ({"posture": "gateway"} if self._version == "N" else {}))
+        told = {"status": "ok", "uptime_seconds": 0, "queue_depth": len(self._jobs.outstanding()), "version": "dev"}
+        told |= {"plugins_loaded": len(self._catalog.plugins), "plugins_circuit_open": 0}
+        return says(200, told | ({"posture": "gateway"} if self._version == "N" else {}))
 
     def _plugin(self, _: Request, name: str) -> Answer:
         if name not in self._catalog.plugins:
@@ -101,46 +81,39 @@ class Api:
             if command == "handle":
                 raise Refused(400, "payload must be a JSON object")
             payload = {}  # anything but an object is accepted and does not reach the plugin
-        names = {"plugin": plugin, "command": command}
-        job = Job(plugin, command, payload, "api")
-        job_id = self._enqueue(job, "job.enqueued", names | {"direct": True})
-        return says(202, {"job_id": job_id, "status": "queued"} | names, enqueued=True)
+        return self._queued(Job(plugin, command, payload, "api"), plugin, command)
 
     def _pipeline(self, request: Request, name: str) -> Answer:
         if (pipeline := self._catalog.pipelines.get(name)) is None:
             raise Refused(404, "pipeline not found")
         if not isinstance(payload := _payload(request), dict):
             raise Refused(400, "payload must be a JSON object")
-        job_id = self._enqueue(Job(pipeline.plugin, "handle", payload, "api"), "pipeline.enqueued", {"pipeline": name})
-        queued = {"job_id": job_id, "status": "queued", "plugin": "pipeline", "command": name}
-        return says(202, queued, enqueued=True)
+        return self._queued(Job(pipeline.plugin, "handle", payload, "api"), "pipeline", name)
+
+    def _queued(self, job: Job, plugin: str, command: str) -> Answer:
+        told = {"job_id": self._life.enqueue(job), "status": "queued", "plugin": plugin, "command": command}
+        return says(202, told, enqueued=True)
 
     def _job(self, request: Request, job_id: str) -> Answer:
         if (job := self._jobs.get(job_id)) is None:
             raise Refused(404, "job not found")
-        return _or_blank(lambda: shown(job, *_JOB, with_result=self._allowed(request, "result")))
+        return _or_blank(lambda: job.shown(*_JOB, with_result=self._allowed(request, "result")))
 
     def _tree(self, request: Request, job_id: str) -> Answer:
         whole = self._allowed(request, "result")
         names = _IN_TREE if whole else tuple(name for name in _IN_TREE if name != "last_error")
         return _or_blank(
             lambda: [
-                shown(job, *names, with_result=whole) | ({"parent_job_id": job.parent} if job.parent else {})
+                job.shown(*names, with_result=whole) | ({"parent_job_id": job.parent} if job.parent else {})
                 for job in self._jobs.tree(job_id)
             ]
         )
 
     def _list(self, request: Request) -> Answer:
-        return says(200, listing.jobs(self._jobs, request.query, most=200 if self._version == "N" else None))
+        return says(200, self._jobs.listed(request.query, most=200 if self._version == "N" else None))
 
     def _logs(self, request: Request) -> Answer:
-        whole = self._allowed(request, "result")
-        return _or_blank(lambda: listing.logs(self._jobs, request.query, whole=whole))
-
-    def _events(self, request: Request) -> Answer:
-        last = request.headers.get("last-event-id", "")
-        hub = self._hub()
-        return Answer(200, b"", "text/event-stream", stream=lambda: hub.follow(int(last) if last.isdecimal() else 0))
+        return _or_blank(lambda: self._jobs.logged(request.query, whole=self._allowed(request, "result")))
 
 
 def _payload(request: Request) -> Any:

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.ductile.probe.run import DEEDS, EXITS, ON_STDERR, answer
 from tests.ductile.under_test import Execution
-
-OUTPUT_LIMIT_BYTES = 10 * 1024 * 1024
-"""Of stdout. More is an error that is tried again (measured of Ductile)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,42 +29,32 @@ class Outcome:
 
 
 Behaviour = Callable[[Execution], Outcome]
+TIMED_OUT = Outcome(ends="timed_out", last_error="execution timed out")
+"""It ran into its deadline. Tried again, and `timed_out` in the end."""
+DEAD = Outcome(ends="dead", last_error="Job marked dead during crash recovery: max attempts (4) reached")
+"""Given up by crash recovery, without a result."""
+SKIPPED = Outcome(b'{"status": "skipped", "reason": "if: false"}', ends="skipped")
+"""A step whose condition was not met."""
+ROUTING_FAILED = Outcome(b'{"status": "ok", "result": "done"}', ends="failed", last_error="route events: no such path")
+"""The plugin succeeded, what Ductile did with its events did not: `failed` with a result that is ok."""
 
 
 def answers(result: str = "done", **fields: Any) -> Behaviour:
     """Succeeds with this text; further fields (output, artifacts, events …) come back verbatim."""
-    return lambda _: _printed({"status": "ok", "result": result} | fields)
+    return lambda _: Outcome(json.dumps({"status": "ok", "result": result} | fields).encode())
 
 
-def fails(error: str = "it failed", *, retry: bool | None = None, exits: int = 0, **fields: Any) -> Behaviour:
-    """Answers with an error. Only `retry=False` or exit code 78 keep Ductile from trying again."""
-    said = {} if retry is None else {"retry": retry}
-    body = json.dumps({"status": "error", "error": error} | said | fields).encode()
-    return lambda _: Outcome(body, never_again=exits == 78)
-
-
-def prints(stdout: bytes, *, stderr: str = "") -> Behaviour:
-    """Puts these bytes on stdout: anything but one JSON response is an error that is tried again."""
-    return lambda _: Outcome(stdout, stderr=stderr)
-
-
-def floods() -> Behaviour:
-    """Prints more than the 10 MiB that Ductile reads."""
-    return prints(b"x" * (OUTPUT_LIMIT_BYTES + 1))
-
-
-def times_out() -> Behaviour:
-    """Runs into its deadline. Tried again, and `timed_out` in the end."""
-    return lambda _: Outcome(ends="timed_out", last_error="execution timed out")
+def fails(error: str = "it failed", **fields: Any) -> Behaviour:
+    """Answers with an error. Of its fields only `retry=False` keeps Ductile from trying again."""
+    return lambda _: Outcome(json.dumps({"status": "error", "error": error} | fields).encode())
 
 
 def held(release: threading.Event, then: Behaviour | None = None) -> Behaviour:
     """Runs until `release` is set, then does what `then` does (by default: succeeds)."""
-    following = then or answers()
 
     def wait(execution: Execution) -> Outcome:
         release.wait(30)
-        return following(execution)
+        return (then or answers())(execution)
 
     return wait
 
@@ -82,21 +70,10 @@ def in_turn(*behaviours: Behaviour) -> Behaviour:
     return take_turn
 
 
-def succeeds_but_routing_fails(result: str = "done") -> Behaviour:
-    """The plugin succeeded, what Ductile did with its events did not: `failed` with a result that is ok."""
-    stdout = json.dumps({"status": "ok", "result": result}).encode()
-    return lambda _: Outcome(stdout, ends="failed", last_error="route events: no such path")
-
-
-def skipped(reason: str = "if: false") -> Behaviour:
-    """A step whose condition was not met."""
-    return lambda _: Outcome(json.dumps({"status": "skipped", "reason": reason}).encode(), ends="skipped")
-
-
-def dies() -> Behaviour:
-    """Given up by crash recovery: `dead`, without a result."""
-    return lambda _: Outcome(ends="dead", last_error="Job marked dead during crash recovery: max attempts (4) reached")
-
-
-def _printed(response: dict[str, Any]) -> Outcome:
-    return Outcome(json.dumps(response).encode())
+def probe(execution: Execution) -> Outcome:
+    """What tests/ductile/probe does under a real Ductile, but that a `hang` is not waited for."""
+    do = execution.payload.get("do", "answer")
+    if do == "hang":
+        return TIMED_OUT
+    stdout = DEEDS.get(do, answer)(execution.payload).encode()
+    return Outcome(stdout, stderr=ON_STDERR.get(do, ""), never_again=do in EXITS)

@@ -1,11 +1,40 @@
-"""Plugins and pipelines, and how Ductile describes them."""
+"""Plugins and pipelines, how Ductile describes them, and what each scope of a token opens."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+_INVOKE = {"detail", "invoke"}
+_JOBS = {"status", "result", "tree", "logs"}
+_OF_BOTH: Mapping[str, set[str]] = {
+    "*": {"catalog", *_INVOKE, "write", *_JOBS, "follow", "view"},
+    "plugin:rw": {"catalog", *_INVOKE, "write"},
+    **dict.fromkeys(("jobs:ro", "jobs:rw"), _JOBS),
+    **{scope: {"follow"} for scope in ("events:ro", "events:rw")},
+    **{scope: {"view"} for scope in ("system:ro", "system:rw")},
+}
+GRANTS: Mapping[str, Mapping[str, set[str]]] = {
+    "M": {**_OF_BOTH, "plugin:ro": _INVOKE},
+    "N": {
+        **_OF_BOTH,
+        "plugin:ro": {"catalog", "detail"},
+        "plugin:catalog:ro": {"catalog", "detail"},
+        "plugin:invoke:ro": {"invoke"},
+        **{f"jobs:{what}:ro": {what} for what in _JOBS},
+        "events:meta:ro": {"follow"},
+    },
+}
+"""Scopes are exact strings: unknown ones give nothing. M lets every valid token list plugins and skills; N has
+scopes of its own for the list, for calls and for results."""
+
+
+def granted(version: str, scopes: Iterable[str]) -> set[str]:
+    """What these scopes allow together."""
+    always = {"catalog"} if version == "M" else set()
+    return always.union(*(GRANTS[version].get(scope, set()) for scope in scopes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +55,10 @@ class Catalog:
 
     def add(self, manifest: Mapping[str, Any] | Path) -> None:
         """A manifest, or the folder with its manifest.yaml."""
-        known: Mapping[str, Any] = _loaded(manifest) if isinstance(manifest, Path) else manifest
-        self.plugins[known["name"]] = known
+        if isinstance(manifest, Path):
+            manifest = yaml.safe_load((manifest / "manifest.yaml").read_text(encoding="utf-8"))
+        assert isinstance(manifest, Mapping)
+        self.plugins[manifest["name"]] = manifest
 
     def command(self, plugin: str, command: str) -> Mapping[str, Any] | None:
         """A command as its manifest has it."""
@@ -39,12 +70,16 @@ class Catalog:
 
     def skills(self) -> list[dict[str, Any]]:
         """For GET /skills: every command and pipeline, without schemas."""
-        plugins = [
-            _skill(name, command)
-            for name, manifest in sorted(self.plugins.items())
-            for command in sorted(manifest["commands"], key=lambda one: str(one["name"]))
+        commands = [
+            _skill("plugin", f"{plugin}.{command['name']}", f"{plugin}/{command['name']}")
+            | {"tier": "READ" if command["type"] == "read" else "WRITE", "plugin": plugin, "command": command["name"]}
+            for plugin, manifest in sorted(self.plugins.items())
+            for command in manifest["commands"]
         ]
-        return plugins + [_pipeline_skill(one) for one in self.pipelines.values()]
+        return commands + [
+            _skill("pipeline", one.name, one.name) | {"pipeline": one.name, "trigger": one.on}
+            for one in self.pipelines.values()
+        ]
 
     def detail(self, plugin: str) -> dict[str, Any]:
         """For GET /plugin/{name}, with schemas in full. Whether a command may be repeated is not told."""
@@ -53,12 +88,12 @@ class Catalog:
         return told | {"commands": [_command(one) for one in manifest["commands"]]}
 
 
-def _loaded(folder: Path) -> Any:
-    return yaml.safe_load((folder / "manifest.yaml").read_text(encoding="utf-8"))
-
-
 def _told(manifest: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: manifest[name] for name in names if name in manifest}
+
+
+def _skill(kind: str, name: str, place: str) -> dict[str, Any]:
+    return {"name": f"{kind}.{name}", "kind": kind, "endpoint": f"/{kind}/{place}"}
 
 
 def _command(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,27 +106,3 @@ def _full(schema: Mapping[str, Any]) -> dict[str, Any]:
     if all(isinstance(value, str) for value in schema.values()) and "type" not in schema:
         return {"type": "object", "properties": {name: {"type": kind} for name, kind in schema.items()}}
     return dict(schema)
-
-
-def _skill(plugin: str, command: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": f"plugin.{plugin}.{command['name']}",
-        "kind": "plugin",
-        **_told(command, "description"),
-        "endpoint": f"/plugin/{plugin}/{command['name']}",
-        "tier": "READ" if command["type"] == "read" else "WRITE",
-        "plugin": plugin,
-        "command": command["name"],
-    }
-
-
-def _pipeline_skill(pipeline: Pipeline) -> dict[str, Any]:
-    return {
-        "name": f"pipeline.{pipeline.name}",
-        "kind": "pipeline",
-        "endpoint": f"/pipeline/{pipeline.name}",
-        "pipeline": pipeline.name,
-        "trigger": pipeline.on,
-        "execution_mode": "async",
-        "timeout_secs": 30,
-    }

@@ -1,19 +1,26 @@
-"""Runs jobs: attempts, retries and what becomes of them. One thread for each job, dropped when its life has ended."""
+"""Runs jobs: attempts, retries and what becomes of them, and the stream that tells of it. One thread for each job."""
 
+import contextlib
 import json
+import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
-from tests.ductile.fake.behaviours import OUTPUT_LIMIT_BYTES, Behaviour, Outcome, answers
+from tests.ductile.fake.behaviours import Behaviour, Outcome, answers
 from tests.ductile.fake.catalog import Catalog
-from tests.ductile.fake.hub import Hub
 from tests.ductile.fake.jobs import Job, Jobs, now
+from tests.ductile.probe.run import OUTPUT_LIMIT_BYTES
 from tests.ductile.under_test import Execution
 
 MAX_ATTEMPTS = 4
 """Whatever the configuration says (measured of Ductile, version M)."""
 ORPHANED = f"Job marked dead during crash recovery: max attempts ({MAX_ATTEMPTS}) reached"
+BACKOFF_SECONDS = 0.05
+"""Before the second attempt; doubled for each further one."""
+RING, BUFFERED_PER_READER, KEEP_ALIVE_SECONDS = 256, 128, 15.0
 
 
 class Dispatcher:
@@ -23,17 +30,24 @@ class Dispatcher:
         self,
         jobs: Jobs,
         catalog: Catalog,
-        *,
-        hub: Hub,
         behaviours: Mapping[tuple[str, str], Behaviour],
         executions: list[Execution],
-        backoff_seconds: float,
     ) -> None:
-        self._jobs, self._catalog, self._hub = jobs, catalog, hub
+        self._jobs, self._catalog = jobs, catalog
         self._behaviours, self._executions = behaviours, executions
-        self._backoff_seconds = backoff_seconds
         self._ended = threading.Event()
         self._turns: dict[object, threading.Lock] = {}
+        self._numbers = count(1)
+        self._frames: deque[bytes] = deque(maxlen=RING)
+        self._readers: list[queue.Queue[bytes | None]] = []
+
+    def enqueue(self, job: Job) -> str:
+        """The id of the job, or of the one that it repeats."""
+        if repeated := self._jobs.add(job):
+            return repeated
+        self._tell("job.enqueued", job, submitted_by=job.submitted_by)
+        self._start(job)
+        return job.job_id
 
     def recover(self) -> None:
         """What a stop interrupted is queued again with one attempt more, or `dead` when there is none left."""
@@ -43,22 +57,41 @@ class Dispatcher:
                 fate = {"status": "queued"} if job.attempt < MAX_ATTEMPTS else gone
                 self._jobs.update(job, attempt=job.attempt + 1, **fate)
             if job.status == "queued":
-                self.start(job)
-
-    def start(self, job: Job) -> None:
-        """Run the job in the background."""
-        threading.Thread(target=self._run, args=(job,), daemon=True).start()
+                self._start(job)
 
     def end(self) -> None:
-        """Drop what is going on."""
-        with self._jobs.changed:
+        """Drop what is going on, and end every stream."""
+        with self._jobs.lock:
             self._ended.set()
+            for reader in self._readers:
+                reader.queue.clear()
+                reader.put_nowait(None)
+
+    def follow(self) -> Iterator[bytes]:
+        """The frames that the ring holds, then those to come. A reader that is too slow loses events."""
+        reader: queue.Queue[bytes | None] = queue.Queue(BUFFERED_PER_READER)
+        with self._jobs.lock:
+            old = b"".join(self._frames)
+            self._readers.append(reader)
+        yield old
+        while not self._ended.is_set():
+            try:
+                frame = reader.get(timeout=KEEP_ALIVE_SECONDS)
+            except queue.Empty:
+                frame = b": keep-alive\n\n"
+            if frame is None:
+                return
+            yield frame
+
+    def _start(self, job: Job) -> None:
+        threading.Thread(target=self._run, args=(job,), daemon=True).start()
 
     def _run(self, job: Job) -> None:
-        turn = self._turns.setdefault(job.target if job.dedupe_key else job.job_id, threading.Lock())
+        with self._jobs.lock:
+            turn = self._turns.setdefault(job.target if job.dedupe_key else job.job_id, threading.Lock())
         with turn:  # jobs with the same key and target never run at the same time
             while self._attempt(job):
-                self._ended.wait(self._backoff_seconds * 2 ** (job.attempt - 2))
+                self._ended.wait(BACKOFF_SECONDS * 2 ** (job.attempt - 2))
 
     def _attempt(self, job: Job) -> bool:
         """Run it once. True if there is to be another attempt."""
@@ -76,33 +109,37 @@ class Dispatcher:
         return False
 
     def _finish(self, job: Job, outcome: Outcome, *, status: str, error: str | None) -> None:
+        """What it emits makes jobs, whatever started it: they are there before it is terminal, and begin after."""
         if self._ended.is_set():
             return
         events = json.loads(outcome.stdout).get("events") or [] if status == "succeeded" else []
-        children = [child for event in events for child in self._routed(job, event)]
+        routed = [
+            Job(pipeline.plugin, "handle", event["payload"], "route", event.get("dedupe_key"), parent=job.job_id)
+            for event in events
+            for pipeline in self._catalog.listening(event["type"])
+        ]
+        children = [child for child in routed if self._jobs.add(child) is None]
         result = None if status in ("timed_out", "dead") else outcome.stdout[:OUTPUT_LIMIT_BYTES]
         kind = {"succeeded": "job.completed", "dead": "job.failed"}.get(status, f"job.{status}")
         self._tell(kind, job, status=status, **({"error": error} if error else {}))
         self._record(job, status=status, result=result, last_error=error, stderr=outcome.stderr)
         for child in children:
-            self.start(child)
-
-    def _routed(self, job: Job, event: Mapping[str, Any]) -> list[Job]:
-        """What a job emits makes jobs, whatever started it: they are there before it is terminal, and begin after."""
-        found = [
-            Job(pipeline.plugin, "handle", event["payload"], "route", event.get("dedupe_key"), parent=job.job_id)
-            for pipeline in self._catalog.listening(event["type"])
-        ]
-        return [child for child in found if self._jobs.add(child) is None]
+            self._start(child)
 
     def _record(self, job: Job, **fields: Any) -> bool:
-        with self._jobs.changed:
+        with self._jobs.lock:
             if not self._ended.is_set():
                 self._jobs.update(job, **fields)
             return not self._ended.is_set()
 
     def _tell(self, kind: str, job: Job, **fields: Any) -> None:
-        self._hub.publish(kind, {"job_id": job.job_id, "plugin": job.plugin, "command": job.command} | fields)
+        data = {"job_id": job.job_id, "plugin": job.plugin, "command": job.command} | fields
+        with self._jobs.lock:
+            frame = f"id: {next(self._numbers)}\nevent: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+            self._frames.append(frame)
+            for reader in self._readers:
+                with contextlib.suppress(queue.Full):
+                    reader.put_nowait(frame)
 
 
 def judged(outcome: Outcome) -> tuple[str, str | None, bool]:
@@ -111,35 +148,26 @@ def judged(outcome: Outcome) -> tuple[str, str | None, bool]:
         return outcome.ends, outcome.last_error, outcome.ends != "timed_out"
     if len(outcome.stdout) > OUTPUT_LIMIT_BYTES:
         return "failed", "plugin spawn failed: plugin stdout exceeded max size 10485760 bytes", outcome.never_again
-    response, fault = _response(outcome.stdout)
-    if fault is not None:
+    try:
+        response: Any = json.loads(outcome.stdout) if outcome.stdout else None
+        fault = _fault(response) if outcome.stdout else "plugin produced no output on stdout"
+    except ValueError as error:
+        fault = f"plugin output is not valid JSON: {error}"
+    if fault:
         return "failed", f"plugin spawn failed: decode response: {fault}", outcome.never_again
     if response["status"] == "error":
         return "failed", response["error"], outcome.never_again or response.get("retry") is False
     return "succeeded", None, True
 
 
-def _response(stdout: bytes) -> tuple[dict[str, Any], str | None]:
-    """What the plugin said, or what is wrong with it."""
-    if not stdout:
-        return {}, "plugin produced no output on stdout"
-    try:
-        response = json.loads(stdout)
-    except ValueError as error:
-        return {}, f"plugin output is not valid JSON: {error}"
-    for holds, fault in _RULES:
-        if not holds(response):
-            return {}, fault.format_map(response) if isinstance(response, dict) else fault
-    return response, None
-
-
-_RULES: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (lambda said: isinstance(said, dict), "plugin output is not valid JSON: not an object"),
-    (lambda said: bool(said.get("status")), "response missing required field: status"),
-    (lambda said: said["status"] in ("ok", "error"), "invalid status value: \"{status}\" (must be 'ok' or 'error')"),
-    (lambda said: said["status"] == "ok" or bool(said.get("error")), "response has status=error but no error message"),
-    (
-        lambda said: said["status"] == "error" or bool(said.get("result")),
-        "response has status=ok but no result message",
-    ),
-)
+def _fault(said: Any) -> str:
+    """What Ductile finds wrong with what a plugin said in JSON."""
+    if not isinstance(said, dict):
+        return "plugin output is not valid JSON: not an object"
+    if not (status := said.get("status")):
+        return "response missing required field: status"
+    if status not in ("ok", "error"):
+        return f"invalid status value: \"{status}\" (must be 'ok' or 'error')"
+    if not said.get("error" if status == "error" else "result"):
+        return f"response has status={status} but no {'error' if status == 'error' else 'result'} message"
+    return ""

@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.ductile.fake.faults import Faults
-from tests.ductile.fake.wire import Answer, Request, says
+from tests.ductile.fake.wire import Answer, Faults, Request, says
 
 STEP_SECONDS = 0.02
 

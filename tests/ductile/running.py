@@ -1,0 +1,112 @@
+"""Calls, and runners over a Ductile under test: a new one over the same folder is a gateway that was started again."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolOutcome, Verdict
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.runner import DuctileRunner, open_runner
+from ductile_gateway.ductile.settings import DuctileSettings
+from ductile_gateway.ductile.watch import Pace
+from ductile_gateway.ports import Begin, SystemClock
+from tests.ductile.under_test import DuctileUnderTest, Execution
+from tests.gateway.parts import KeptReceipts, asked_by, opened
+
+QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5)
+NO_TOOLS = DuctileTools()
+PIPELINE = "probe-asked"
+OF_A_PIPELINE = DuctileTools(pipelines=frozenset({PIPELINE}))
+NOWHERE = DuctileSettings.model_validate({"url": "http://localhost:1", "token": "t", "events": False})
+
+_steps = count(1)
+
+
+def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = 20, **payload: Any) -> ToolCall:
+    """A call with a key of its own."""
+    key = f"run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E:{next(_steps)}:{plugin}:1"
+    return ToolCall(key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s), asked_by(key))
+
+
+def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
+    return DuctileSettings.model_validate({"url": ductile.url, "token": ductile.token} | changed)
+
+
+class Recorded:
+    """A runner whose calls are written down as the relay does it."""
+
+    def __init__(self, runner: DuctileRunner, receipts: KeptReceipts) -> None:
+        self.bare, self._receipts = runner, receipts
+
+    async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:
+        async def intended(receipt: Receipt | None = None) -> None:
+            intent = Intent(asked=asked_by(call.key), may_repeat=call.may_repeat, deadline_at=call.deadline_at)
+            await self._receipts.ledger.intend(intent, receipt)
+
+        return await self.bare.run(call, begin or intended)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bare, name)
+
+
+@asynccontextmanager
+async def runner_over(
+    settings: DuctileSettings,
+    kept: KeptReceipts,
+    *,
+    receipts: Any = None,
+    tools: DuctileTools = NO_TOOLS,
+    pace: Pace = QUICK,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    wire: httpx2.AsyncBaseTransport | None = None,
+) -> AsyncIterator[Recorded]:
+    """`receipts`: in place of those kept. `transport`, `wire`: of the network, to the API and to the relay ingress."""
+    async with (
+        open_api(settings, transport) as api,
+        open_runner(
+            api,
+            tools,
+            settings,
+            receipts=receipts or kept,
+            overdue=kept.overdue,
+            clock=SystemClock(),
+            pace=pace,
+            relay_transport=wire,
+        ) as runner,
+    ):
+        yield Recorded(runner, kept)
+
+
+@asynccontextmanager
+async def gateway(
+    ductile: DuctileUnderTest,
+    store: Path,
+    *,
+    tools: DuctileTools = NO_TOOLS,
+    pace: Pace = QUICK,
+    wire: httpx2.AsyncBaseTransport | None = None,
+    **changed: Any,
+) -> AsyncIterator[Recorded]:
+    """A runner, with these settings changed."""
+    settings = settings_for(ductile, **changed)
+    async with (
+        opened(store, KeptReceipts) as kept,
+        runner_over(settings, kept, tools=tools, pace=pace, wire=wire) as runner,
+    ):
+        yield runner
+
+
+def outcome(verdict: Verdict) -> ToolOutcome:
+    assert isinstance(verdict, ToolOutcome), verdict
+    return verdict
+
+
+def ran(ductile: DuctileUnderTest, call: ToolCall) -> list[Execution]:
+    """What ran for the call."""
+    return [one for one in ductile.executions if one.payload.get(CALL_ID) == call.key]

@@ -1,0 +1,73 @@
+"""The HTTP client of a Ductile: what is sent, and how answers are understood."""
+
+from collections.abc import Callable
+
+import httpx2
+import pytest
+
+from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
+from ductile_gateway.ductile.api import MOST_BYTES, DuctileApi, open_api
+from tests.ductile.running import NOWHERE
+from tests.ductile.test_faults import NAMES
+
+JOB = {"job_id": "j-1"}
+STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
+    *((error("x"), NotSent) for error in (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)),
+    *((error("x"), Lost) for error in (httpx2.ReadError, httpx2.ReadTimeout, httpx2.WriteError, httpx2.WriteTimeout)),
+    (httpx2.RemoteProtocolError("x"), Lost),
+    (httpx2.Response(500, json={"error": "failed to enqueue job"}), Lost),
+    (httpx2.Response(503), Lost),
+    (httpx2.Response(200, json=JOB), Lost),
+    (httpx2.Response(202), Lost),
+    (httpx2.Response(202, text="[" * 100_000), Lost),
+    *((httpx2.Response(202, json=odd), Lost) for odd in ({"job_id": 7}, {"job_id": "../x"}, ["j-1"])),
+    (httpx2.Response(307, headers={"location": "http://elsewhere/"}), Lost),
+    (httpx2.Response(202, content=b"x" * (MOST_BYTES + 1)), Lost),
+    (httpx2.Response(400, json={"error": "root baggage claims failed: \n\x1b[31m" + "x" * 5000}), DuctileRefused),
+]
+
+
+def api_over(answer: httpx2.Response | Exception) -> "Callable[[httpx2.Request], httpx2.Response]":
+    def told(_: httpx2.Request) -> httpx2.Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return told
+
+
+async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_the_id_of_a_job() -> None:
+    for answer, error in STARTS:
+        async with open_api(NOWHERE, httpx2.MockTransport(api_over(answer))) as api:
+            with pytest.raises(error) as caught:
+                await api.start("probe", "look", {})
+        assert caught.type is error, answer
+    assert str(caught.value).startswith("Ductile answered 400")
+    assert str(caught.value).isprintable(), "a line could be forged"
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.attack(51)
+@pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
+async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
+    async with open_api(NOWHERE, httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))) as api:
+        with pytest.raises(Unreadable):
+            await api.job("j-1")
+
+
+@pytest.mark.attack(52)
+async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
+    async with open_api(NOWHERE, httpx2.MockTransport(api_over(AssertionError("it was asked")))) as api:
+        await _asks_for_no(api)
+
+
+async def _asks_for_no(api: DuctileApi) -> None:
+    for job_id in ("", "../x", "a/b", "a?b", "a" * 65, "j\n"):
+        for ask in (api.job(job_id), api.tree(job_id)):
+            with pytest.raises(Away):
+                await ask
+    for name in NAMES:
+        ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start_pipeline(name, {}))
+        for way in (*ways, api.plugin(name)):
+            with pytest.raises(DuctileRefused, match="not a legal name"):
+                await way

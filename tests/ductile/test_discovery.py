@@ -1,0 +1,254 @@
+"""What is found of a Ductile, its tools and the token for it, without changing anything there, and what is told."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from ductile_gateway.ductile.answers import Away
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.discovery import discover_tools, look_at
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers, ToolChoice
+from ductile_gateway.tools.toolbox import find_tools, keep_fresh, tools_at_last
+from groundwork.service.errors import Misconfigured
+from schemas.status import Finding
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.fake.wire import Answer
+from tests.ductile.running import NOWHERE, PIPELINE, settings_for
+from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.served import Gateway
+from tests.kit.waiting import until
+
+NEWS: dict[str, Any] = {
+    "manifest_spec": "ductile.plugin",
+    "manifest_version": 1,
+    "name": "news",
+    "version": "1.0.0",
+    "protocol": 2,
+    "entrypoint": "run.py",
+    "commands": [{"name": "tell", "type": "read", "input_schema": {"type": "object"}}],
+}
+UNKNOWN = "a-token-that-nobody-gave"
+
+
+async def look(ductile: DuctileUnderTest, token: str = "gateway", *, writes: bool = True) -> tuple[Finding, Finding]:  # noqa: S107 - the name of a token
+    settings = settings_for(ductile, token=ductile.tokens.get(token, token))
+    async with open_api(settings) as api:
+        return await look_at(api, settings, writes=writes)
+
+
+TOKENS = [
+    ("gateway", True, "ok", "opens plugins, calls that read, jobs, calls that write, events"),
+    ("reader", False, "warning", "may not follow events"),
+    ("reader", True, "warning", "does not open calls that write"),
+    ("caller", True, "wrong", "does not open jobs"),
+    ("nobody", True, "wrong", "nor jobs"),
+    ("operator", True, "wrong", "opens far more than tools"),
+    ("everything", True, "wrong", "opens far more than tools"),
+    (UNKNOWN, True, "wrong", "is not known"),
+]
+
+
+async def test_of_a_ductile_its_place_is_told_and_of_a_token_what_it_lacks_or_has_too_much(
+    shared: DuctileUnderTest,
+) -> None:
+    for token, writes, mark, said in TOKENS:
+        found, of_token = await look(shared, token, writes=writes)
+        assert (of_token.mark, said in of_token.text) == (mark, True), of_token
+        assert (of_token.remedy == "") == (mark == "ok")
+        assert (found.mark, shared.url in found.text, "0 jobs" in found.text) == ("ok", True, True)
+        assert shared.tokens.get(token, token) not in str((found, of_token)), "a finding shows the token"
+
+
+@pytest.mark.parametrize(
+    ("scopes", "mark", "said"),
+    [
+        (("plugin:ro", "jobs:ro"), "wrong", "plugin:invoke:ro"),
+        (("plugin:invoke:ro", "jobs:ro"), "wrong", "plugin:catalog:ro"),
+        (("plugin:ro", "plugin:invoke:ro", "jobs:status:ro"), "warning", "jobs:logs:ro, jobs:ro or jobs:tree:ro"),
+        (("plugin:ro", "plugin:invoke:ro", "jobs:ro"), "warning", "events:ro"),
+        (("plugin:ro", "plugin:invoke:ro", "jobs:ro", "events:meta:ro"), "ok", ""),
+    ],
+)
+async def test_of_the_narrower_scopes_of_the_newer_version_those_that_lack_are_named(
+    scopes: tuple[str, ...], mark: str, said: str
+) -> None:
+    with FakeDuctile(version="N", tokens={"gateway": scopes}) as newer:
+        _, found = await look(newer, writes=False)
+    assert (found.mark, said in found.remedy) == (mark, True), found
+
+
+async def test_a_ductile_that_is_away_is_told_apart_from_a_bad_token(fake: FakeDuctile) -> None:
+    fake.kill()
+    with pytest.raises(Away):
+        await look(fake)
+
+
+@pytest.mark.parametrize("version", ["1\u0000", "\u001b[31mred", "a\nb", 7, None, ["x"], "x" * 10_000])
+async def test_whatever_a_ductile_calls_itself_can_be_shown(version: Any) -> None:
+    health = json.dumps({"version": version, "queue_depth": 0, "plugins_loaded": 3}).encode()
+
+    def told(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=health) if request.url.path == "/healthz" else httpx2.Response(404)
+
+    async with open_api(NOWHERE, httpx2.MockTransport(told)) as api:
+        found, _ = await look_at(api, NOWHERE, writes=False)
+    assert (found.mark, found.text.isprintable(), len(found.text) < 500) == ("ok", True, True)
+
+
+async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(shared: DuctileUnderTest) -> None:
+    settings = settings_for(shared, idempotent=["probe/note"])
+    choices = {"probe": ToolChoice(), "flow": ToolChoice(plugin=PIPELINE), "missing": ToolChoice()}
+    async with open_api(settings) as api:
+        found = await discover_tools(api, choices, settings)
+        nothing = await discover_tools(api, None, settings)
+    commands = {command.name: (command.type, command.idempotent) for command in found.manifests["probe"].commands}
+    assert commands == {"handle": ("write", False), "look": ("read", False), "note": ("write", True)}
+    assert found.manifests.keys() == {"probe", PIPELINE}
+    assert found.pipelines == {PIPELINE}
+    assert (bool(nothing.manifests), bool(nothing.problems)) == (False, True)
+
+
+REFUSED = [
+    *(("caller", "jobs:ro"), ("nobody", "jobs:ro")),
+    *((token, "make one with plugin:ro") for token in ("operator", "everything")),
+]
+WARNED = [
+    ("look", True, "events:ro"),
+    ("look", False, ""),
+    ("note", False, "does not open calls that write: give it plugin:rw"),
+]
+
+
+async def test_a_token_that_opens_too_little_or_too_much_is_not_used_and_one_that_only_reads_is_warned_of(
+    shared: DuctileUnderTest,
+) -> None:
+    for token, refused in REFUSED:
+        settings = settings_for(shared, token=shared.tokens[token])
+        async with open_api(settings) as api:
+            with pytest.raises(Misconfigured, match=refused):
+                await discover_tools(api, {"probe": ToolChoice()}, settings)
+    for command, events, warned in WARNED:
+        settings = settings_for(shared, token=shared.tokens["reader"], events=events)
+        async with open_api(settings) as api:
+            choice = ToolChoice(commands=frozenset({command}))
+            warnings = (await discover_tools(api, {"probe": choice}, settings)).warnings
+        assert [warned in warning for warning in warnings] == [True] * bool(warned)
+
+
+def with_tools(ductile: DuctileUnderTest, *tools: str) -> GatewaySettings:
+    way = {"url": ductile.url, "token": ductile.token}
+    return GatewaySettings.model_validate({"runner": "ductile", "ductile": way, "tools": list(tools)})
+
+
+def names(offers: Offers) -> list[str]:
+    return [offer.name for offer in offers.catalog.tools]
+
+
+async def test_a_plugin_that_comes_later_is_on_offer_soon_and_while_ductile_is_away_the_tools_stay(
+    fake: FakeDuctile, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, told, offers = with_tools(fake, "probe", "news"), list[Any](), Offers()
+    found = await tools_at_last(settings)
+    assert any("there is no plugin news" in problem for problem in found.problems)
+    offers.replace(found.catalog, found.problems)
+    task = asyncio.create_task(keep_fresh(settings, offers, told.append, every_s=0.02))
+    assert names(offers) == ["probe"]
+    fake.plugin(NEWS)
+    await until(lambda: names(offers) == ["news", "probe"])
+    assert "news" in told[-1][""].manifests
+    assert not offers.problems
+    fake.kill()
+    with caplog.at_level(logging.WARNING):
+        await until(lambda: "the tools stay as they are" in caplog.messages)
+    assert names(offers) == ["news", "probe"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_chosen_tool_that_ductile_does_not_have_is_complained_of(shared: DuctileUnderTest) -> None:
+    found = await find_tools(with_tools(shared, "probe", "news"))
+    assert [offer.name for offer in found.catalog.tools] == ["probe"]
+    assert any("there is no plugin news" in problem for problem in found.problems)
+
+
+# At the command line
+
+
+def command(folder: Path, ductile: DuctileUnderTest, *words: str, token: str = "", tools: Any = ("probe",)) -> Any:
+    way = {"url": ductile.url, "token": token or ductile.token}
+    return Gateway(folder, "nats://127.0.0.1:1", runner="ductile", ductile=way, tools=tools).run(*words)
+
+
+@pytest.mark.parametrize(
+    ("token", "tools", "code", "said"),
+    [
+        ("gateway", {"probe": None}, 0, "tool probe: plugin probe, handle (write), look (read), note (write)"),
+        ("reader", {"probe": None}, 0, "ductile token: the token does not open calls that write -> give it plugin:rw"),
+        ("gateway", {"probe": None, "news": None}, 78, "problem: tool news: there is no plugin news"),
+        ("gateway", {"probe": {"output": "trusted"}}, 0, "a text of probe may ask for more in the tool's name"),
+        ("gateway", {"probe": {"commands": ["look", "sing"]}}, 78, "has no command sing"),
+        ("everything", {"probe": None}, 78, "make one with plugin:ro"),
+        ("caller", {"probe": None}, 78, "does not open jobs"),
+    ],
+)
+def test_check_says_what_there_is_and_what_is_wrong_and_starts_nothing(
+    fake: FakeDuctile, tmp_path: Path, token: str, tools: dict[str, Any], code: int, said: str
+) -> None:
+    checked = command(tmp_path, fake, "check", token=fake.tokens[token], tools=tools)
+    assert (checked.returncode, said in checked.stdout) == (code, True), checked
+    assert not fake.executions
+
+
+def test_a_ductile_that_is_away_is_named_with_where_it_was_looked_for(fake: FakeDuctile, tmp_path: Path) -> None:
+    fake.faults.proxied = Answer(404, b"<html>another program</html>", "text/html")
+    checked = command(tmp_path, fake, "check")
+    assert (checked.returncode, f"what answers at {fake.url} is no" in checked.stdout) == (69, True), checked
+    fake.kill()
+    checked = command(tmp_path, fake, "check")
+    assert (checked.returncode, f"nothing answers at {fake.url}" in checked.stdout) == (69, True), checked
+    called = command(tmp_path, fake, "call", "probe", "look", "{}")
+    assert (called.returncode, fake.url in called.stderr) == (69, True), called
+
+
+async def test_a_call_is_made_once_and_its_answer_shown(ductile: DuctileUnderTest, tmp_path: Path) -> None:
+    shown = await asyncio.to_thread(command, tmp_path, ductile, "call", "probe", "look", '{"do": "answer"}')
+    assert (shown.returncode, shown.stdout.startswith("✓ ok after ")) == (0, True), shown
+    assert [(made.plugin, made.command) for made in ductile.executions] == [("probe", "look")]
+
+
+def test_check_tells_of_each_of_several_and_that_one_is_away(
+    fake: FakeDuctile, newer: FakeDuctile, tmp_path: Path
+) -> None:
+    ways = {name: {"url": one.url, "token": one.token} for name, one in (("home", fake), ("work", newer))}
+    tools = {"home_probe": None, "work_notes": {"plugin": "probe"}}
+    gateway = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductiles=ways, tools=tools)
+    told = gateway.run("check")
+    assert told.returncode == 0, told
+    for line in ("tool work_notes: plugin work_probe", "ductile home: ", "ductile work token: "):
+        assert line in told.stdout
+    newer.kill()
+    told = gateway.run("check")
+    assert told.returncode == 69, told
+    for line in ("tool home_probe", "gateway.ductiles.work: "):
+        assert line in told.stdout
+    assert gateway.run("call", "home_probe", "look", "{}").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ({"probe": None}, "tool probe has to begin with the name of its Ductile: home_"),
+        ({"other_probe": None}, "tool other_probe has to begin"),
+        ({"home_p": {"plugin": "p" * 60}}, "too long together"),
+    ],
+)
+def test_a_tool_of_no_ductile_is_refused(tools: dict[str, object], said: str) -> None:
+    way = {"url": "http://127.0.0.1:1", "token": "a-token-of-home"}
+    with pytest.raises(ValueError, match=said):
+        GatewaySettings.model_validate({"runner": "ductile", "ductiles": {"home": way}, "tools": tools})

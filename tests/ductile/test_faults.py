@@ -1,0 +1,414 @@
+"""Calls carried into a Ductile in which things go wrong that only a fake can be told to do, or before a stranger."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from ductile_gateway.calls.admission import QUEUE_FRESH_FOR, QueueLimit
+from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unacceptable, Unknown, Verdict, read_request
+from ductile_gateway.ductile.answers import own_refusal
+from ductile_gateway.ductile.api import open_api
+from ductile_gateway.ductile.catalog import DuctileTools
+from ductile_gateway.ductile.jobs import Going
+from ductile_gateway.ductile.late import FOR, LateJobs
+from ductile_gateway.ductile.watch import Job, Pace
+from groundwork.service.errors import TryAgain
+from schemas.catalog import Catalog, ToolCommand, ToolOffer
+from schemas.events import RESERVED_KEYS
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.fake.behaviours import (
+    DEAD,
+    ROUTING_FAILED,
+    SKIPPED,
+    TIMED_OUT,
+    Behaviour,
+    Outcome,
+    answers,
+    fails,
+    held,
+    in_turn,
+)
+from tests.ductile.fake.wire import Answer, says
+from tests.ductile.running import (
+    NOWHERE,
+    OF_A_PIPELINE,
+    PIPELINE,
+    QUICK,
+    Recorded,
+    a_call,
+    gateway,
+    outcome,
+    ran,
+    runner_over,
+)
+from tests.gateway.parts import KeptReceipts, StoppedClock, World, a_request, message_of, opened, outcomes
+from tests.kit.waiting import until
+
+ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
+"""Who looks that seldom ends in time only when events tell of the end."""
+HTML = b"<html><body>Nothing here</body></html>"
+
+
+def at_last() -> Behaviour:
+    return in_turn(fails(), fails(), answers("at last"))
+
+
+def cut(_: object) -> Outcome:
+    return Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
+
+
+ENDINGS: list[tuple[Behaviour, str, int]] = [
+    (at_last(), "at last", 3),
+    (lambda _: ROUTING_FAILED, "done\n[the tool has succeeded, but what follows", 1),
+    (lambda _: SKIPPED, "Skipped by Ductile: if: false", 1),
+    (lambda _: DEAD, "unknown", 1),
+    (lambda _: TIMED_OUT, "timeout", 4),
+    (cut, "bad_output", 4),
+]
+
+
+async def test_each_end_that_ductile_has_for_a_job_ends_the_call(fake: FakeDuctile, tmp_path: Path) -> None:
+    async with gateway(fake, tmp_path) as runner:
+        for behaviour, ending, executions in ENDINGS:
+            fake.on("probe", "note", behaviour)
+            found = await runner.run(call := a_call())
+            told = "unknown" if isinstance(found, Unknown) else outcome(found).error_class or outcome(found).text
+            assert (told.startswith(ending), len(ran(fake, call))) == (True, executions), found
+    assert outcome(found).job.stderr == "SHED_API_KEY is not set, *** is"
+
+
+# Answers that were lost, or are a stranger's
+
+
+ANSWERS = [
+    says(429, {"error": "rate limited"}),
+    says(403, {"error": "access denied"}),
+    Answer(400, HTML, "text/html"),
+    Answer(502, HTML, "text/html"),
+    Answer(302, b"", None, {"Location": "http://127.0.0.1:1/login"}),
+    Answer(200, HTML, "text/html"),
+]
+
+
+async def test_a_write_whose_answer_was_lost_or_a_strangers_is_found_and_not_made_again(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    async with gateway(fake, tmp_path, breaker_failures=100) as runner:
+        for number, answer in enumerate((*ANSWERS, None, None)):
+            if answer:
+                fake.faults.strangers.append((answer, True))
+            else:
+                setattr(fake.faults, ("lost_202", "unavailable_after_enqueueing")[number % 2], 1)
+            verdicts = [await runner.run(call := a_call()), await runner.resume(call)]
+            assert [outcome(verdict).status for verdict in verdicts] == ["ok", "ok"], answer
+            assert len(ran(fake, call)) == 1, answer
+
+
+async def test_a_write_that_a_stranger_kept_is_made_once_it_is_sure_that_ductile_has_none(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    async with gateway(fake, tmp_path, breaker_failures=100) as runner:
+        for answer in ANSWERS:
+            fake.faults.strangers.append((answer, False))
+            with pytest.raises(TryAgain, match="Ductile has no job of the call"):
+                await runner.run(call := a_call())
+            assert await runner.resume(call) == NeverStarted()
+            assert outcome(await runner.run(call)).status == "ok"
+            assert len(ran(fake, call)) == 1, answer
+
+
+async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDuctile, tmp_path: Path) -> None:
+    fake.faults.strangers.append((Answer(504), False))
+    async with gateway(fake, tmp_path, pace=replace(QUICK, in_flight_s=60, patience_s=0.5)) as runner:
+        found = await runner.run(a_call(within_s=1))
+    assert isinstance(found, Unknown)
+    assert "504" in found.reason
+    assert not fake.executions
+
+
+@pytest.mark.parametrize("why", ["setting", "closed", "pipeline"])
+async def test_a_call_without_an_id_is_unknown_after_its_answer_was_lost(
+    fake: FakeDuctile, tmp_path: Path, why: str
+) -> None:
+    fake.faults.lost_202 = 1
+    tools = DuctileTools(closed=frozenset({("probe", "note")})) if why == "closed" else OF_A_PIPELINE
+    call = a_call("handle", plugin=PIPELINE) if why == "pipeline" else a_call()
+    async with gateway(fake, tmp_path, tools=tools, send_call_id=why != "setting") as runner:
+        assert isinstance(await runner.run(call), Unknown)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+async def test_a_job_of_another_command_is_never_taken_for_the_one_of_a_write(
+    fake: FakeDuctile, tmp_path: Path, shows: bool
+) -> None:
+    fake.on("probe", "look", answers("what was looked at"))
+    if not shows:
+        fake.on("probe", "note", answers("noted"))
+    async with gateway(fake, tmp_path) as runner:
+        assert outcome(await runner.run(a_call("look"))).text == "what was looked at"
+        fake.faults.strangers.append((says(202, {"job_id": fake.executions[0].job_id}), True))
+        found = await runner.run(a_call("note"))
+    jobs = found.job.ids if isinstance(found, ToolOutcome) else found.jobs if isinstance(found, Unknown) else ()
+    assert (jobs, isinstance(found, ToolOutcome)) == ((fake.executions[-1].job_id,), shows)
+    assert len(fake.executions) == 2
+
+
+async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_and_nothing_is_sent(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    call = a_call()
+    async with gateway(fake, tmp_path, events=False) as runner:
+        for answer in (Answer(502, HTML, "text/html"), says(200, {"status": "ok"})):
+            fake.faults.proxied = answer
+            with pytest.raises(TryAgain, match="not sent"):
+                await runner.run(call)
+            assert await runner.resume(call) == NeverStarted()
+        fake.faults.proxied = None
+        assert outcome(await runner.run(call)).status == "ok"
+    assert len(fake.executions) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": "plugin not found"}),
+        (403, {"error": "insufficient scope"}),
+        (403, {"error": "insufficient scope to trigger pipeline"}),
+        (413, {"error": "context too large", "bytes_actual": 2, "bytes_limit": 1}),
+    ],
+)
+def test_ductiles_own_refusals_are_known_by_their_words(status: int, body: dict[str, object]) -> None:
+    assert own_refusal(status, json.dumps(body).encode()) == body["error"]
+    assert own_refusal(status, json.dumps(body | {"request_id": "of a proxy"}).encode()) is None
+    assert own_refusal(429, json.dumps(body).encode()) is None
+
+
+@pytest.mark.attack(51)
+async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(tmp_path: Path) -> None:
+    job: dict[str, Any] = {}
+
+    def odd(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return httpx2.Response(202, json={"job_id": "j-1"})
+        return httpx2.Response(200, json=job if request.url.path == "/job/j-1" else {"logs": [], "queue_depth": 0})
+
+    async with (
+        opened(tmp_path, KeptReceipts) as kept,
+        runner_over(NOWHERE, kept, transport=httpx2.MockTransport(odd)) as runner,
+    ):
+        for job in (
+            {"status": {"code": 1}},
+            {"status": "succeeded", "result": {"status": ["ok"], "result": "x"}},
+            {"status": "failed", "result": 7},
+        ):
+            assert outcome(await runner.run(a_call(within_s=2))).status == "error", job
+
+
+# Away, and too much at a time
+
+
+async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_wanted(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    call = a_call(within_s=0.5, do="hold", until=str(tmp_path / "gate"))
+    call = replace(call, wanted_until=call.deadline_at + timedelta(seconds=0.7))
+    async with gateway(fake, tmp_path, pace=replace(QUICK, patience_s=0)) as runner:
+        running = asyncio.create_task(runner.run(call))
+        await until(lambda: fake.executions)
+        fake.kill()
+        found = outcome(await running)
+    assert (found.error_class, "is away" in str(found.message)) == ("timeout", True)
+    assert datetime.now(UTC) > call.deadline_at + timedelta(seconds=0.7)
+
+
+def test_looks_are_as_far_apart_as_an_eighth_of_what_the_job_has_taken_within_bounds() -> None:
+    pace = Pace(first_s=0.1, most_s=5.0)
+    assert [pace.after(waited_s) for waited_s in (0.0, 0.8, 2.0, 16.0, 40.0, 3600.0)] == [0.1, 0.1, 0.25, 2.0, 5.0, 5.0]
+
+
+async def test_a_plugin_that_cannot_be_reached_is_left_alone_for_a_while(fake: FakeDuctile, tmp_path: Path) -> None:
+    fake.kill()
+    async with gateway(fake, tmp_path, breaker_failures=2, breaker_open_s=60, events=False) as runner:
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await runner.run(a_call())
+        fake.start()
+        for _ in range(2):
+            with pytest.raises(TryAgain, match="left alone") as caught:
+                await runner.run(a_call())
+        assert 50 < caught.value.delay_s <= 60
+    assert not fake.executions
+
+
+async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:
+    """So many calls under way, and what ends them."""
+    release = threading.Event()
+    fake.on("probe", "look", held(release))
+    calls = [a_call("look") for _ in range(number)]
+    return release, calls, asyncio.gather(*(runner.run(call) for call in calls))
+
+
+async def test_no_more_calls_are_in_flight_than_may_be(fake: FakeDuctile, tmp_path: Path) -> None:
+    async with gateway(fake, tmp_path, in_flight=2) as runner:
+        release, _, running = await run_held(fake, runner, 4)
+        await until(lambda: len(fake.executions) == 2)
+        with pytest.raises(TryAgain, match="as many calls"):
+            await runner.run(a_call("look", within_s=0.2))
+        assert len(fake.executions) == 2
+        release.set()
+        await running
+    assert len(fake.executions) == 4
+
+
+async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Path) -> None:
+    async with gateway(fake, tmp_path, pace=ONLY_EVENTS) as runner:
+        release, _, running = await run_held(fake, runner, 1)
+        await until(lambda: fake.executions)
+        release.set()
+        async with asyncio.timeout(5):
+            assert [outcome(verdict).status for verdict in await running] == ["ok"]
+
+
+async def test_a_token_that_may_not_hear_events_is_no_hindrance(
+    fake: FakeDuctile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = fake.tokens["reader"]
+    with caplog.at_level(logging.WARNING):
+        async with gateway(fake, tmp_path, token=reader) as runner:
+            assert outcome(await runner.run(a_call("look"))).status == "ok"
+            await until(lambda: "jobs are looked at without Ductile's events" in caplog.messages)
+    assert reader not in caplog.text
+
+
+async def test_a_call_is_not_begun_while_the_queue_is_too_long_and_is_run_later(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    call = a_call()
+    (tmp_path / "ours").mkdir()
+    async with gateway(fake, tmp_path, queue_most=None) as others:
+        release, _, running = await run_held(fake, others, 3)
+        await until(lambda: len(fake.executions) == 3)
+        async with gateway(fake, tmp_path / "ours", queue_most=2) as runner:
+            with pytest.raises(TryAgain, match="3 jobs waiting or running, more than 2") as caught:
+                await runner.run(call)
+            assert caught.value.delay_s >= 1
+            assert await runner.resume(call) == NeverStarted()
+            release.set()
+            await running
+        async with gateway(fake, tmp_path / "ours", queue_most=2) as runner:
+            assert outcome(await runner.run(call)).status == "ok"
+
+
+QUEUES: list[Callable[[], httpx2.Response]] = [
+    *(lambda depth=depth: httpx2.Response(200, json={"queue_depth": depth}) for depth in (0, 10, "many")),
+    *(lambda status=status: httpx2.Response(status) for status in (500, 403, 200)),
+    lambda: httpx2.Response(200, text="<html>"),
+    lambda: httpx2.Response(200, json={}),
+]
+
+
+async def test_a_queue_within_its_bounds_or_that_cannot_be_seen_holds_nobody_up_and_is_asked_for_seldom() -> None:
+    clock, asked = StoppedClock(), 0
+
+    def told(_: httpx2.Request) -> httpx2.Response:
+        nonlocal asked
+        asked += 1
+        return QUEUES[asked - 1]()
+
+    async with open_api(NOWHERE, httpx2.MockTransport(told)) as api:
+        queue = QueueLimit(api.queue_depth, most=10, clock=clock)
+        for times in range(1, len(QUEUES) + 1):
+            clock.time += QUEUE_FRESH_FOR
+            await queue.check()
+            await queue.check()
+            assert asked == times
+
+
+# Late jobs
+
+
+async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_path: Path) -> None:
+    told: dict[str, Verdict] = {}
+    refused: list[str] = []
+
+    class Watch:
+        async def look(self, job: Job) -> Going | ToolOutcome:
+            return Going() if job.job_id == "never" else ToolOutcome("ok", text=job.job_id)
+
+    class Later:
+        def now(self) -> datetime:
+            return datetime.now(UTC) + FOR + timedelta(minutes=1)
+
+    async def take(key: str, verdict: Verdict) -> bool:
+        if key == "poison":
+            raise ValueError("no number has so many digits")
+        if key == "not answered yet" and not refused:
+            refused.append(key)
+            return False
+        assert key not in told, "told twice"
+        told[key] = verdict
+        return True
+
+    async with opened(tmp_path, KeptReceipts) as kept:
+        for number, key in enumerate(("poison", "never", "fine", "not answered yet")):
+            since = datetime.now(UTC) + timedelta(days=number == 3, seconds=number)
+            await kept.overdue.add(key, Job(key, pipeline=False), since)
+        late = LateJobs(Watch(), kept.overdue, every_s=0.01, clock=Later())
+        following = asyncio.create_task(late.follow(take))
+        await until(lambda: not late.waiting())
+        assert not following.done()
+        following.cancel()
+    assert (set(told), refused) == ({"never", "fine", "not answered yet"}, ["not answered yet"])
+    assert isinstance(told["never"], Unknown)
+
+
+# Names that would lead elsewhere, and arguments that would pass for ours
+
+
+NAMES = (
+    *("../pipeline/x", "..", ".", "", "a?b", "a#b", "a/b", "a%2fb", "a\\b", "foo.>", "foo.*", "*", ">", "a b", "a\nb"),
+    *("a\r\nHost: b", "a\0b", "A", "\uff41", "ä", "-a", "x" * 65, "x" * 5000),
+)
+NOTE = ToolOffer(name="probe", route="probe", commands=(ToolCommand(name="note", tier="write"),))
+HOSTILE = [
+    (a_request("handle", {}, tool="probe"), "not_allowed"),  # a command that Ductile has and we do not offer
+    (a_request("note", {}, tool="fetch"), "not_allowed"),
+    *((a_request("note", {name: "x"}, tool="probe"), "invalid_arguments") for name in sorted(RESERVED_KEYS)),
+    (a_request("note", {"RUN_ID": "x"}, tool="probe"), "invalid_arguments"),
+    (a_request("note", {}, tool="probe"), "ok"),
+]
+
+
+def test_a_request_or_a_route_of_such_a_name_is_never_taken() -> None:
+    subject, body, headers = message_of(a_request("note", {}, tool="probe"), "probe")
+    message = json.loads(body)
+    for name in NAMES:
+        for field in ("tool", "tool_command"):
+            named = message | {"payload": message["payload"] | {field: name}}
+            with pytest.raises(Unacceptable, match=field) as refusal:
+                read_request(subject, json.dumps(named).encode(), headers)
+            assert len(str(refusal.value)) < 1500
+        with pytest.raises(Unacceptable):
+            read_request(f"agentic.tool_request.{name}", body, headers)
+
+
+async def test_what_is_not_on_offer_or_passes_for_ours_is_refused_and_the_rest_is_run(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    async with gateway(fake, tmp_path) as runner:
+        for step, (asked, refusal) in enumerate(HOSTILE, start=1):
+            world = World(runner=runner)
+            world.clock.time = datetime.now(UTC)
+            request = read_request(*message_of(asked.model_copy(update={"step": step}), "probe"))
+            await world.relay(Catalog(revision="1", tools=(NOTE,))).take(request)
+            assert outcomes(world) == [refusal], asked
+            assert len(fake.executions) == (refusal == "ok")

@@ -1,0 +1,120 @@
+"""A gateway before one Ductile or several tells how they are; what waits for one that is away holds up no other's calls
+and is not made once it is not wanted any more."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.cli.doctor.tools import gateway as doctor
+from agent_service.settings import AgentSettings
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from schemas.catalog import Catalog
+from schemas.status import Finding, GatewayStatus
+from tests.ductile.fake import FakeDuctile
+from tests.ductile.serving import Served, kill, served
+from tests.ductile.under_test import DuctileUnderTest
+from tests.gateway.on_nats import send
+from tests.gateway.parts import RUN, a_request
+from tests.gateway.served import ending
+from tests.kit.waiting import until
+
+
+@pytest.fixture
+async def home(ductile: DuctileUnderTest, tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path, ductile) as opened:
+        yield opened
+
+
+async def checks(link: NatsLink) -> dict[str, Finding]:
+    """What the doctor says of the gateway."""
+    return {check.name: check async for check in doctor(link, AgentSettings())}
+
+
+def marked(link: NatsLink, name: str, mark: str) -> Callable[[], Coroutine[Any, Any, bool]]:
+    async def look() -> bool:
+        found = (await checks(link)).get(name)
+        return found is not None and found.mark == mark
+
+    return look
+
+
+async def catalog(link: NatsLink) -> list[str] | None:
+    """The tools on offer; None while nobody says."""
+    try:
+        answer = await link.request(subjects.CATALOG, b"", timeout_s=1)
+    except TryAgain:
+        return None
+    return [tool.name for tool in Catalog.model_validate_json(answer).tools]
+
+
+async def test_a_gateway_says_what_it_waits_for_and_offers_nothing_until_its_ductile_is_there(home: Served) -> None:
+    home.ductile.kill()
+    key = await home.ask("note", {}, step=1)
+    with home.gateway.serving():
+        await until(marked(home.link, "gateway", "wrong"), within_s=20)
+        assert (await checks(home.link))["ductile"].mark == "wrong"
+        assert await catalog(home.link) is None
+        home.ductile.start()
+        assert (await home.answers())[key].status == "ok"
+        await until(marked(home.link, "gateway", "ok"), within_s=10)
+        found = await checks(home.link)
+        well = ("gateway", "ductile", "ductile token", "tools", "results", "retrieval")
+        assert [name for name in well if found[name].mark != "ok"] == []
+        assert found["trust"].mark == "warning", "its tools do not say whose words they bring"
+        assert home.ductile.url.rpartition(":")[2] in found["ductile"].text
+
+
+async def test_one_of_several_that_is_away_holds_up_no_call_of_the_others_and_its_own_wait_for_it(
+    fake: FakeDuctile, ductile: DuctileUnderTest, tmp_path: Path
+) -> None:
+    async def is_offered() -> bool:
+        return await catalog(both.link) == ["probe", "work_probe"]
+
+    async with served(tmp_path, fake, beside={"work": ductile}, refresh_s=1) as both, both.living():
+        await until(is_offered)
+        ductile.kill()
+        await both.ask("note", {"where": "there"}, step=1, tool="work_probe")
+        await both.ask("note", {"where": "here"}, step=2)
+        await until(lambda: both.has_results(1))
+        assert [result.tool for result in await both.results()] == ["probe"]
+        await until(marked(both.link, "ductile work", "wrong"), within_s=15)
+        found = await checks(both.link)
+        assert [found[name].mark for name in ("ductile", "ductile token", "tools")] == ["ok"] * 3
+        assert "gateway.ductiles.work.url" in found["ductile work"].remedy
+        ductile.start()
+        assert {ending(result) for result in (await both.answers()).values()} == {"ok"}
+        await until(marked(both.link, "ductile work token", "ok"), within_s=15)
+    assert [execution.payload["where"] for execution in both.ductile.executions] == ["here"]
+    assert [execution.payload["where"] for execution in ductile.executions] == ["there"]
+
+
+async def test_a_write_that_waits_is_not_made_once_its_run_is_cancelled_also_after_a_restart_of_the_gateway(
+    ductile: DuctileUnderTest, home: Served
+) -> None:
+    state = "running"
+
+    async def tell(message: Any) -> None:
+        """As an agent that says so of every run."""
+        await message.respond(json.dumps({"status": state}).encode())
+
+    async def waits() -> bool:
+        status = GatewayStatus.model_validate_json(await home.link.request(subjects.STATUS, b""))
+        return [(call.run_id, call.step) for call in status.waiting] == [(RUN, 1)]
+
+    await home.link.subscribe(subjects.RUN_STATUS, tell)
+    async with home.living() as process:
+        ductile.kill()
+        await send(home.link, a_request("note", {}, tool="probe", executor="ductile-gateway"), "probe")
+        await until(waits, within_s=30)
+        state = "cancelled"
+        kill(process)
+    ductile.start()
+    async with home.living():
+        await until(lambda: home.has_results(1), within_s=30)
+    assert [ending(result) for result in await home.results()] == ["expired"]
+    assert not ductile.executions

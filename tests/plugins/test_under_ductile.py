@@ -16,8 +16,8 @@ import pytest
 from ductile_gateway.calls.call import ToolOutcome
 from schemas.continuation import MultiStep, read_plugin_result
 from tests.ductile.real import RealDuctile, real_ductile
-from tests.gateway.probe_calls import local_plugins
-from tests.gateway.probe_calls import probe as probe_call
+from tests.gateway.plugins.kit import local_plugins
+from tests.gateway.plugins.kit import probe as probe_call
 from tests.kit.pages import ROOT, written
 from tests.plugins.asking import PROBE, SHIPPED
 

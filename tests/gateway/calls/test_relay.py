@@ -1,6 +1,7 @@
 """The relay in a world in memory: what runs, what is published, and what a second start makes of what was left."""
 
 import asyncio
+import hashlib
 import itertools
 import logging
 from dataclasses import dataclass, replace
@@ -343,6 +344,19 @@ async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_
     await world.relay().recover()
     given = {"document": {"path": "artifacts/page.md", "content_type": "text/markdown", "text": "# é"}, "n": 1}
     assert [world.runner.executed[0].payload, *world.runner.resumed_with] == [given, given]
+
+
+async def test_an_artifact_that_was_replaced_is_not_given_to_a_tool() -> None:
+    world, told, forged = World(), hashlib.sha256(b"told").hexdigest(), []
+    await world.ledger.name_artifacts(RUN, "call-1", [("a.md",)], [told], [4])
+    for step, name in enumerate(("a.md", f"fetch-02-relayed-{told[:16]}.txt"), start=1):
+        for attempt, content in enumerate((b"told", b"forged"), start=1):
+            world.artifacts.kept[RUN, name] = content, "text/plain"
+            request = a_request("read", {"document": f"artifacts/{name}"}, step=step, attempt=attempt)
+            await world.relay().take(asked_for(request))
+        forged.append(world.bus.results[-1].error)
+    assert outcomes(world) == ["ok", "artifact_changed"] * 2
+    assert [error.retryable for error in forged] == [False, False]
 
 
 async def test_an_end_that_is_seen_after_the_call_was_answered_in_doubt_is_told_once_under_a_key_of_its_own() -> None:

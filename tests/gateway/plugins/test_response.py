@@ -1,4 +1,4 @@
-"""What is concluded from what a plugin process left behind."""
+"""What is concluded from what a plugin process left behind, and from what Ductile says of a job."""
 
 import base64
 import json
@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted, ProducedArtifact, ToolOutcome, Unknown, Verdict
+from ductile_gateway.ductile.jobs import Going, SeeLog, read_job, read_log, read_tree
 from ductile_gateway.plugins.response import Ending, Remains, judge, outcome_of
 
-OK = {"status": "ok", "result": "done"}
+OK: dict[str, Any] = {"status": "ok", "result": "done"}
 DONE = ToolOutcome("ok", text="done")
 ERROR = {"status": "error", "error": "no"}
 PLAIN = {"name": "a", "content_type": "text/plain", "text": ""}
@@ -22,11 +23,10 @@ def judged(
     exit_code: int | None = 0,
     began: bool = True,
     same_boot: bool = True,
-    stderr: bytes = b"",
     secrets: tuple[str, ...] = (),
 ) -> Verdict:
     stdout = response if isinstance(response, bytes) else json.dumps(response).encode()
-    return judge(Remains(ending, began, same_boot, exit_code, stdout, stderr, secrets))
+    return judge(Remains(ending, began, same_boot, exit_code, stdout, b"", secrets))
 
 
 def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome:
@@ -36,26 +36,19 @@ def failure(response: dict[str, Any] | bytes = b"", **facts: Any) -> ToolOutcome
     return outcome
 
 
-def test_an_answer_carries_its_text_output_and_artifacts_whoever_has_read_it() -> None:
+def test_an_answer_carries_its_text_output_and_artifacts_whoever_has_run_the_plugin() -> None:
+    text = {"name": "a.md", "content_type": "text/markdown", "text": "Grüße"}
     binary = {"name": "b.bin", "content_type": "application/octet-stream"}
-    response: dict[str, Any] = OK | {
-        "output": {"rows": [1, None, {"a": "b"}]},
-        "artifacts": [
-            {"name": "a.md", "content_type": "text/markdown", "text": "Grüße"},
-            binary | {"base64": base64.b64encode(b"\0\xff").decode()},
-        ],
-        "state_updates": {"ignored": True},
-    }
-    expected = ToolOutcome(
-        "ok",
-        text="done",
-        output={"rows": [1, None, {"a": "b"}]},
-        artifacts=(
-            ProducedArtifact("a.md", "text/markdown", "Grüße".encode()),
-            ProducedArtifact("b.bin", "application/octet-stream", b"\0\xff"),
-        ),
+    content = base64.b64encode(b"\0\xff").decode()
+    output: Any = {"rows": [1, None, {"a": "b"}]}
+    ignored = {"state_updates": {"ignored": True}, "events": [{"type": "x", "payload": {}}]}
+    response = OK | {"output": output, "artifacts": [text, binary | {"base64": content}]} | ignored
+    artifacts = (
+        ProducedArtifact("a.md", "text/markdown", "Grüße".encode()),
+        ProducedArtifact("b.bin", "application/octet-stream", b"\0\xff"),
     )
-    assert judged(response) == outcome_of(response) == expected
+    expected = ToolOutcome("ok", text="done", output=output, artifacts=artifacts)
+    assert judged(response) == outcome_of(response) == read_job(job("succeeded", response)) == expected
     assert judged({"status": "ok", "result": "a\0b"}) == ToolOutcome("ok", text="a\ufffdb")
 
 
@@ -157,13 +150,79 @@ NO_NAMES = (*PATHS, "-rf", "a b", "a\nb", "a\0b", "ä", "a\n", "x" * 101)
 )
 def test_an_artifact_has_a_plain_file_name_of_its_own_a_type_and_exactly_one_content(artifacts: list[object]) -> None:
     response: dict[str, Any] = OK | {"artifacts": artifacts}
-    found = failure(response)
+    found, elsewhere = failure(response), outcome_of(response)
     assert (found.error_class, found.retryable) == ("bad_output", True)
-    elsewhere = outcome_of(response)
     assert (elsewhere.error_class, elsewhere.retryable) == ("bad_output", False), "a Ductile has tried again itself"
+
+
+def test_a_request_for_more_that_is_flawed_is_bad_output_that_names_the_field() -> None:
+    tasks: list[Any] = [{"action": "retrieve", "query": "a"}, {"action": "plugin", "input": "b"}]
+    outcome = outcome_of(OK | {"continuation": {"action": "multi-step", "tasks": tasks}})
+    assert (outcome.error_class, outcome.retryable) == ("bad_output", False)
+    assert "tasks.1.plugin is missing" in str(outcome.message)
 
 
 @pytest.mark.attack(60, 64)
 def test_an_error_that_a_plugin_words_itself_tells_nothing_of_its_configuration() -> None:
     said = {"status": "error", "error": "401 for the key hunter2-secret at https://shed.example", "retry": False}
     assert failure(said, secrets=("hunter2-secret",)).message == "401 for the key *** at https://shed.example"
+
+
+def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:
+    found = {"job_id": "j", "status": status, "plugin": "probe", "command": "look"} | fields
+    return found if result is None else found | {"result": result}
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        *((read_job(job(status)), Going()) for status in ("queued", "running", "completed", "paused", "")),
+        (read_job(job("queued", started_at="2026-11-21T12:00:00Z")), Going(retrying=True)),
+        (read_job(job("succeeded")), SeeLog()),
+        *((read_job(job("failed", *odd)), SeeLog()) for odd in ([], [7], [{"status": "continuation"}])),
+        (read_log([]), Going()),
+        (read_tree([job("succeeded", OK), job("queued")]), Going()),
+        (read_tree([]), Going()),
+    ],
+)
+def test_only_what_ductile_calls_finished_and_tells_the_end_of_is_concluded_from(
+    reading: object, expected: object
+) -> None:
+    assert reading == expected
+
+
+REFUSED = {"status": "error", "error": "no such page", "error_class": "not_found"}
+BAD = {"status": "ok", "result": " "}
+SKIPPED = {"status": "skipped", "reason": "if: false"}
+BROKEN = job("failed", ERROR, completed_at="2026-11-21T12:00:01Z")
+LAST = [
+    job("succeeded", OK | {"result": "last"}, completed_at="2026-11-21T12:00:02Z"),
+    job("succeeded", OK | {"result": "first"}, completed_at="2026"),
+    job("skipped", completed_at="2026-11-21T12:00:03Z"),
+]
+
+
+@pytest.mark.parametrize(
+    ("reading", "class_", "told"),
+    [
+        (read_job(job("failed", OK)), None, "done\n[the tool has succeeded, but"),
+        (read_log([job("failed", last_error="not JSON\0")]), "bad_output", "the plugin gave no valid response: not JS"),
+        (read_job(job("timed_out")), "timeout", "the plugin exceeded Ductile's time limit"),
+        (read_job(job("skipped", SKIPPED)), None, "Skipped by Ductile: if: false"),
+        *((read_job(job("succeeded", odd)), None, "The tool has succeeded") for odd in (["a"], "text", 7)),
+        (read_job(job("succeeded", BAD)), "bad_output", "the plugin wrote no valid response"),
+        (read_tree(LAST), None, "last"),
+        (read_tree([BROKEN, job("succeeded", OK, completed_at="2027")]), "tool_error", "no"),
+        (read_job(job("failed", REFUSED)), "not_found", "no such page"),
+        (read_job(job("failed", REFUSED | {"retry": False})), "not_found", "no such page"),
+        (read_job(job("failed", REFUSED | {"retry": True})), "not_found", "no such page"),
+    ],
+)
+def test_each_ending_of_a_job_has_its_outcome_and_only_a_plugin_says_that_it_is_to_be_tried_again(
+    reading: Any, class_: str | None, told: str
+) -> None:
+    assert isinstance(reading, ToolOutcome)
+    retried = reading == read_job(job("failed", REFUSED | {"retry": True}))
+    assert (reading.error_class, reading.retryable) == (class_, retried)
+    assert (reading.message or reading.text).startswith(told)
+    assert "\0" not in str(reading.message)

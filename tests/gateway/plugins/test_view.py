@@ -11,7 +11,7 @@ import pytest
 
 from groundwork.service import store_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTHON = Path("/usr/bin/python3")
 NOBODY = 65534
 LOOK = """

@@ -1,6 +1,11 @@
-"""The probe plugin, run by the gateway itself: what the tests of local plugins have in common."""
+"""The probe plugin, run by the gateway itself, also in a process of its own that is killed.
 
+As a program it runs one call of the probe. Arguments: the state directory, the command and its payload.
+"""
+
+import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -18,7 +23,7 @@ from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from tests.gateway.parts import asked_for
 
-PLUGINS = Path(__file__).parents[1] / "plugins"
+PLUGINS = Path(__file__).parents[2] / "plugins"
 KEY = "run_01:1:probe:1"
 QUICK = Limits(output_mb=0.25, grace_s=0.5)
 
@@ -49,11 +54,6 @@ def probe(command: str, *, key: str = KEY, seconds: float = 20, **payload: Any) 
     return ToolCall(key, "probe", command, payload, datetime.now(UTC) + timedelta(seconds=seconds), asked_for())
 
 
-def lines(file: Path) -> int:
-    """How often the probe has recorded that it ran."""
-    return len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
-
-
 def guard_of(state_dir: Path) -> int:
     """The guard of the only call, whose plugin has begun."""
     (began,) = state_dir.glob("calls/*/began")
@@ -70,3 +70,14 @@ def alive(state_dir: Path) -> list[str]:
             if mark_of(folder) in (path / "environ").read_bytes() and rest.split()[0] not in "ZX":
                 found.append(name)
     return found
+
+
+def main(state_dir: str, command: str, payload: str) -> None:
+    plugins = local_plugins(Path(state_dir))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    asyncio.run(plugins.run(probe(command, **json.loads(payload))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,156 @@
+"""From nothing to a tool that works: made, checked, called by hand, told what is wrong with it, and soon on offer."""
+
+import asyncio
+import json
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ductile_gateway.authoring.making import EXAMPLE, Language, make
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import Offers
+from ductile_gateway.tools.reloading import follow_folders
+from tests.gateway.served import ROOT
+from tests.kit.waiting import until, wait_until
+
+NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))
+
+
+def gateway(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ductile_gateway", *arguments]
+    return subprocess.run(command, cwd=cwd, input="", capture_output=True, text=True, timeout=60, check=False)
+
+
+def called(cwd: Path, arguments: str = EXAMPLE) -> subprocess.CompletedProcess[str]:
+    return gateway(cwd, "call", "words", "handle", arguments)
+
+
+def words(cwd: Path, lang: str = "bash") -> Path:
+    """The folder of a new tool of this name."""
+    assert gateway(cwd, "new", "words", "--lang", lang).returncode == 0
+    return cwd / "tools" / "words"
+
+
+def changed(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize("lang", ["python", "bash", NODE])
+def test_what_is_made_passes_the_check_and_answers_a_call(tmp_path: Path, lang: str) -> None:
+    words(tmp_path, lang)
+    checked = gateway(tmp_path, "check")
+    assert checked.returncode == 0, checked
+    assert "tool words: plugin words, handle (read)" in checked.stdout
+    assert not [word for word in ("advice", "strangers") if word in checked.stdout]
+    answer = json.loads(gateway(tmp_path, "call", "words", "handle", EXAMPLE, "--json").stdout)
+    said = {"summary": "3 words, the longest is three", "output": {"words": 3, "longest": "three"}}
+    assert (answer["status"], answer["result"]) == ("ok", said)
+    refused = called(tmp_path, '{"text": "  "}')
+    assert (refused.returncode, "the text has no words" in refused.stdout) == (1, True)
+
+
+def test_the_check_fails_on_what_is_left_out_until_its_mends_were_made_and_only_advises_the_rest(
+    tmp_path: Path,
+) -> None:
+    folder = words(tmp_path)
+    manifest, program = folder / "manifest.yaml", folder / "run.sh"
+    changed(manifest, "protocol: 2\n", "")
+    failed = gateway(tmp_path, "check")
+    assert (failed.returncode, "add `protocol: 2`" in failed.stdout) == (78, True), failed
+    changed(manifest, "manifest_version: 1\n", "manifest_version: 1\nprotocol: 2\n")
+    program.chmod(0o644)
+    failed = gateway(tmp_path, "check")
+    mend = f"chmod 755 {program}"
+    assert (failed.returncode, mend in failed.stdout) == (78, True), failed
+    subprocess.run(mend.split(), check=True)
+    changed(manifest, "    input_schema:", "    input_shema:")
+    changed(manifest, "continues: false", "continue: false")
+    (tmp_path / "tools" / "notes").mkdir()
+    checked = gateway(tmp_path, "check")
+    assert checked.returncode == 0
+    for advice in ("command handle has no `input_schema`", "did you mean `input_schema`?", "did you mean `continues`?"):
+        assert advice in checked.stdout
+    assert "tools/notes: no manifest.yaml is in it" in checked.stdout
+
+
+def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    words(tmp_path)
+    for arguments, why in (
+        (("wrds", "handle", EXAMPLE), "there is no tool wrds: there is words"),
+        (("words", "count", EXAMPLE), "it has handle"),
+        (("words", "handle", "{}"), '"text" is a required property'),
+        (("words", "handle", "{text: x}"), "is not JSON (line 1, column 2)"),
+        (("words", "handle", '{"text": "\udcff"}'), "is not UTF-8"),
+        (("words", "handle", '{"text": "a", "text": "b"}'), "the same key twice"),
+        (("words", "handle", "[]"), "are no JSON object"),
+        (("words", "handle", '{"text": "a", "run_id": "b"}'), "run_id"),
+    ):
+        refused = gateway(tmp_path, "call", *arguments)
+        assert (refused.returncode, why in refused.stderr) == (2, True), refused
+
+
+def test_a_tool_that_asks_for_more_though_it_says_it_never_does_fails_as_in_a_run(tmp_path: Path) -> None:
+    asked = {"action": "retrieve", "query": "x", "reason": "y"}
+    answer = json.dumps({"status": "continuation", "result": "It depends.", "continuation": asked})
+    folder = words(tmp_path)
+    (folder / "run.sh").write_text(f"#!/usr/bin/env bash\ncat >/dev/null\necho '{answer}'\n")
+    failed = called(tmp_path)
+    assert (failed.returncode, "✗ bad_continuation" in failed.stdout) == (1, True), failed
+    changed(folder / "manifest.yaml", "continues: false", "continues: true")
+    assert called(tmp_path).returncode == 0
+
+
+def test_an_artifact_is_read_from_a_file_and_what_is_brought_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "page.txt").write_text("One sentence. Another one.\n")
+    tools = ("--tools", str(ROOT / "deploy" / "ductile" / "plugins" / "text-report"), "--artifacts", "brought")
+    brought = gateway(tmp_path, "call", "text-report", "handle", '{"artifact": "page.txt"}', *tools)
+    assert brought.returncode == 0, brought
+    assert "artifact: critique.md (text/markdown, " in brought.stdout
+    assert (tmp_path / "brought" / "critique.md").read_text()
+    missing = gateway(tmp_path, "call", "text-report", "handle", '{"artifact": "none.txt"}', *tools)
+    assert (missing.returncode, "none.txt cannot be read" in missing.stderr) == (2, True)
+
+
+def test_a_call_that_is_left_ends_its_program(tmp_path: Path) -> None:
+    folder, mark = words(tmp_path), tmp_path / "out" / "running"
+    mark.parent.mkdir()
+    (folder / "run.sh").write_text(f"#!/usr/bin/env bash\necho $$ > {mark}\nexec sleep 1000\n")
+    settings = {"gateway": {"plugins": {"folders": ["tools"], "write": ["out"]}}}
+    (tmp_path / "agentic.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "ductile_gateway", "call", "words", "handle", EXAMPLE]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: mark.exists() and mark.read_text().strip())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert not Path("/proc", mark.read_text().strip()).exists() or sys.platform != "linux"
+
+
+async def test_a_tool_that_is_new_changed_or_gone_while_the_gateway_runs_is_so_on_offer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def names() -> list[str]:
+        return [offer.name for offer in offers.catalog.tools]
+
+    one, offers = make("one", Language.PYTHON, tmp_path), Offers()
+    settings = GatewaySettings.model_validate({"plugins": {"folders": [str(tmp_path)]}})
+    with caplog.at_level(logging.INFO):
+        following = asyncio.create_task(follow_folders(settings, offers, dict[str, object]().update))
+        await until(lambda: offers.catalog.revision)
+        make("two", Language.BASH, tmp_path)
+        await until(lambda: names() == ["one", "two"])
+        changed(one / "manifest.yaml", "type: read", "type: write")
+        await until(lambda: offers.catalog.tools[0].commands[0].tier == "write")
+        one.rename(tmp_path.parent / "elsewhere")
+        await until(lambda: names() == ["two"])
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    changes = [vars(record) for record in caplog.records if record.msg == "other tools are on offer"]
+    told = [change["new"] + change["changed"] + change["gone"] for change in changes]
+    assert told == [["one"], ["two"], ["one"], ["one"]]

@@ -1,0 +1,224 @@
+"""Finding plugins: manifests, the usable ones, and a warning that names file and reason for each of the others."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import JsonValue
+
+from ductile_gateway.plugins.folders import discover_plugins
+from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.tools.catalog import HOUSEKEEPING
+from ductile_gateway.tools.toolbox import find_tools
+
+SHIPPED = Path(__file__).parents[3] / "deploy" / "ductile" / "plugins"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    kind = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2}
+    about = {"name": "demo", "version": "0.1.0", "entrypoint": "run.py"}
+    return kind | about | {"commands": [{"name": "handle", "type": "read"}]} | changes
+
+
+def with_command(**fields: Any) -> dict[str, Any]:
+    return document(commands=[{"name": "handle", "type": "read"} | fields])
+
+
+def test_each_shipped_plugin_describes_itself_says_whose_words_it_brings_and_most_keep_to_the_house() -> None:
+    manifests = {path.name: yaml.safe_load((path / "manifest.yaml").read_text("utf-8")) for path in SHIPPED.iterdir()}
+    shipped = {name: read_manifest(told) for name, told in manifests.items()}
+    trusted = {name for name, manifest in shipped.items() if manifest.output == "trusted"}
+    assert trusted == {"agentic-wake", "artifact", "echo", "knowledge", "text-report", "z3-solver"}
+    assert {name for name, manifest in shipped.items() if manifest.output is None} == set()
+    for name in ("echo", "artifact", "knowledge", "text-report", "z3-solver"):
+        assert {command.effect for command in shipped[name].commands} == {"local"}
+    for name, commands in {
+        "artifact": ["read", "search"],
+        "echo": ["handle"],
+        "fetch": ["handle"],
+        "knowledge": ["search"],
+        "text-report": ["handle"],
+        "z3-solver": ["solve"],
+    }.items():
+        described = [command for command in shipped[name].commands if command.name not in HOUSEKEEPING]
+        assert [command.name for command in described] == commands
+        for command in described:
+            assert command.description
+            assert command.input_schema["additionalProperties"] is False
+            assert (command.type, command.idempotent) == ("read", True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (document(manifest_spec="other.plugin"), "manifest_spec"),
+        (document(manifest_version=2), "manifest_version"),
+        (document(protocol=1), "protocol"),
+        *((document(name=name), "name") for name in ("../system", "Demo", "x" * 65, "demo\n")),
+        *(
+            (document(entrypoint=path), "entrypoint")
+            for path in ("/bin/sh", "../run.py", "bin/../../run.py", ".", None)
+        ),
+        (document(commands=[]), "commands"),
+        (document(commands=["handle"]), "commands.0"),
+        (with_command(type=None), "commands.0.type"),
+        (with_command(type="execute"), "commands.0.type"),
+        (with_command(name="a.b"), "commands.0.name"),
+        (document(commands=[{"name": "a", "type": "read"}, {"name": "a", "type": "write"}]), "same name"),
+        ("just text", "key: value"),
+        (None, "key: value"),
+    ],
+)
+def test_what_is_wrong_with_a_manifest_is_named(changed: object, named: str) -> None:
+    with pytest.raises(ManifestInvalid) as refused:
+        read_manifest(changed)
+    assert named in str(refused.value)
+
+
+def install(root: Path, name: str, *, entrypoint: str = "run.sh", text: str = "#!/bin/sh\n", **more: Any) -> Path:
+    plugin = root / name
+    program = plugin / entrypoint
+    program.parent.mkdir(parents=True)
+    program.write_bytes(text.encode())
+    program.chmod(0o755)
+    (plugin / "manifest.yaml").write_text(yaml.safe_dump(document(name=name, entrypoint=entrypoint) | more))
+    return plugin
+
+
+def test_every_folder_with_a_manifest_is_a_plugin_and_of_two_with_one_name_the_first(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    install(first, "one")
+    install(first, "two", entrypoint="bin/run.sh")
+    (first / "notes").mkdir()
+    install(second, "one")
+    found = discover_plugins([first, second], {"one": {"key": "value"}})
+    assert set(found.plugins) == {"one", "two"}
+    assert (found.plugins["one"].config, found.plugins["one"].folder) == ({"key": "value"}, first / "one")
+    assert found.plugins["two"].entrypoint == first / "two" / "bin" / "run.sh"
+    assert str(second / "one") in found.left_out[0]
+
+
+def open_to_all(path: str) -> Callable[[Path], None]:
+    return lambda plugin: (plugin / path).chmod(0o777)
+
+
+def linked(path: str) -> Callable[[Path], None]:
+    def replace(plugin: Path) -> None:
+        elsewhere = plugin.parent.parent / "elsewhere"
+        (plugin / path).rename(elsewhere)
+        (plugin / path).symlink_to(elsewhere)
+
+    return replace
+
+
+def manifest(content: bytes | dict[str, Any]) -> Callable[[Path], object]:
+    written = yaml.safe_dump(document(name="bad") | content).encode() if isinstance(content, dict) else content
+    return lambda plugin: (plugin / "manifest.yaml").write_bytes(written)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes and links are POSIX")
+@pytest.mark.parametrize(
+    ("spoil", "file", "reason"),
+    [
+        (open_to_all("."), "bad", "write"),
+        (open_to_all("manifest.yaml"), "manifest.yaml", "write"),
+        (open_to_all("bin/run.sh"), "run.sh", "write"),
+        (open_to_all("bin"), "bin", "write"),
+        (linked("bin/run.sh"), "run.sh", "link"),
+        (linked("bin"), "bin", "link"),
+        (linked("manifest.yaml"), "manifest.yaml", "link"),
+        (linked("."), "bad", "link"),
+        (lambda plugin: (plugin / "bin/run.sh").chmod(0o644), "run.sh", "executable"),
+        (lambda plugin: (plugin / "bin/run.sh").unlink(), "run.sh", "No such file"),
+        (manifest({"entrypoint": "bin"}), "bad/bin", "it is a folder"),
+        (manifest(b"protocol: 1\nprotocol: 2\n"), "manifest.yaml", "given twice"),
+        (manifest(b"a: [b"), "manifest.yaml", "cannot be read"),
+        (manifest(b"!!python/object/apply:os.getpid []"), "manifest.yaml", "cannot be read"),
+        (manifest(b"\xff\xfe"), "manifest.yaml", "cannot be read"),
+        (manifest(b"#" * 300_000), "manifest.yaml", "larger"),
+        (manifest(b"{}"), "manifest.yaml", "manifest_spec"),
+    ],
+)
+def test_a_bad_plugin_is_left_out_with_the_reason_and_the_others_work(
+    tmp_path: Path, spoil: Callable[[Path], object], file: str, reason: str
+) -> None:
+    root = tmp_path / "plugins"
+    install(root, "good")
+    spoil(install(root, "bad", entrypoint="bin/run.sh"))
+    found = discover_plugins([root], {})
+    (told,) = found.left_out
+    assert (set(found.plugins), file in told, reason in told) == ({"good"}, True, True)
+
+
+def test_a_plugin_without_its_required_configuration_is_left_out(tmp_path: Path) -> None:
+    install(tmp_path, "needy", config_keys={"required": ["url", "token"]})
+    found = discover_plugins([tmp_path], {"needy": {"url": "https://example.com"}})
+    assert (found.plugins, "token (set gateway.plugins.config.needy)" in found.left_out[0]) == ({}, True)
+    assert "example.com" not in found.left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "mend"),
+    [
+        ("echo hello\n", "write `#!/usr/bin/env bash` as line 1"),
+        ("#!/usr/bin/env no-such-thing\n", "wants no-such-thing, which is not on PATH"),
+        ("#!/opt/none/bin/perl -w\n", "wants /opt/none/bin/perl, which is not here"),
+        ("#!/usr/bin/env bash\r\necho hello\r\n", "sed -i"),
+        ("#!\n", "nothing follows `#!`"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_left_out_with_the_mend(tmp_path: Path, text: str, mend: str) -> None:
+    install(tmp_path, "one", text=text)
+    found = discover_plugins([tmp_path], {})
+    assert (found.plugins, mend in found.left_out[0]) == ({}, True)
+
+
+def test_a_path_in_the_configuration_begins_where_the_gateway_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "one")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    paths: dict[str, JsonValue] = {"here": "./notes", "above": "../x", "home": "~/notes"}
+    others: dict[str, JsonValue] = {"whole": "/notes", "word": "notes", "number": 3}
+    above = str(tmp_path.parent / "x")
+    placed = {"here": str(tmp_path / "notes"), "above": above, "home": "/home/somebody/notes"}
+    assert discover_plugins([tmp_path], {"one": paths | others}).plugins["one"].config == others | placed
+
+
+@pytest.mark.parametrize("python", ["#!/usr/bin/env python3", f"#!{sys.executable}"])
+def test_a_plugin_whose_package_is_not_installed_is_left_out_with_the_mend(tmp_path: Path, python: str) -> None:
+    for name, package in (("solver", "no-such-solver"), ("checker", "pytest")):
+        install(tmp_path, name, text=f"{python}\n", python_packages=[package])
+    found = discover_plugins([tmp_path], {}, search=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert (set(found.plugins), found.left_out) == ({"checker"}, found.lacking)
+    assert found.lacking[0].endswith("-m pip install no-such-solver")
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({}, False),
+        ({"tools": ["solver"]}, True),
+        ({"tools": {"mine": {"plugin": "solver"}}}, True),
+        ({"plugins": {"config": {"solver": {}}}}, True),
+    ],
+)
+async def test_a_plugin_whose_package_an_extra_of_ours_brings_is_missed_only_where_settings_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, Any], told: bool
+) -> None:
+    ours = tmp_path / "installed" / "agentic_loop_nats-1.dist-info"
+    ours.mkdir(parents=True)
+    requires = 'Name: agentic-loop-nats\nVersion: 1\nRequires-Dist: no-such<6; extra == "solving"\n'
+    (ours / "METADATA").write_text(requires)
+    monkeypatch.syspath_prepend(ours.parent)
+    install(tmp_path / "tools", "solver", text=f"#!{sys.executable}\n", python_packages=["no-such"])
+    folders = {"folders": [tmp_path / "tools"], **named.get("plugins", {})}
+    tools = await find_tools(GatewaySettings.model_validate(named | {"plugins": folders}))
+    assert any("does not have" in problem for problem in tools.problems) is told
+    assert tools.lacking[0].endswith("does not have no-such: pip install 'agentic-loop-nats[solving]'")

@@ -1,0 +1,240 @@
+"""Plugins run by the gateway itself: one process per call, its limits, what a plugin gets to see, and a gateway that is
+killed at any point and started again: the plugin has run exactly once, or the end is unknown."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.cli.exits import code_of
+from ductile_gateway.plugins.boxes import box_of
+from ductile_gateway.plugins.folders import discover_plugins
+from ductile_gateway.plugins.in_process import InProcessTools
+from ductile_gateway.settings import load
+from ductile_gateway.tools.catalog import draw_catalog
+from groundwork.service.errors import Misconfigured
+from schemas.continuation import Retrieve
+from tests.gateway.parts import FakeRunner, World, a_request, asked_for
+from tests.gateway.plugins.kit import KEY, PLUGINS, alive, guard_of, local_plugins, probe
+from tests.gateway.served import ROOT, lines
+from tests.kit.waiting import until, wait_until
+
+SHIPPED = ROOT / "deploy" / "ductile" / "plugins"
+
+
+async def outcome_of(
+    tmp_path: Path, command: str, *, config: dict[str, Any] | None = None, seconds: float = 20, **payload: Any
+) -> ToolOutcome:
+    verdict = await local_plugins(tmp_path, config=config).run(probe(command, seconds=seconds, **payload))
+    assert isinstance(verdict, ToolOutcome), verdict
+    return verdict
+
+
+async def test_a_plugin_gets_the_request_of_the_protocol_and_no_more_of_the_environment(tmp_path: Path) -> None:
+    shown: Any = (await outcome_of(tmp_path, "show", config={"key": "value"}, word="Grüße")).output
+    about = {"protocol": 2, "job_id": KEY, "command": "show", "config": {"key": "value"}, "state": {}}
+    due = datetime.fromisoformat(shown["request"].pop("deadline_at"))
+    assert shown["request"] == about | {"payload": {"word": "Grüße"}}
+    assert (0 < (due - datetime.now(UTC)).total_seconds() < 20, shown["leftover"]) == (True, "")
+    # LC_CTYPE is set by the interpreter itself.
+    given = {"PATH", "HOME", "TZ", "LANG", "LANGUAGE", "TMPDIR", "LC_CTYPE", "AGENTIC_CALL"}
+    assert set(shown["environment"]) <= given
+
+
+@pytest.mark.parametrize("which", ["probe", "probe/run.py"])
+async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: Path, which: str) -> None:
+    folder = shutil.copytree(PLUGINS / "probe", tmp_path / "plugins" / "probe")
+    plugins = local_plugins(tmp_path, folder=folder.parent)
+    (folder.parent / which).chmod(0o777)
+    outcome = await plugins.run(probe("show"))
+    assert isinstance(outcome, ToolOutcome)
+    assert (outcome.error_class, outcome.retryable) == ("configuration", False)
+    assert "everybody may write to it (chmod o-w" in (outcome.message or "")
+
+
+@pytest.mark.parametrize(
+    ("hows", "error_class", "retryable"),
+    [
+        ("garbage half silence wordless crash flood", "bad_output", True),
+        ("stumble", "transient", True),
+        ("refuse", "invalid_arguments", False),
+        ("give_up configuration", "configuration", False),
+    ],
+)
+async def test_each_misbehaviour_has_its_class(tmp_path: Path, hows: str, error_class: str, retryable: bool) -> None:
+    for how in hows.split():
+        outcome = await outcome_of(tmp_path / how, "misbehave", how=how)
+        assert (outcome.status, outcome.error_class, outcome.retryable) == ("error", error_class, retryable), how
+
+
+@pytest.mark.attack(64)
+@pytest.mark.parametrize("config", [{"token": "hunter2-secret"}, {"accounts": [{"token": "hunter2-secret"}]}], ids=str)
+async def test_a_crash_is_told_with_the_plugins_last_words_but_not_with_its_secrets(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    outcome = await outcome_of(tmp_path, "misbehave", config=config, how="crash")
+    assert ("ValueError" in (outcome.message or ""), "hunter2" in (outcome.message or "")) == (True, False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["hang", "deaf", "family"])
+async def test_at_its_deadline_a_plugin_is_stopped_with_all_its_processes(tmp_path: Path, how: str) -> None:
+    outcome = await outcome_of(tmp_path, "misbehave", how=how, file=str(tmp_path / "on"), seconds=1.5)
+    assert (outcome.error_class, outcome.retryable) == ("timeout", True)
+    assert (tmp_path / "on").exists()
+    await until(lambda: not alive(tmp_path))
+
+
+async def test_one_call_is_run_once_however_often_it_is_asked_for_at_once(tmp_path: Path) -> None:
+    plugins, file = local_plugins(tmp_path), tmp_path / "file"
+    call = probe("record", file=str(file))
+    results = await asyncio.gather(*(plugins.run(call) for _ in range(8)), return_exceptions=True)
+    assert sum(isinstance(result, ToolOutcome) for result in results) == 1
+    assert sum(isinstance(result, AlreadyStarted) for result in results) == 7
+    assert lines(file) == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="is of root")
+@pytest.mark.parametrize("boundary", ["view", "none"])
+def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(tmp_path: Path, boundary: str) -> None:
+    file = tmp_path / "agentic.yaml"
+    file.write_text(json.dumps({"gateway": {"plugins": {"boundary": boundary, "folders": [str(PLUGINS)]}}}))
+    with pytest.raises(Misconfigured, match="run_as") as refusal:
+        box_of(load(file, {}).plugins, {})
+    assert code_of(refusal.value) == 78
+
+
+async def test_the_tool_of_benchmarks_asks_once_for_what_it_is_told_to_ask_for() -> None:
+    wanted = {"action": "retrieve", "query": "more"}
+    first, second = [
+        await InProcessTools().run(probe("handle", continuation=wanted, **more)) for more in ({}, {"evidence": []})
+    ]
+    assert isinstance(first, ToolOutcome)
+    assert (first.status, first.continuation) == ("continuation", Retrieve(action="retrieve", query="more"))
+    assert isinstance(second, ToolOutcome)
+    assert second.status == "ok"
+
+
+async def test_the_rest_of_a_long_result_is_where_its_excerpt_says(tmp_path: Path) -> None:
+    manifest = discover_plugins([SHIPPED], {}).plugins["artifact"].manifest
+    world, reader = World(), World(runner=local_plugins(tmp_path, folder=SHIPPED))
+    reader.clock.time = datetime.now(UTC)
+    reader.artifacts = world.artifacts
+    catalog, _ = draw_catalog({"artifact": manifest}, None, timeout_s=60)
+
+    async def shown(step: int, command: str, **arguments: Any) -> str:
+        request = a_request(command, {"artifact": path} | arguments, tool="artifact", step=step)
+        await reader.relay(catalog).take(asked_for(request, "artifact"))
+        return str(reader.bus.results[-1].result.model_dump()["summary"])
+
+    rows: list[JsonValue] = [{"name": f"row {number}"} for number in range(1000)]
+    world.runner = FakeRunner(ToolOutcome("ok", text="1000 rows", output={"rows": rows}))
+    await world.relay().take(asked_for())
+    head, _, note = world.bus.results[0].result.excerpt.rpartition("\n")
+    place = re.search(r"; the whole is the artifact (.*), which goes on at line (\d+), character (\d+)\]", note)
+    assert place is not None
+    path = place[1]
+    rest = await shown(1, "read", from_line=int(place[2]), from_char=int(place[3]))
+    ((stored, _),) = world.artifacts.kept.values()
+    assert stored.decode().startswith(head + rest.partition("\n")[2].rpartition("\n")[0])
+    assert (await shown(2, "search", pattern="row 999", context_lines=0)).endswith(': "name": "row 999"')
+
+
+DONE = ToolOutcome("ok", text="recorded")
+
+
+class Gateway:
+    """A gateway that runs one call in a process of its own."""
+
+    def __init__(self, state_dir: Path, command: str, **payload: Any) -> None:
+        arguments = [str(state_dir), command, json.dumps(payload)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.gateway.plugins.kit", *arguments], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def killed(self) -> None:
+        """Kill -9 unless it is dead already."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def resumed(state_dir: Path, call: ToolCall) -> Verdict:
+    """The verdict of a gateway that was started again."""
+    return asyncio.run(local_plugins(state_dir).resume(call))
+
+
+def test_a_plugin_that_outlives_the_gateway_is_waited_for_and_not_run_again(tmp_path: Path) -> None:
+    file, gate = tmp_path / "file", tmp_path / "gate"
+    gateway = Gateway(tmp_path, "record", file=str(file), wait_for=str(gate))
+    wait_until(lambda: lines(file))
+    gateway.killed()
+
+    async def restart() -> Verdict:
+        resuming = asyncio.create_task(local_plugins(tmp_path).resume(probe("record")))
+        await asyncio.sleep(0.1)
+        assert not resuming.done()
+        gate.touch()
+        return await resuming
+
+    assert asyncio.run(restart()) == DONE
+    assert lines(file) == 1
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 12, 40])
+def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: Path, milliseconds: int) -> None:
+    file = tmp_path / "file"
+    gateway = Gateway(tmp_path, "record", file=str(file))
+    time.sleep(milliseconds / 1000)  # not a wait for anything: the moment of death is what varies
+    gateway.killed()
+    call = probe("record", file=str(file))
+    verdict = resumed(tmp_path, call)
+    if verdict == NeverStarted():
+        assert lines(file) == 0
+        verdict = asyncio.run(local_plugins(tmp_path).run(call))
+    assert (verdict, lines(file)) == (DONE, 1)
+
+
+def test_when_plugin_and_gateway_are_killed_together_the_end_is_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    gateway = Gateway(tmp_path, "record", file=str(file), wait_for=str(tmp_path / "never"))
+    wait_until(lambda: lines(file))
+    gateway.killed()
+    os.kill(guard_of(tmp_path), signal.SIGKILL)
+    assert isinstance(resumed(tmp_path, probe("record")), Unknown)
+    assert lines(file) == 1
+
+
+async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unknown_end(tmp_path: Path) -> None:
+    plugins, on = local_plugins(tmp_path), tmp_path / "on"
+    call = probe("misbehave", how="family", file=str(on))
+    running = asyncio.create_task(plugins.run(call))
+    await until(on.exists)
+    os.kill(guard_of(tmp_path), signal.SIGKILL)
+    assert isinstance(await running, Unknown)
+    assert not alive(tmp_path)
+    assert isinstance(await plugins.resume(call), Unknown)
+
+
+@pytest.mark.parametrize("lost", ["exit", "exit began", "stdout", "exit began stdout origin.json lock"])
+def test_after_a_power_cut_what_is_missing_proves_nothing(tmp_path: Path, lost: str) -> None:
+    call = probe("record", file=str(tmp_path / "file"))
+    asyncio.run(local_plugins(tmp_path).run(call))
+    (folder,) = tmp_path.glob("calls/*")
+    (folder / "origin.json").write_text(json.dumps({"key": KEY, "boot_id": "before the power cut"}))
+    for name in lost.split():
+        (folder / name).unlink()
+    assert isinstance(resumed(tmp_path, call), Unknown)

@@ -2,93 +2,44 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
-import nats.errors
 import pytest
-from nats.js.api import ConsumerInfo
+from nats.aio.msg import Msg
 
-from groundwork.nats.consuming.pull_loop import SILENCE_SECONDS, PullLoop
-from groundwork.nats.consuming.settling import DeadLetters, Delivery, Settling
+from groundwork.nats.consuming.pull_loop import SILENCE_SECONDS, PullAccount
+from groundwork.nats.consuming.settling import ACK, NAK, Delivery
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.link import NatsLink
+from groundwork.nats.link import NatsLink, connect
+from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import TryAgain
-from tests.kit.bus import a_consumer, a_stream
+from tests.kit.bus import a_consumer, a_stream, server_with
+from tests.kit.consuming import Seen, consuming, left, publish
 from tests.kit.waiting import until
 
-Handler = Callable[[Delivery], Awaitable[None]]
+AT_ONCE_S = 5.0
+"""Far less than ack_wait, which is 30 s, and enough for a machine that is busy."""
 
-
-@contextlib.asynccontextmanager
-async def consuming(
-    link: NatsLink,
-    handler: Handler,
-    *,
-    slots: int = 10,
-    in_progress_s: float = 10.0,
-    grace_s: float = 5.0,
-    sole: bool = True,
-) -> AsyncIterator[PullLoop]:
-    settling = Settling(link, "WORK", "workers", handler, DeadLetters("work.dead"))
-    loop = PullLoop(settling, slots=slots, in_progress_s=in_progress_s, grace_s=grace_s, sole=sole)
-    running = asyncio.create_task(loop.run())
-    try:
-        yield loop
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-
-
-async def publish(link: NatsLink, *bodies: str) -> None:
-    await asyncio.gather(
-        *(link.publish(f"work.{body}", body.encode(), msg_id=body, headers={"Name": body}) for body in bodies)
-    )
-
-
-async def unacknowledged(link: NatsLink) -> int:
-    return (await link.jetstream.consumer_info("WORK", "workers")).num_ack_pending or 0
-
-
-async def until_all_acknowledged(link: NatsLink) -> None:
-    async def none_left() -> bool:
-        with contextlib.suppress(nats.errors.Error):  # while the server is away
-            info: ConsumerInfo = await link.jetstream.consumer_info("WORK", "workers")
-            return info.num_ack_pending == 0 and info.num_pending == 0
-        return False
-
-    await until(none_left)
-
-
-class Seen:
-    """A handler that remembers what it was given, and waits at the gate when that is closed."""
-
-    def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-        self.finished: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    @property
-    def bodies(self) -> list[str]:
-        return [delivery.body.decode() for delivery in self.deliveries]
-
-    async def __call__(self, delivery: Delivery) -> None:
-        self.deliveries.append(delivery)
-        await self.gate.wait()
-        self.finished.append(delivery.body.decode())
+GIVEN_BACK = "$JS.ACK.WORK.workers.1.1.1.0.0"
+"""Where the first message is answered, by its first delivery."""
 
 
 @pytest.fixture
-async def seen(link: NatsLink) -> Seen:
+async def seen(link: NatsLink, request: pytest.FixtureRequest) -> Seen:
+    """Of a consumer with the ack_wait that the test is given, in seconds."""
     await a_stream(link)
-    await a_consumer(link, filter_subject="work.>")
+    await a_consumer(link, filter_subject="work.>", ack_wait=getattr(request, "param", 30.0))
     return Seen()
+
+
+def with_ack_wait(seconds: float) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("seen", [seconds], indirect=True, ids=[""])
 
 
 async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLink, seen: Seen) -> None:
@@ -110,16 +61,10 @@ async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLi
 
 
 async def test_a_slow_handler_delays_no_other(link: NatsLink, seen: Seen) -> None:
-    async def handler(delivery: Delivery) -> None:
-        if delivery.body == b"slow":
-            await asyncio.Event().wait()
-        await seen(delivery)
-
+    seen.gates["slow"] = asyncio.Event()
     await publish(link, "slow", *map(str, range(100)))
-    begin = time.monotonic()
-    async with consuming(link, handler, slots=2, grace_s=0.0):
-        await until(lambda: len(seen.finished) == 100)
-    assert time.monotonic() - begin < 3.0
+    async with consuming(link, seen, slots=2, grace_s=0.0):
+        await until(lambda: len(seen.finished) == 100, within_s=AT_ONCE_S)
 
 
 async def test_a_handler_that_asks_for_it_gets_its_message_again_after_the_delay(link: NatsLink, seen: Seen) -> None:
@@ -133,36 +78,26 @@ async def test_a_handler_that_asks_for_it_gets_its_message_again_after_the_delay
 
     await publish(link, "a")
     async with consuming(link, handler):
-        await until(lambda: seen.finished == ["a"])
-    assert 0.4 <= times[1] - times[0] < 1.5
-    assert seen.deliveries[0].delivered == 2
+        await until(lambda: seen.given == [("a", 2)])
+    assert 0.4 <= times[1] - times[0] < AT_ONCE_S
 
 
+@with_ack_wait(1.0)
 @pytest.mark.parametrize("sole", [True, False], ids=["told how often", "asks the consumer"])
 async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen, *, sole: bool) -> None:
-    await link.jetstream.delete_consumer("WORK", "workers")
-    await a_consumer(link, ack_wait=1.0)
-
-    async def handler(delivery: Delivery) -> None:
-        seen.deliveries.append(delivery)
-        await asyncio.sleep(3.0)
-        seen.finished.append("long")
-
+    seen.gate.clear()
     await publish(link, "long")
-    async with consuming(link, handler, in_progress_s=0.3 if sole else 60.0, sole=sole):
+    async with consuming(link, seen, in_progress_s=0.3 if sole else 60.0, sole=sole):
+        asyncio.get_running_loop().call_later(2.5, seen.gate.set)
         await until(lambda: seen.finished == ["long"])
-        await until_all_acknowledged(link)
-        info: ConsumerInfo = await link.jetstream.consumer_info("WORK", "workers")
-        assert info.delivered is not None
-        assert info.delivered.consumer_seq == 1
-    assert [delivery.delivered for delivery in seen.deliveries] == [1]
+        await left(link)
+    assert seen.given == [("long", 1)]
 
 
+@with_ack_wait(1.0)
 async def test_a_handler_that_ends_within_the_grace_keeps_its_message_from_who_shares_the_consumer(
     link: NatsLink, seen: Seen
 ) -> None:
-    await link.jetstream.delete_consumer("WORK", "workers")
-    await a_consumer(link, ack_wait=1.0)
     seen.gate.clear()
     others = Seen()
     await publish(link, "a")
@@ -171,27 +106,26 @@ async def test_a_handler_that_ends_within_the_grace_keeps_its_message_from_who_s
             await until(lambda: seen.bodies == ["a"])
             await stack.enter_async_context(consuming(link, others, sole=False))
             asyncio.get_running_loop().call_later(2.5, seen.gate.set)
-        await until_all_acknowledged(link)
+        await left(link)
     assert (seen.finished, others.bodies) == (["a"], [])
 
 
-async def test_a_message_delivered_again_while_it_is_in_hand_is_not_handled_twice(link: NatsLink, seen: Seen) -> None:
-    await link.jetstream.delete_consumer("WORK", "workers")
-    await a_consumer(link, ack_wait=1.0)
-    seen.gate.clear()
-    await publish(link, "a")
+async def test_a_message_delivered_again_while_it_is_in_hand_is_handled_once(link: NatsLink, seen: Seen) -> None:
+    seen.gates["a"] = asyncio.Event()
 
     async def redelivered() -> bool:
-        info: ConsumerInfo = await link.jetstream.consumer_info("WORK", "workers")
-        return info.num_redelivered == 1
+        return bool((await link.jetstream.consumer_info("WORK", "workers")).num_redelivered)
 
-    async with consuming(link, seen, in_progress_s=60.0):  # too rarely for that ack_wait
+    async with consuming(link, seen):
+        await publish(link, "a")
+        await until(lambda: seen.bodies == ["a"])
+        await link.send(GIVEN_BACK, NAK)
         await until(redelivered)
-        await publish(link, "z")  # its acknowledgement comes behind the second delivery
-        await until(lambda: seen.bodies == ["a", "z"])
-        seen.gate.set()
-        await until_all_acknowledged(link)
-    assert seen.bodies == ["a", "z"]
+        await publish(link, "b")  # its acknowledgement comes behind the second delivery
+        await until(lambda: seen.finished == ["b"])
+        seen.gates["a"].set()
+        await left(link)
+    assert seen.bodies == ["a", "b"]
 
 
 async def test_work_done_while_the_server_was_away_is_acknowledged_when_it_is_back(
@@ -207,15 +141,14 @@ async def test_work_done_while_the_server_was_away_is_acknowledged_when_it_is_ba
         await until(lambda: seen.finished == ["a"])
         await nats_server.start()
         await until(lambda: link.connected)
-        await until_all_acknowledged(link)
+        await left(link)
     assert seen.bodies == ["a"]
 
 
+@with_ack_wait(1.0)  # what was on its way when the server died comes again only after this time
 async def test_every_message_is_handled_while_the_server_is_killed_again_and_again(
     nats_server: EmbeddedNats, link: NatsLink, seen: Seen
 ) -> None:
-    await link.jetstream.delete_consumer("WORK", "workers")
-    await a_consumer(link, ack_wait=1.0)  # what was on its way when the server died comes again only after this time
     names = [str(number) for number in range(600)]
     async with consuming(link, seen, slots=20, in_progress_s=0.3):
         for part in range(3):
@@ -224,7 +157,7 @@ async def test_every_message_is_handled_while_the_server_is_killed_again_and_aga
             nats_server.kill()
             await nats_server.start()
             await publishing
-        await until_all_acknowledged(link)
+        await left(link)
     assert set(seen.finished) == set(names)
 
 
@@ -241,15 +174,11 @@ async def test_messages_beyond_the_slots_wait_and_are_given_back_by_stopping(
         await asyncio.sleep(SILENCE_SECONDS + 0.5)  # the loop asks anew, but the server still knows the first pull
         os.kill(pid, signal.SIGCONT)
         await publish(link, *map(str, range(30)))
-
-        async def more_than_the_slots() -> bool:
-            return await unacknowledged(link) > 5
-
-        await until(more_than_the_slots)
+        await left(link, in_hand=lambda number: number > 5)
         assert (loop.in_hand, len(seen.deliveries)) == (5, 6)
     seen.gate.set()
-    async with consuming(link, seen, slots=5):
-        await until_all_acknowledged(link)  # long before ack_wait
+    async with consuming(link, seen, slots=5, sole=False):  # which asks nothing back
+        await left(link)
     # One may come twice: the server reads pulls and acknowledgements each in its order, and two gave it back.
     assert set(seen.finished) == {"before", *map(str, range(30))}
 
@@ -261,21 +190,19 @@ async def test_a_handler_cancelled_by_stopping_gives_its_message_to_another_at_o
         await until(lambda: seen.bodies == ["a"])
     assert seen.finished == []
     seen.gate.set()
-    begin = time.monotonic()
-    async with consuming(link, seen):
-        await until(lambda: "a" in seen.finished)  # perhaps twice, for two gave it back
-    assert time.monotonic() - begin < 2.0
+    async with consuming(link, seen, sole=False):
+        await until(lambda: "a" in seen.finished, within_s=AT_ONCE_S)  # perhaps twice, for two gave it back
 
 
 async def test_stopping_in_the_middle_of_the_work_keeps_no_message_back(link: NatsLink, seen: Seen) -> None:
-    names = [str(number) for number in range(2000)]
+    names = [str(number) for number in range(1000)]
     await publish(link, *names)
-    for part in range(1, 20):
+    for part in range(1, 10):
         async with consuming(link, seen, slots=100):
             while len(seen.finished) < part * 100:  # noqa: ASYNC110 - to stop amid the messages, not between two of them
                 await asyncio.sleep(0)
     async with consuming(link, seen, slots=100):
-        await until_all_acknowledged(link)  # long before ack_wait
+        await left(link)
     assert set(seen.finished) == set(names)
 
 
@@ -290,31 +217,214 @@ async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink,
         await until(lambda: "b" in seen.finished)
 
 
+async def taken_and_dropped(link: NatsLink, number: int) -> list[Msg]:
+    """Messages delivered to a process that says nothing more of them."""
+    taken: list[Msg] = []
+
+    async def take(message: Msg) -> None:
+        taken.append(message)
+
+    inbox = link.new_inbox()
+    await link.subscribe(inbox, take)
+    request = json.dumps({"batch": number, "expires": 30_000_000_000}).encode()
+    await link.send("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", request, reply=inbox)
+    await until(lambda: len(taken) == number)
+    return taken
+
+
+class Copied:
+    """A server's files as they were when the copy was made."""
+
+    def __init__(self, server: EmbeddedNats, link: NatsLink, folder: Path) -> None:
+        self._server, self._link = server, link
+        self._store, self._copy = folder / "nats" / "store", folder / "copy"
+
+    async def make(self) -> None:
+        await self._server.stop()
+        shutil.copytree(self._store, self._copy)
+        await self._server.start()
+        await until(lambda: self._link.connected)
+
+    async def in_place_of_all_since(self) -> None:
+        self._server.kill()
+        shutil.rmtree(self._store)
+        shutil.copytree(self._copy, self._store)
+        await self._server.start()
+
+
 async def test_a_message_is_handled_though_one_in_hand_had_its_number_before_the_server_lost_it(
-    nats_server: EmbeddedNats, link: NatsLink, tmp_path: Path
+    nats_server: EmbeddedNats, link: NatsLink, seen: Seen, tmp_path: Path
 ) -> None:
-    store, copy = tmp_path / "nats" / "store", tmp_path / "copy"
-    handled: list[str] = []
-    may_end = asyncio.Event()
-
-    async def handler(delivery: Delivery) -> None:
-        handled.append(delivery.body.decode())
-        if delivery.body == b"old":
-            await may_end.wait()
-
-    await a_stream(link)
-    await a_consumer(link)
-    await nats_server.stop()
-    shutil.copytree(store, copy)
-    await nats_server.start()
-    async with consuming(link, handler):
+    seen.gates["old"] = asyncio.Event()
+    copy = Copied(nats_server, link, tmp_path)
+    await copy.make()
+    async with consuming(link, seen):
         await publish(link, "old")
-        await until(lambda: handled == ["old"])
-        nats_server.kill()
-        shutil.rmtree(store)
-        shutil.copytree(copy, store)
-        await nats_server.start()
+        await until(lambda: seen.bodies == ["old"])
+        await copy.in_place_of_all_since()
         await publish(link, "new")
-        await until(lambda: handled == ["old", "new"])
-        may_end.set()
-        await until_all_acknowledged(link)
+        await until(lambda: seen.bodies == ["old", "new"])
+        seen.gates["old"].set()
+        await left(link)
+
+
+async def test_what_a_server_delivers_again_that_forgot_how_far_it_was_is_answered_as_it_counts_now(
+    nats_server: EmbeddedNats, link: NatsLink, seen: Seen, tmp_path: Path
+) -> None:
+    seen.gates["b"] = asyncio.Event()
+    copy = Copied(nats_server, link, tmp_path)
+    await publish(link, "a")
+    await publish(link, "b")
+    await copy.make()
+    for answer in (NAK, NAK, NAK, ACK):
+        (message,) = await taken_and_dropped(link, 1)
+        await link.send(message.reply, answer)
+    async with consuming(link, seen, grace_s=0.1):
+        await until(lambda: seen.bodies == ["b"])  # its fifth delivery, and after the loss its second
+        await copy.in_place_of_all_since()
+        await until(lambda: seen.finished == ["a"])
+        await left(link, in_hand=lambda number: number == 1)
+    seen.gates["b"].set()
+    async with consuming(link, seen, sole=False):
+        await until(lambda: seen.finished == ["a", "b"], within_s=AT_ONCE_S)
+
+
+async def test_what_a_dead_process_had_in_hand_is_worked_on_again_at_once_but_not_what_it_had_acknowledged(
+    link: NatsLink, seen: Seen
+) -> None:
+    for body in "abcd":
+        await publish(link, body)
+    messages = await taken_and_dropped(link, 4)
+    for message in messages[1:3]:
+        await link.send(message.reply, ACK)
+    await left(link, in_hand=lambda number: number == 2)
+    async with consuming(link, seen):
+        await until(lambda: seen.given == [("a", 2), ("d", 2)], within_s=AT_ONCE_S)
+        await publish(link, "e")
+        await until(lambda: len(seen.deliveries) == 3)
+    assert seen.given == [("a", 2), ("d", 2), ("e", 1)]
+
+
+async def test_where_several_share_the_consumer_what_another_has_in_hand_is_left_to_it(
+    link: NatsLink, seen: Seen
+) -> None:
+    others = Seen()
+    seen.gate.clear()
+    async with consuming(link, seen, sole=False):
+        await publish(link, *"abcdefghij")  # as many as it takes
+        await until(lambda: len(seen.deliveries) == 10)
+        async with consuming(link, others, sole=False):
+            await publish(link, *"kl")
+            await until(lambda: len(others.deliveries) >= 2)
+            seen.gate.set()
+    assert others.given == [("k", 1), ("l", 1)]
+
+
+async def test_what_the_server_lost_at_its_crash_comes_when_it_is_back_and_what_is_in_hand_does_not(
+    tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink, seen: Seen
+) -> None:
+    (state,) = (tmp_path / "nats").rglob("obs/workers/o.dat")
+    seen.gate.clear()
+    async with consuming(link, seen):
+        await publish(link, "a")
+        await until(lambda: seen.given == [("a", 1)])
+        taking = asyncio.create_task(taken_and_dropped(link, 1))
+        for body in "bcdefgh":
+            await publish(link, body)
+        await taking
+        taken = time.time()
+        await until(lambda: state.stat().st_mtime > taken)  # or it would not know that it had delivered them
+        nats_server.kill()
+        await nats_server.start()
+        await until(lambda: set(seen.bodies) == set("abcdefgh"), within_s=AT_ONCE_S)
+    assert len(seen.bodies) == len("abcdefgh")
+
+
+async def test_without_the_permission_to_ask_what_is_in_hand_the_rest_is_worked_on_and_it_is_told(
+    tmp_path: Path, unused_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen, secret = Seen(), os.urandom(8).hex()
+    denied = {"publish": {"deny": ["$JS.API.CONSUMER.INFO.>"]}}
+    users = [{"user": "owner", "password": secret}, {"user": "agent", "password": secret, "permissions": denied}]
+    config = {"authorization": {"users": users}, "jetstream": {"store_dir": str(tmp_path / "store")}}
+    async with server_with(tmp_path, unused_port, config) as address, contextlib.AsyncExitStack() as stack:
+        links = []
+        for user in ("owner", "agent"):
+            links.append(await connect(NatsSettings(urls=(f"nats://{address}",), user=user, password=secret)))
+            stack.push_async_callback(links[-1].close)
+        owner, agent = links
+        await a_stream(owner)
+        await a_consumer(owner)
+        await publish(owner, "a")
+        await publish(owner, "b")
+        await taken_and_dropped(owner, 1)
+        async with consuming(agent, seen):
+            await until(lambda: seen.given == [("b", 1)], within_s=AT_ONCE_S)
+            await until(lambda: "permission" in caplog.text)
+
+
+Deed = Callable[[PullAccount], None]
+
+
+def asked(number: int) -> Deed:
+    return lambda account: account.asked(number, now=100.0)
+
+
+def arrived(now: float) -> Deed:
+    return lambda account: account.arrived(now)
+
+
+def heard(now: float, generation: int = 1, **status: str) -> Deed:
+    said = {name.replace("_", "-"): text for name, text in status.items()}
+    return lambda account: account.heard(generation, said, now)
+
+
+def anew(account: PullAccount) -> None:
+    account.start_over(now=101.0)
+
+
+DELETED = heard(101.0, Status="409", Description="Consumer Deleted")
+LATE = 100.0 + SILENCE_SECONDS + 0.1
+
+
+@pytest.mark.parametrize(
+    ("slots", "deeds", "busy", "to_ask", "trouble", "silent_at_last"),
+    [
+        pytest.param(10, [], 0, 10, "", False, id="all slots when none is taken"),
+        pytest.param(10, [asked(4)], 3, 3, "", True, id="never more than are free"),
+        pytest.param(10, [asked(4)], 6, 0, "", True, id="none when none is free"),
+        pytest.param(10, [asked(6)], 0, 0, "", True, id="none while most are asked for"),
+        pytest.param(10, [asked(6), arrived(100.1)], 1, 4, "", False, id="the rest once fewer are"),
+        pytest.param(1, [asked(1), arrived(100.1)], 1, 0, "", False, id="one slot, taken"),
+        pytest.param(1, [asked(1), arrived(100.1)], 0, 1, "", False, id="one slot, free again"),
+        pytest.param(10, [asked(10), heard(102.0, Status="100")], 0, 0, "", False, id="a heartbeat ends nothing"),
+        pytest.param(
+            10,
+            [asked(10), heard(100.0, Status="408", Nats_Pending_Messages="7")],
+            0,
+            7,
+            "",
+            True,
+            id="a pull whose time is over gives back what it lacked",
+        ),
+        pytest.param(10, [asked(10), DELETED], 0, 10, "409 Consumer Deleted", False, id="an end of all pulls"),
+        pytest.param(10, [heard(101.0, Status="503"), arrived(102.0)], 0, 10, "", False, id="a message ends trouble"),
+        pytest.param(
+            10,
+            [anew, asked(10), heard(102.0, Status="409")],
+            0,
+            0,
+            "",
+            False,
+            id="the end of a pull of an older generation is no news",
+        ),
+        pytest.param(10, [asked(10), arrived(LATE)], 0, 0, "", False, id="what arrives ends the silence"),
+    ],
+)
+def test_a_pull_account_knows_what_to_ask_for_and_when_to_doubt(
+    slots: int, deeds: list[Deed], busy: int, to_ask: int, trouble: str, *, silent_at_last: bool
+) -> None:
+    account = PullAccount(slots, last=0.0)
+    for deed in deeds:
+        deed(account)
+    assert (account.to_ask(busy), account.trouble, account.silent(LATE)) == (to_ask, trouble, silent_at_last)

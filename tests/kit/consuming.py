@@ -1,8 +1,16 @@
 """Consumes a durable consumer by the pull loop, with a handler and a place for dead letters."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import nats.errors
+
 from groundwork.nats.consuming.pull_loop import PullLoop
-from groundwork.nats.consuming.settling import DeadLetters, Handler, Settling
+from groundwork.nats.consuming.settling import DeadLetters, Delivery, Handler, Settling
 from groundwork.nats.link import NatsLink
+from tests.kit.waiting import until
 
 
 async def consume(
@@ -14,7 +22,67 @@ async def consume(
     handler: Handler,
     dead_letter: DeadLetters,
     in_progress_s: float,
-    sole: bool = True,
 ) -> None:
     settling = Settling(link, stream, durable, handler, dead_letter)
-    await PullLoop(settling, slots=slots, in_progress_s=in_progress_s, sole=sole).run()
+    await PullLoop(settling, slots=slots, in_progress_s=in_progress_s).run()
+
+
+@contextlib.asynccontextmanager
+async def consuming(
+    link: NatsLink, handler: Handler, *, dead: DeadLetters | None = None, slots: int = 10, **how: Any
+) -> AsyncIterator[PullLoop]:
+    """The consumer `workers` of the stream WORK is served inside. `how`: as PullLoop takes it."""
+    settling = Settling(link, "WORK", "workers", handler, dead or DeadLetters("work.dead"))
+    loop = PullLoop(settling, slots=slots, **{"in_progress_s": 10.0, **how})
+    running = asyncio.create_task(loop.run())
+    try:
+        yield loop
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+class Seen:
+    """A handler that remembers what it was given, and waits at the gate, or at that of a body, when it is closed."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.finished: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.gates: dict[str, asyncio.Event] = {}
+
+    @property
+    def bodies(self) -> list[str]:
+        return [delivery.body.decode() for delivery in self.deliveries]
+
+    @property
+    def given(self) -> list[tuple[str, int]]:
+        """Each body, and which delivery of it that was, in the order of the bodies."""
+        return sorted((delivery.body.decode(), delivery.delivered) for delivery in self.deliveries)
+
+    async def __call__(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        await self.gates.get(delivery.body.decode(), self.gate).wait()
+        self.finished.append(delivery.body.decode())
+
+
+async def publish(link: NatsLink, *bodies: str) -> None:
+    """Each body under its own id; at once."""
+    await asyncio.gather(
+        *(link.publish(f"work.{body}", body.encode(), msg_id=body, headers={"Name": body}) for body in bodies)
+    )
+
+
+async def left(link: NatsLink, *, in_hand: Callable[[int], bool] = lambda number: number == 0) -> None:
+    """Wait until the server has as many messages in hand as that takes, by default none, and then none to deliver."""
+
+    async def so_many() -> bool:
+        with contextlib.suppress(nats.errors.Error):  # while the server is away
+            info = await link.jetstream.consumer_info("WORK", "workers")
+            pending = info.num_ack_pending or 0
+            return in_hand(pending) and bool(pending or not info.num_pending)
+        return False
+
+    await until(so_many)

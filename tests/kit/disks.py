@@ -1,22 +1,178 @@
-"""A disk so small that a test can fill it."""
+"""Disks that fail: one so small that a test can fill it, one that is read-only, and one that does as the test says."""
 
+import _sqlite3
+import contextlib
+import ctypes
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from random import Random
+from typing import Any, Literal
 
 import pytest
 
+SECTOR = 512
 
-@contextmanager
+
+@contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """`folder`, which is made, on a disk of that size, as `mount` takes it; skips where none can be mounted."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("only root in a machine that allows it can mount a small disk")
-    try:
+    with _mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
         yield folder
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Inside, no file below `folder` can be written; skips where nothing can be mounted."""
+    with _mounted(folder, "--bind", str(folder)):
+        subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+        yield
+
+
+@contextlib.contextmanager
+def _mounted(folder: Path, *how: str) -> Iterator[None]:
+    mount = ["mount", *how, str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("only root in a machine that allows it can mount a disk")
+    try:
+        yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that SQLite asked of the disk."""
+
+    what: Literal["write", "truncate", "sync", "failed sync"]
+    file: str
+    at: int = 0
+    content: bytes = b""
+
+    def done_to(self, file: bytearray) -> None:
+        if self.what == "truncate":
+            del file[self.at :]
+        else:
+            file.extend(bytes(max(0, self.at - len(file))))
+            file[self.at : self.at + len(self.content)] = self.content
+
+    def torn(self, chance: Random) -> "Step":
+        kept = SECTOR * chance.randint(0, len(self.content) // SECTOR)
+        return Step(self.what, self.file, self.at, self.content[:kept]) if self.what == "write" else self
+
+
+Files = dict[str, bytearray]
+
+
+@dataclass
+class Disk:
+    """What SQLite does to the files of a folder. `fails`: the code of SQLite that a step ends with, 0 for success."""
+
+    before: Files
+    steps: list[Step] = field(default_factory=list)
+    fails: Callable[[Step], int] = lambda _: 0
+
+    def power_losses(self, chance: Random, *, at_the_end: bool = False) -> Iterator[tuple[int, Files]]:
+        """How many steps were done, and the files that a power loss then may leave: what was synced, and of all else
+        nothing, some of it (each write whole, torn or not at all), or everything, as after a kill of the process."""
+        synced = _copied(self.before)
+        written: dict[str, list[Step]] = defaultdict(list)
+        for number, step in enumerate(self.steps, start=1):
+            _done(step, synced, written)
+            for share in (0.0, 0.5, 1.0) if number == len(self.steps) or not at_the_end else ():
+                left = _copied(synced)
+                for one in (one for later in written.values() for one in later if chance.random() < share):
+                    (one if share == 1.0 else one.torn(chance)).done_to(left[one.file])
+                yield number, left
+
+
+def _copied(files: Files) -> Files:
+    return defaultdict(bytearray, {name: bytearray(content) for name, content in files.items()})
+
+
+def _done(step: Step, synced: Files, written: dict[str, list[Step]]) -> None:
+    if step.what in ("write", "truncate"):
+        written[step.file].append(step)
+        return
+    later = written.pop(step.file, [])
+    if step.what == "sync":  # one that failed takes the pages for clean: no later sync writes them
+        for one in later:
+            one.done_to(synced[step.file])
+
+
+async def until_refused(write: Callable[[int], Awaitable[object]], error: type[Exception]) -> list[int]:
+    """Write one number after another until that error comes; those that were written."""
+    written: list[int] = []
+    with contextlib.suppress(error):
+        for number in count():
+            await write(number)
+            written.append(number)
+    return written
+
+
+@contextlib.contextmanager
+def watched_disk(folder: Path) -> Iterator[Disk]:
+    """Inside, what SQLite does to files in `folder` passes the disk that is yielded. Needs no rights: SQLite's own
+    operations on files are put aside while it lasts. Connections to these files are opened and closed inside."""
+    disk = Disk({file.name: bytearray(file.read_bytes()) for file in folder.iterdir()})
+    kept: list[Any] = []
+    library = ctypes.CDLL(_sqlite3.__file__)
+    if not hasattr(library, "sqlite3_vfs_find"):
+        pytest.skip("the SQLite of this Python shows none of its functions")
+    library.sqlite3_vfs_find.restype = ctypes.c_void_p
+    opens = ctypes.c_void_p.from_address(library.sqlite3_vfs_find(None) + _OPEN_IN_VFS)
+    original_address = opens.value or 0
+    original = _OPEN(original_address)
+
+    def opened(vfs: int, name: int | None, file: int, flags: int, out: int) -> int:
+        code = int(original(vfs, name, file, flags, out))
+        path = Path(os.fsdecode(ctypes.string_at(name) if name else b""))
+        if code == 0 and path.parent == folder:
+            kept.append(_passing(disk, path.name, file))
+        return code
+
+    kept.append(_OPEN(opened))
+    opens.value = ctypes.cast(kept[0], ctypes.c_void_p).value
+    try:
+        yield disk
+    finally:
+        opens.value = original_address
+
+
+_OPEN_IN_VFS, _METHODS = 40, 19
+"""Of sqlite3_vfs, where the pointer to xOpen is, in bytes; and of sqlite3_io_methods, how many words it has."""
+_int64, _address = ctypes.c_int64, ctypes.c_void_p
+_OPEN = ctypes.CFUNCTYPE(ctypes.c_int, _address, _address, _address, ctypes.c_int, _address)
+_WRITE = ctypes.CFUNCTYPE(ctypes.c_int, _address, _address, ctypes.c_int, _int64)
+_TRUNCATE = ctypes.CFUNCTYPE(ctypes.c_int, _address, _int64)
+_SYNC = ctypes.CFUNCTYPE(ctypes.c_int, _address, ctypes.c_int)
+
+
+def _passing(disk: Disk, name: str, file: int) -> Any:
+    """Has an open file pass the disk; what has to be kept for as long as it is open."""
+    methods = ctypes.c_void_p.from_address(file)
+    table = (ctypes.c_void_p * _METHODS).from_buffer_copy(ctypes.string_at(methods.value or 0, 8 * _METHODS))
+    write, truncate, sync = _WRITE(table[3] or 0), _TRUNCATE(table[4] or 0), _SYNC(table[5] or 0)
+
+    def passed(step: Step, work: Callable[[], int]) -> int:
+        if code := disk.fails(step):
+            if step.what == "sync":
+                disk.steps.append(Step("failed sync", name))
+            return code
+        disk.steps.append(step)
+        return work()
+
+    ours = (
+        _WRITE(lambda f, b, n, at: passed(Step("write", name, at, ctypes.string_at(b, n)), lambda: write(f, b, n, at))),
+        _TRUNCATE(lambda f, size: passed(Step("truncate", name, size), lambda: truncate(f, size))),
+        _SYNC(lambda f, flags: passed(Step("sync", name), lambda: sync(f, flags))),
+    )
+    for place, method in enumerate(ours, start=3):
+        table[place] = ctypes.cast(method, ctypes.c_void_p)
+    methods.value = ctypes.addressof(table)
+    return table, ours

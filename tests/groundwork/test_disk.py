@@ -1,0 +1,144 @@
+"""A database on a disk that is full, small, failing or read-only, and the room that it takes and gives back."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.folder.workspace import Workspace
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.sqlite.errors import Full
+from groundwork.sqlite.file import SqliteFile, open_file
+from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, Reserve, reserved
+from tests.kit.bus import a_stream
+from tests.kit.disks import read_only, small_disk, until_refused
+from tests.kit.waiting import wait_until
+
+PAGE, ROW, STEP = 4096, 20_000, 10
+EATER = """
+import os, sys, time
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+while os.getppid() == int(sys.argv[2]):
+    try:
+        os.write(file, bytes(4096))
+    except OSError:
+        open(sys.argv[1] + ".full", "a").close()
+    time.sleep(0.001)
+"""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "12m") as disk:
+        yield disk
+
+
+@contextmanager
+def eaten(disk: Path) -> Iterator[None]:
+    """Another process takes each byte that comes free there; at the end it gives them all."""
+    hog = disk / "hog"
+    with subprocess.Popen([sys.executable, "-c", EATER, str(hog), str(os.getpid())]) as eater:
+        try:
+            wait_until((disk / "hog.full").exists, within_s=60.0)
+            yield
+        finally:
+            eater.kill()
+    hog.unlink()
+
+
+@asynccontextmanager
+async def opened(folder: Path, *, reserve: bool = False) -> AsyncIterator[SqliteFile]:
+    migrations, path = folder.parent / "migrations", folder / "some.db"
+    migrations.mkdir(exist_ok=True)
+    (migrations / "0001_initial.sql").write_text("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB)")
+    kept = Reserve(path) if reserve else None
+    if kept:
+        kept.open_up()
+    async with open_file(path, migrations, reserve=kept) as file:
+        yield file
+
+
+def one_more(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO t (v) VALUES (randomblob(?))", (ROW,))
+
+
+def some_go(connection: sqlite3.Connection) -> int:
+    return connection.execute("DELETE FROM t WHERE id IN (SELECT id FROM t ORDER BY id LIMIT ?)", (STEP,)).rowcount
+
+
+async def test_where_all_room_is_filled_what_makes_some_is_written_though_another_takes_each_byte(disk: Path) -> None:
+    async with opened(disk, reserve=True) as file:
+        kept = reserved(file.path)
+        assert await until_refused(lambda _: file.write(one_more), Full)
+        with eaten(disk), file.making_room():
+            while await file.write(some_go, makes_room=True):
+                pass
+            while await file.shrink():
+                pass
+        await file.write(one_more)
+        assert reserved(file.path) >= kept
+
+
+async def test_what_a_process_that_died_had_given_is_put_back_before_anything_is_written(disk: Path) -> None:
+    async with opened(disk, reserve=True) as file:
+        kept = reserved(file.path)
+    os.truncate(disk / "some.db-reserve", 0)
+    async with opened(disk, reserve=True) as file:
+        await file.write(one_more)
+        assert reserved(file.path) >= kept
+
+
+async def test_a_file_shrinks_step_by_step_to_what_it_holds_and_some_spare_pages(tmp_path: Path) -> None:
+    rows = SPARE_PAGES + 3 * CUT_OFF_AT_ONCE
+    async with opened(tmp_path / "store") as file:
+        await file.write(lambda to: to.executemany("INSERT INTO t (v) VALUES (zeroblob(4000))", [()] * rows))
+        await file.write(lambda to: to.execute("DELETE FROM t"))
+        assert await file.used() < 10 * PAGE
+        steps = 1
+        while await file.shrink():
+            steps += 1
+        assert steps <= 4
+    assert file.path.stat().st_size <= (SPARE_PAGES + 10) * PAGE
+
+
+async def test_a_store_and_a_workspace_on_a_read_only_disk_are_refused_and_as_they_were(tmp_path: Path) -> None:
+    workspace, run = Workspace(tmp_path / "workspaces"), "run_01JD7Z0000000000000000000A"
+    async with SqliteStore.open(tmp_path / "store"):
+        assert workspace.write([(run, {"plan.md": b"old"})]) == {}
+    with read_only(tmp_path):
+        with pytest.raises(Misconfigured, match=str(tmp_path / "store")):
+            async with SqliteStore.open(tmp_path / "store"):
+                pass
+        assert isinstance(workspace.write([(run, {"plan.md": b"new"})])[run], OSError)
+    async with SqliteStore.open(tmp_path / "store"):
+        assert workspace.read(run, "plan.md") == b"old"
+
+
+async def test_a_bus_whose_disk_is_full_keeps_what_it_acknowledged_and_takes_more_once_it_began_anew(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", "6m") as disk:
+        async with EmbeddedNats(disk / "nats") as server:
+            link = await connect(NatsSettings(urls=(server.url,)))
+            await a_stream(link, max_bytes=1 << 22)
+            (disk / "hog").write_bytes(bytes(4 << 20))
+
+            def publish(number: int) -> Awaitable[object]:
+                return link.publish("work.a", bytes(50_000), msg_id=str(number), headers={}, within_s=1.0)
+
+            stored = await until_refused(publish, TryAgain)
+            (disk / "hog").unlink()
+            await server.stop()
+            await server.start()
+            await link.publish("work.a", b"more", msg_id="more", headers={})
+            assert (await link.jetstream.stream_info("WORK")).state.messages > len(stored) > 1
+            await link.close()

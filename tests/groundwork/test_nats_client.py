@@ -1,10 +1,12 @@
-"""What the client of nats-py does not do by itself: speak to nobody in the clear, and answer only who asked."""
+"""What the client of nats-py does not do by itself: speak in the clear to no stranger, answer only who asked, ask again
+while a cluster elects a leader."""
 
 import asyncio
+import base64
 import contextlib
 import json
-import shutil
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,17 @@ import pytest
 from nats.aio.msg import Msg
 
 from agent_service.workbench.dev import free_port
+from groundwork.nats.leases.lease import Role, look
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import micro_service
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import Misconfigured
-from tests.groundwork.test_nats_link import make_certificate
-from tests.kit.bus import a_stream, server_with
+from groundwork.nats.shared_log import SharedLog
+from groundwork.nats.topology import StreamSpec, Topology, create_missing
+from groundwork.service.errors import Misconfigured, TryAgain
+from tests.kit.bus import a_stream, make_certificate, needs_openssl, server_with
 from tests.kit.waiting import until
 
 PRIVATE = "never-in-the-clear"
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 
 
 class InTheClear(asyncio.Protocol):
@@ -52,25 +55,20 @@ class InTheClear(asyncio.Protocol):
 
 
 @pytest.mark.attack(107)
-@pytest.mark.parametrize(
-    "ways", [{"scheme": "tls"}, {"scheme": "nats", "tls_ca": True}], ids=["by the address", "by a file"]
-)
+@pytest.mark.parametrize(("scheme", "with_ca"), [("tls", False), ("nats", True)], ids=["by the address", "by a file"])
 @needs_openssl
-async def test_a_server_without_tls_is_told_nothing(ways: dict[str, Any], tmp_path: Path, unused_port: int) -> None:
-    server, ca = InTheClear(), make_certificate(tmp_path)[1] if "tls_ca" in ways else None
-    urls = (f"{ways['scheme']}://127.0.0.1:{unused_port}",)
+async def test_a_server_without_tls_is_told_nothing(
+    scheme: str, tmp_path: Path, unused_port: int, *, with_ca: bool
+) -> None:
+    server, ca = InTheClear(), make_certificate(tmp_path)[1] if with_ca else None
+    place, login = f"127.0.0.1:{unused_port}", {"user": "agent", "password": PRIVATE}
+    asking, twin = (NatsSettings(urls=(f"{how}://{place}",), **login) for how in (scheme, "nats"))
     async with server.at(unused_port):
-        with pytest.raises(Misconfigured, match="does not speak TLS"):
-            await connect(NatsSettings(urls=urls, user="agent", password=PRIVATE, tls_ca=ca))
-    assert (server.connections, server.told) == (1, b"")
-
-
-async def test_a_server_without_tls_is_told_the_login_where_nobody_asked_for_tls(unused_port: int) -> None:
-    server = InTheClear()
-    url = f"nats://127.0.0.1:{unused_port}"
-    async with server.at(unused_port):
-        with contextlib.suppress(Exception):
-            await connect(NatsSettings(urls=(url,), user="agent", password=PRIVATE), timeout_s=0.5)
+        with pytest.raises(Misconfigured, match="TLS"):
+            await connect(asking.model_copy(update={"tls_ca": ca}))
+        assert (server.connections, server.told) == (1, b"")
+        with contextlib.suppress(Exception):  # who asks for no TLS
+            await connect(twin, timeout_s=0.5)
         assert PRIVATE.encode() in server.told
 
 
@@ -80,12 +78,10 @@ async def test_a_server_that_takes_the_place_of_one_with_tls_is_told_nothing(tmp
     key, certificate = make_certificate(tmp_path)
     tls = {"tls": {"cert_file": str(certificate), "key_file": str(key)}}
     users = {"authorization": {"users": [{"user": "agent", "password": PRIVATE}]}}
-    settings = NatsSettings(
-        urls=(f"tls://127.0.0.1:{unused_port}",), user="agent", password=PRIVATE, tls_ca=certificate
-    )
+    urls = (f"tls://127.0.0.1:{unused_port}",)
     async with server_with(tmp_path, unused_port, tls | users):
-        link = await connect(settings)
-        await link.subscribe("orders", _nothing)
+        link = await connect(NatsSettings(urls=urls, user="agent", password=PRIVATE, tls_ca=certificate))
+        await link.subscribe("orders", partial(_keep, []))
     accomplice = InTheClear()
     async with accomplice.at(0) as port:
         impostor = InTheClear(connect_urls=[f"localhost:{port}"])
@@ -126,19 +122,8 @@ async def test_a_flush_that_was_given_up_leaves_the_link_hearing(link: NatsLink)
     assert link.reconnects == 0
 
 
-async def _nothing(_: object) -> None:
-    return
-
-
-async def _keep(kept: list[bytes], message: Msg) -> None:
-    kept.append(message.data)
-
-
-async def test_whoever_is_cancelled_as_its_answer_comes_ends(link: NatsLink) -> None:
-    async def says_nothing(_: Msg) -> None:
-        return
-
-    await link.subscribe("silent", says_nothing)
+async def test_a_caller_that_is_cancelled_as_its_answer_comes_ends(link: NatsLink) -> None:
+    await link.subscribe("silent", partial(_keep, []))
     asking = asyncio.create_task(link.client.request("silent", timeout=60))
     await until(lambda: getattr(link.client, "_resp_map", None))
     next(iter(getattr(link.client, "_resp_map").values())).set_result(Msg(link.client))  # noqa: B009 # nats-py's own
@@ -147,14 +132,14 @@ async def test_whoever_is_cancelled_as_its_answer_comes_ends(link: NatsLink) -> 
         await asking
 
 
-async def test_whoever_leaves_a_server_comes_to_another(tmp_path: Path) -> None:
+async def test_a_link_that_leaves_a_server_comes_to_another(tmp_path: Path) -> None:
     (one := tmp_path / "one").mkdir()
     (other := tmp_path / "other").mkdir()
     async with server_with(one, free_port(), {}) as first, server_with(other, free_port(), {}) as second:
         for address in (first, second):
             await (await connect(NatsSettings(urls=(f"nats://{address}",)))).close()  # it is there
         link = await connect(NatsSettings(urls=(f"nats://{first}", f"nats://{second}")))
-        for times in range(1, 9):
+        for times in range(1, 6):
             left = link.client.connected_url
             await link.go_elsewhere()
             await until(partial(_is_back, link, times))
@@ -162,5 +147,84 @@ async def test_whoever_leaves_a_server_comes_to_another(tmp_path: Path) -> None:
         await link.close()
 
 
+async def _keep(kept: list[bytes], message: Msg) -> None:
+    kept.append(message.data)
+
+
 def _is_back(link: NatsLink, times: int) -> bool:
     return link.reconnects == times and link.connected
+
+
+def _error(code: int, err_code: int) -> dict[str, Any]:
+    return {"error": {"code": code, "err_code": err_code, "description": "as a cluster says it"}}
+
+
+ELECTING, MISSING, AWAY = _error(503, 10008), _error(404, 10059), _error(400, 10005)
+"""No leader; no such stream; a server was not heard of for a moment, and so there are too few."""
+EMPTY = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
+
+
+@contextlib.asynccontextmanager
+async def playing(folder: Path, port: int, **answers: Callable[[Msg], Awaitable[object]]) -> AsyncIterator[NatsLink]:
+    """A link to a server without JetStream, in whose place the test answers."""
+    async with server_with(folder, port, {}) as address:
+        link = await connect(NatsSettings(urls=(f"nats://{address}",)))
+        for subject, answer in answers.items():
+            await link.subscribe(subject, answer)  # type: ignore[arg-type]  # what it returns is nothing to anybody
+        yield link
+        await link.close()
+
+
+async def test_a_lease_is_not_taken_for_unreadable_while_a_leader_is_elected(tmp_path: Path, unused_port: int) -> None:
+    async def answer(message: Msg) -> None:
+        await message.respond(json.dumps(ELECTING).encode())
+
+    async with playing(tmp_path, unused_port, **{"$JS.API.>": answer}) as link:
+        with pytest.raises(TryAgain):
+            await look(link, Role(bucket="leases", key="agent", command="agentic serve"))
+
+
+async def test_what_is_missing_is_made_once_there_are_a_leader_and_enough_servers(
+    tmp_path: Path, unused_port: int
+) -> None:
+    asked, wanted = list[str](), list[str]()
+
+    async def answer(message: Msg) -> None:
+        asked.append(message.subject)
+        await message.respond(json.dumps(MISSING if len(asked) > 2 else ELECTING).encode())
+
+    async def make(message: Msg) -> None:
+        wanted.append(message.subject)
+        made = {"config": json.loads(message.data), "state": EMPTY}
+        await message.respond(json.dumps(made if len(wanted) > 1 else AWAY).encode())
+
+    answers = {"$JS.API.STREAM.INFO.*": answer, "$JS.API.STREAM.CREATE.*": make}
+    async with playing(tmp_path, unused_port, **answers) as link:
+        made = await create_missing(link, Topology(streams=(StreamSpec("ORDERS", {"subjects": ["orders.>"]}),)))
+    assert (len(asked), len(wanted), [deviation.kind for deviation in made]) == (4, 2, ["created"])
+
+
+async def test_a_fact_that_a_dying_leader_stored_without_an_answer_is_known_again_by_the_next_one(
+    tmp_path: Path, unused_port: int
+) -> None:
+    asked, stored = list[float](), list[Msg]()
+
+    async def take(message: Msg) -> None:
+        """The first leader has stored it, and dies of it."""
+        asked.append(time.monotonic())
+        if stored:
+            await message.respond(json.dumps(_error(400, 10071)).encode())
+        stored.append(message)
+
+    async def tell(message: Msg) -> None:
+        asked.append(time.monotonic())
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (stored[0].headers or {}).items())
+        head = base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()
+        told = {"subject": stored[0].subject, "seq": 7, "hdrs": head, "time": "2026-01-01T00:00:00Z"}
+        await message.respond(json.dumps({"message": told}).encode())
+
+    answers = {"facts.>": take, "$JS.API.STREAM.MSG.GET.FACTS": tell}
+    async with playing(tmp_path, unused_port, **answers) as link:
+        seq = await SharedLog(link, "FACTS", root="facts").append("facts.a", b"1", after=0)
+    first, second, _ = asked
+    assert (seq, second - first < 1.7) == (7, True)

@@ -1,18 +1,21 @@
-"""What should exist on the bus is created where missing, and what differs is told and never changed."""
+"""What should exist on the bus: created where missing, given what the topology adds, else told and left as it is."""
 
 import asyncio
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from nats.js.api import RePublish
+from nats.js.api import RePublish, StoreCompression
 
+from agent_service.bus.topology import Executor, check, topology
+from groundwork.nats.completing import change, set_up
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import (
+    ADDED,
     BucketSpec,
     ConsumerSpec,
     Deviation,
@@ -21,14 +24,15 @@ from groundwork.nats.topology import (
     check_topology,
     create_missing,
 )
+from groundwork.service.errors import Misconfigured
+from schemas import keys, subjects
 from tests.kit import nats_cli
+from tests.kit.bus import DAY
 
-DAY = 86400.0
 ADVISORIES = (
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.WORK.>",
     "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.WORK.>",
 )
-
 WORK = StreamSpec(
     "WORK",
     {
@@ -57,34 +61,50 @@ WORKERS = ConsumerSpec(
 )
 ONE_TOOL = ConsumerSpec("WORK", "tool-x", {"filter_subject": "work.request.x", "ack_wait": 30.0})
 FILES = BucketSpec("files", {"max_bytes": 1 << 24, "compression": "none", "max_age": 30 * DAY, "storage": "file"})
-
 WHOLE = Topology(streams=(WORK, EVENTS, DEAD), consumers=(WORKERS, ONE_TOOL), buckets=(FILES,))
+OF_WORKERS = "consumer workers of stream WORK"
 NAMES = [
     "stream WORK",
     "stream EVENTS",
     "stream DEAD",
     "stream OBJ_files",
-    "consumer workers of stream WORK",
+    OF_WORKERS,
     "consumer tool-x of stream WORK",
 ]
 
+Spec = TypeVar("Spec", StreamSpec, ConsumerSpec)
 
-def _with(stream: StreamSpec, more: Mapping[str, Any]) -> StreamSpec:
-    return replace(stream, settings={**stream.settings, **more})
+
+def with_(spec: Spec, **more: Any) -> Spec:
+    return replace(spec, settings={**spec.settings, **more})
+
+
+OWN = with_(WORK, subjects=["work.>"])
+ADDING = Topology(
+    streams=(with_(OWN, description="Work.", republish=RePublish(src=">", dest="log.>")),),
+    consumers=(with_(WORKERS, description="Workers."),),
+)
 
 
 def kinds(findings: list[Deviation]) -> list[tuple[str, str]]:
     return [(finding.kind, finding.what) for finding in findings]
 
 
-async def test_all_that_is_missing_is_found_and_nothing_created_by_looking(link: NatsLink) -> None:
+def told(findings: list[Deviation]) -> list[tuple[str, str, str, str, str]]:
+    return [(one.kind, one.what, one.field, one.expected, one.actual) for one in findings]
+
+
+async def configs(link: NatsLink) -> list[Mapping[str, Any]]:
+    stream = await link.jetstream.stream_info("WORK")
+    consumer = await link.jetstream.consumer_info("WORK", "workers")
+    return [stream.config.as_dict(), consumer.config.as_dict()]
+
+
+async def test_what_is_missing_is_found_and_made_once_and_the_second_time_nothing_is_found(link: NatsLink) -> None:
     for _ in range(2):
         findings = await check_topology(link, WHOLE)
         assert kinds(findings) == [("missing", name) for name in NAMES]
         assert all(finding.remedy for finding in findings)
-
-
-async def test_all_is_created_from_nothing_and_the_second_time_nothing_is_found(link: NatsLink) -> None:
     assert kinds(await create_missing(link, WHOLE)) == [("created", name) for name in NAMES]
     assert await create_missing(link, WHOLE) == []
     assert await check_topology(link, WHOLE) == []
@@ -92,14 +112,13 @@ async def test_all_is_created_from_nothing_and_the_second_time_nothing_is_found(
 
 async def test_a_stream_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:
     await create_missing(link, WHOLE)
-    wished = replace(WORK, settings={**WORK.settings, "max_age": DAY, "deny_delete": False, "discard": "old"})
+    wished = with_(WORK, max_age=DAY, deny_delete=False, discard="old")
     findings = await create_missing(link, Topology(streams=(wished,)))
-    assert [(one.kind, one.what, one.field, one.expected, one.actual) for one in findings] == [
+    assert told(findings) == [
         ("differs", "stream WORK", "discard", "old", "new"),
         ("differs", "stream WORK", "max_age", "86400.0", "1209600.0"),
         ("differs", "stream WORK", "deny_delete", "False", "True"),
     ]
-    assert all("nats stream edit WORK" in finding.remedy for finding in findings)
     assert await check_topology(link, WHOLE) == []
 
 
@@ -108,24 +127,21 @@ async def test_a_stream_that_differs_is_told_and_left_as_it_is(link: NatsLink) -
 async def test_the_commands_that_are_told_of_what_differs_mend_it(
     link: NatsLink, nats_server: EmbeddedNats, tmp_path: Path
 ) -> None:
-    stream = {
-        "subjects": ["work.>", "$odd.>"],
-        "discard": "old",
-        "max_age": DAY,
-        "max_bytes": 2 << 20,
-        "duplicate_window": 90.0,
-        "allow_direct": False,
-        "description": "Somebody's work.",
-        "compression": "none",
-        "republish": RePublish(src="work.>", dest="log.work.>"),
-    }
-    consumer = {"ack_wait": 60.0, "max_ack_pending": 7, "filter_subjects": ["work.start", "work.end"]}
-    wished = Topology(
-        streams=(replace(WORK, settings={**WORK.settings, **stream}),),
-        consumers=(replace(WORKERS, settings={**WORKERS.settings, **consumer}),),
+    stream = with_(
+        WORK,
+        subjects=["work.>", "$odd.>"],
+        discard="old",
+        max_age=DAY,
+        max_bytes=2 << 20,
+        duplicate_window=90.0,
+        allow_direct=False,
+        description="Somebody's work.",
+        republish=RePublish(src="work.>", dest="log.work.>"),
     )
-    set_otherwise = {"description": "Work.", "republish": RePublish(src="work.start", dest="copy")}
-    await create_missing(link, replace(WHOLE, streams=(_with(WORK, set_otherwise), EVENTS, DEAD)))
+    consumer = with_(WORKERS, ack_wait=60.0, max_ack_pending=7, filter_subjects=["work.start", "work.end"])
+    wished = Topology(streams=(stream,), consumers=(consumer,))
+    otherwise = with_(WORK, description="Work.", republish=RePublish(src="work.start", dest="copy"))
+    await create_missing(link, replace(WHOLE, streams=(otherwise, EVENTS, DEAD)))
     findings = await check_topology(link, wished)
     assert len(findings) == 11
     for_the_setup = [finding for finding in findings if "run the setup" in finding.remedy]
@@ -137,13 +153,116 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
 
 async def test_of_two_setups_at_once_the_later_one_does_not_change_what_the_earlier_one_created(link: NatsLink) -> None:
     await create_missing(link, Topology(streams=(WORK,)))
-    other = replace(WORKERS, settings={**WORKERS.settings, "ack_wait": 60.0})
-    rivals = [Topology(consumers=(WORKERS,)), Topology(consumers=(other,))]
+    rivals = [Topology(consumers=(WORKERS,)), Topology(consumers=(with_(WORKERS, ack_wait=60.0),))]
     results = await asyncio.gather(*(create_missing(link, one) for one in rivals), return_exceptions=True)
-    created = [("created", "consumer workers of stream WORK")]
-    (winner,) = (one for one, result in zip(rivals, results, strict=True) if _kinds_or_error(result) == created)
-    assert await check_topology(link, winner) == []
+    made = [isinstance(result, list) and kinds(result) == [("created", OF_WORKERS)] for result in results]
+    assert made.count(True) == 1
+    assert await check_topology(link, rivals[made.index(True)]) == []
 
 
-def _kinds_or_error(result: list[Deviation] | BaseException) -> list[tuple[str, str]] | BaseException:
-    return kinds(result) if isinstance(result, list) else result
+async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: NatsLink) -> None:
+    await create_missing(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
+    before = await configs(link)
+    assert [finding.kind for finding in await check_topology(link, ADDING)] == ["unset"] * 3
+    assert told(await set_up(link, ADDING)) == [
+        ("changed", "stream WORK", "description", "Work.", ""),
+        ("changed", "stream WORK", "republish", "> to log.>", ""),
+        ("changed", OF_WORKERS, "description", "Workers.", ""),
+    ]
+    after = await configs(link)
+    assert [{**new, **dict.fromkeys(ADDED)} for new in after] == [{**old, **dict.fromkeys(ADDED)} for old in before]
+    assert await check_topology(link, ADDING) == await set_up(link, ADDING) == []
+
+
+async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: NatsLink) -> None:
+    own = with_(OWN, description="Ours.", republish=RePublish(src="work.a", dest="copy.a"))
+    await create_missing(link, Topology(streams=(own,)))
+    left = [(one.kind, one.field, one.actual) for one in await set_up(link, Topology(streams=ADDING.streams))]
+    assert left == [("differs", "description", "Ours."), ("differs", "republish", "work.a to copy.a")]
+
+
+async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLink) -> None:
+    await create_missing(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
+    await link.publish("work.a", b"kept", msg_id="a", headers={})
+    wanted = Topology(streams=(with_(OWN, max_bytes=1 << 25),), consumers=(with_(WORKERS, ack_wait=5.0),))
+    assert told(await change(link, wanted, await check_topology(link, wanted))) == [
+        ("changed", "stream WORK", "max_bytes", str(1 << 25), str(1 << 26)),
+        ("changed", OF_WORKERS, "ack_wait", "5.0", "30.0"),
+    ]
+    assert await check_topology(link, wanted) == []
+    info = await link.jetstream.stream_info("WORK")
+    assert (info.config.max_age, info.state.messages) == (14 * DAY, 1)
+
+
+async def test_the_compression_that_damages_a_stream_is_taken_off_by_whomever_it_was_set(link: NatsLink) -> None:
+    wanted = topology(max_gib=0.1, shared=True)
+    harmful = tuple(with_(one, compression="s2") for one in wanted.all_streams())
+    await create_missing(link, Topology(streams=harmful))
+    found = [one for one in await check_topology(link, wanted) if one.kind != "missing"]
+    assert kinds(found) == [("harmful", one.what) for one in harmful]
+    changed = told([one for one in await set_up(link, wanted) if one.kind != "created"])
+    assert changed == [("changed", one.what, "compression", "none", "s2") for one in harmful]
+    assert {one.config.compression for one in await link.jetstream.streams_info()} == {StoreCompression.NONE}
+    assert await set_up(link, wanted) == []
+
+
+async def test_a_list_of_subjects_gets_what_it_lacks_and_keeps_what_else_is_in_it(link: NatsLink) -> None:
+    theirs = with_(WORK, subjects=["work.a", "own.>"])
+    await create_missing(link, Topology(streams=(theirs,), consumers=(with_(WORKERS, filter_subjects=["work.a"]),)))
+    wanted = Topology(
+        streams=(with_(WORK, subjects=["work.a", "work.b", "own.c"]),),
+        consumers=(with_(WORKERS, filter_subjects=["work.a", "work.b"]),),
+    )
+    lacks = [(one.kind, one.what, one.expected) for one in await check_topology(link, wanted)]
+    assert lacks == [("lacks", "stream WORK", "work.b"), ("lacks", OF_WORKERS, "work.b")]
+    assert {(one.kind, one.field) for one in await set_up(link, wanted)} >= {
+        ("changed", "subjects"),
+        ("changed", "filter_subjects"),
+    }
+    stream, consumer = await configs(link)
+    assert (stream["subjects"], consumer["filter_subjects"]) == (["work.a", "own.>", "work.b"], ["work.a", "work.b"])
+    assert [one.kind for one in await set_up(link, wanted)] == ["differs"]
+
+
+async def test_onlookers_hear_of_what_the_streams_have_stored_and_of_nothing_else(link: NatsLink) -> None:
+    """A repetition is heard on its subject again, and is not stored again."""
+    await set_up(link, topology(max_gib=1))
+    onlooker = await link.client.subscribe("log.>")
+    names = (subjects.START, subjects.tool_request("echo"), subjects.PROGRESS, subjects.REJECTED)
+    for subject in names * 2:
+        await link.publish(subject, subject.encode(), msg_id=keys.start(subject), headers={})
+    heard = [await onlooker.next_msg(timeout=5) for _ in names]
+    assert {message.subject: message.data for message in heard} == {f"log.{name}": name.encode() for name in names}
+    await link.client.flush()
+    assert onlooker.pending_msgs == 0
+    assert [message.header["Nats-Sequence"] for message in heard if message.header] == ["1"] * 4
+
+
+async def test_an_agent_does_not_start_on_a_stream_that_would_not_keep_what_it_asks_of_people(link: NatsLink) -> None:
+    wanted = topology(max_gib=1)
+    new = (subjects.WAITING, subjects.REOPENED)
+    earlier = [
+        with_(one, subjects=[name for name in one.settings["subjects"] if name not in new]) for one in wanted.streams
+    ]
+    await create_missing(link, replace(wanted, streams=tuple(earlier)))
+    with pytest.raises(Misconfigured, match=r"AGENTIC.*agent.waiting.*agent.reopened"):
+        await check(link)
+    await set_up(link, wanted)
+    await check(link)
+
+
+async def test_one_server_becomes_three_and_what_cannot_be_changed_is_made_anew_with_its_consumers(
+    cluster_link: NatsLink,
+) -> None:
+    executor = Executor("someone", (subjects.tool_request("letter"),))
+    await create_missing(cluster_link, topology(max_gib=0.05, shared=True, executors=[executor]))
+    await cluster_link.publish(subjects.CANCEL, b"kept", msg_id="kept", headers={})
+    wanted = topology(max_gib=0.05, shared=True, replicas=3)
+    changed = await change(cluster_link, wanted, await check_topology(cluster_link, wanted))
+    remade = {one.what for one in changed if one.kind == "remade"}
+    assert remade == {f"stream {name}" for name in (subjects.STREAM_REQUESTS, subjects.STREAM_PROGRESS)}
+    assert await check_topology(cluster_link, wanted) == []
+    info = await cluster_link.jetstream.stream_info(subjects.STREAM)
+    assert (info.config.num_replicas, info.state.messages) == (3, 1)
+    kept = await cluster_link.jetstream.consumer_info(subjects.STREAM_REQUESTS, "someone")
+    assert (kept.config.filter_subjects, kept.config.ack_wait) == ([subjects.tool_request("letter")], 30.0)

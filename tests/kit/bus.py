@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -79,6 +80,18 @@ async def a_stream(link: NatsLink, name: str = "WORK", **settings: Any) -> None:
 async def a_consumer(link: NatsLink, name: str = "workers", *, stream: str = "WORK", **settings: Any) -> None:
     defaults = {"ack_wait": 30.0, "max_ack_pending": 1000}
     await create_missing(link, Topology(consumers=(ConsumerSpec(stream, name, defaults | settings),)))
+
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Its key, and the certificate of this machine."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*request.split(), *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return key, certificate
 
 
 def start_process(*command: str | Path, stdout: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":

@@ -1,22 +1,27 @@
-"""What a stranger can hold open, or fill, before any request of his reaches the application."""
+"""What strangers can hold open or fill before a request reaches the application, and how requests are counted."""
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import httpx2
 import pytest
 import uvicorn
+from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
-from groundwork.http.bodies import network_of
+from groundwork.http.bodies import Bodies, BodyRefused, network_of
+from groundwork.http.metrics import Measured, request_durations
 from groundwork.http.protocol import BoundedProtocol
+from groundwork.telemetry.metrics import Instruments
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-CHUNKED = b"POST /whole HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+CHUNKED = b"POST /whole HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n"
 LONG = 16 * 1024 * 1024
 """More than the kernel keeps for a reader."""
 OK = b"HTTP/1.1 200"
@@ -124,41 +129,43 @@ async def test_a_head_without_end_is_cut_off_at_its_bound(line: bytes) -> None:
     ],
 )
 async def test_what_means_nothing_keeps_no_connection_open(port: int, first: bytes, more: bytes) -> None:
+    """An answer to nothing would be taken for one to the next request."""
     reader, writer = await connect(port, first)
     assert (await reader.readuntil(b"hello")).startswith(OK)
-    assert await trickle((reader, writer), more) == b"", (
-        "an answer to nothing would be taken for one to the next request"
-    )
+    assert await trickle((reader, writer), more) == b""
 
 
 async def test_what_follows_a_body_is_no_header(port: int) -> None:
     assert (await all_of(await connect(port, CHUNKED + b"0\r\nX-Late: yes\r\n\r\n"))).endswith(b"hello")
 
 
-async def test_who_comes_is_served_though_all_places_are_taken_by_the_silent(port: int) -> None:
+async def test_the_longest_silent_connection_makes_room_for_one_that_comes(port: int) -> None:
     silent = [await connect(port, part) for part in (b"", b"", b"GET / HT", b"", b"GET", b"")]
     assert await served(port)
-    assert await all_of(silent[0]) == b"", "who was silent longest has to go"
+    assert await all_of(silent[0]) == b""
     for _, writer in silent:
         writer.close()
 
 
-async def test_who_waits_for_an_answer_makes_room_for_nobody(port: int) -> None:
-    slow = GET.replace(b"/ ", b"/slow ")
-    waiting = [await connect(port, slow) for _ in range(Impatient.max_connections)]
-    assert await all_of(await connect(port)) == b""
-    assert not any(reader.at_eof() for reader, _ in waiting)
-    for _, writer in waiting:
-        writer.close()
-
-
-async def test_a_reader_that_does_not_read_makes_room(port: int) -> None:
-    unread = [await connect(port, GET.replace(b"/ ", b"/long ")) for _ in range(Impatient.max_connections)]
-    for reader, _ in unread:
+@pytest.mark.parametrize(("path", "makes_room"), [(b"/slow ", False), (b"/long ", True)])
+async def test_a_reader_that_does_not_read_makes_room_and_one_that_waits_for_its_answer_does_not(
+    port: int, path: bytes, *, makes_room: bool
+) -> None:
+    others = [await connect(port, GET.replace(b"/ ", path)) for _ in range(Impatient.max_connections)]
+    for reader, _ in others if makes_room else ():
         await reader.readexactly(len(OK))  # it is being sent
-    assert await served(port)
-    for _, writer in unread:
+    assert (await all_of(await connect(port, LAST))).startswith(OK) is makes_room
+    assert makes_room or not any(reader.at_eof() for reader, _ in others)
+    for _, writer in others:
         writer.close()
+
+
+async def test_few_requests_in_a_row_are_answered_and_very_many_are_refused() -> None:
+    async with serving(BoundedProtocol) as port:
+        few = await all_of(await connect(port, GET * 20 + LAST))
+        assert few.count(OK) == 21
+        assert OK not in await all_of(await connect(port, GET * 5000))
+        assert await served(port)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +182,71 @@ def test_a_caller_is_told_by_an_address_or_in_ipv6_by_its_network(address: str, 
     assert network_of((address, 40000)) == network
 
 
-async def test_few_requests_in_a_row_are_answered_and_very_many_are_refused() -> None:
-    async with serving(BoundedProtocol) as port:
-        few = await all_of(await connect(port, GET * 20 + LAST))
-        assert few.count(OK) == 21
-        assert OK not in await all_of(await connect(port, GET * 5000))
-        assert await served(port)
+LIMIT = 100
+
+
+def request(receive: Callable[[], Awaitable[Message]]) -> Request:
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+
+async def whole() -> Message:
+    return {"type": "http.request", "body": b"whole"}
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("guests", "crowd", "lost"), [(1, 3, 1), (0, 50, 47)])
+async def test_a_body_that_comes_at_once_is_read_and_the_oldest_of_who_has_most_places_go(
+    guests: int, crowd: int, lost: int
+) -> None:
+    bodies = Bodies(LIMIT, room=4 * LIMIT)
+    slow = [
+        asyncio.create_task(bodies.read(request(never), whose=whose))
+        for whose in ["guest"] * guests + ["crowd"] * crowd
+    ]
+    await asyncio.sleep(0)
+    assert await bodies.read(request(whole), whose="guest" if guests else "crowd") == b"whole"
+    for reading in slow[guests : guests + lost]:
+        with pytest.raises(BodyRefused) as refusal:
+            await asyncio.wait_for(reading, 5)
+        assert refusal.value.status == 408
+    left = [*slow[:guests], *slow[guests + lost :]]
+    assert not any(reading.done() for reading in left)
+    for reading in left:
+        reading.cancel()
+
+
+async def show(request: Request) -> Response:
+    if request.path_params["name"] == "events":
+
+        async def told() -> AsyncIterator[bytes]:
+            yield b"data: 1\n\n"
+
+        return StreamingResponse(told(), media_type="text/event-stream")
+    return PlainTextResponse(request.path_params["name"])
+
+
+APP = Starlette(routes=[Route("/things/{name}", show), Route("/healthz", show)])
+
+
+@pytest.mark.parametrize(
+    ("method", "paths", "series"),
+    [
+        ("GET", ["/things/a", "/things/b"], {("GET", "/things/{name}", "200"): 2}),
+        ("GUESS", ["/things/a"], {("other", "/things/{name}", "405"): 1}),
+        ("GET", ["/things/events", "/healthz"], {}),
+    ],
+    ids=["one series per route", "a method that somebody made up", "streams and probes are left out"],
+)
+async def test_requests_are_counted_by_what_is_there_and_not_by_what_is_asked(
+    method: str, paths: list[str], series: dict[tuple[str, ...], int]
+) -> None:
+    durations = request_durations(Instruments())
+    transport = httpx2.ASGITransport(app=Measured(APP, durations), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://here") as client:
+        for path in paths:
+            await client.request(method, path)
+    assert {of: sum(counted.counts) for of, counted in durations.values.items()} == series

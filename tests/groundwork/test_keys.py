@@ -1,0 +1,136 @@
+"""Keys, signatures and secrets in files: made once, followed by newer ones without a start, never shown."""
+
+import logging
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from groundwork.service.errors import Misconfigured
+from groundwork.service.json_log import set_up
+from groundwork.service.keys import Key, KeyRing, public_of, read, signature, verifies, write
+from groundwork.service.secret import FileSecret
+from tests.kit.logs import logging_kept
+from tests.kit.waiting import wait_until
+
+SEED, OTHER = b"s" * 32, b"o" * 32
+SAID = b"agent.completed\n{}"
+OLD, NEW = "the-old-secret-of-x", "the-new-secret-of-x"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "agent.keys"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> FileSecret:
+    (tmp_path / "secret").write_text(f"{OLD}\n", encoding="utf-8")
+    return FileSecret(tmp_path / "secret")
+
+
+def test_those_who_make_a_ring_at_the_same_moment_have_the_same_for_its_owner_alone(file: Path) -> None:
+    together = Barrier(8)
+
+    def opened(_: int) -> str:
+        together.wait()
+        return KeyRing.open(file).mac("p", "a")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(opened, range(8)))) == 1
+    assert list(file.parent.iterdir()) == [file]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_proof_is_of_its_purpose_and_its_parts_alone(file: Path) -> None:
+    ring = KeyRing.open(file)
+    proof = ring.mac("capability", "run", "1", b"tool")
+    assert ring.checks(proof, "capability", "run", "1", "tool")
+    for others in (("seal", "run", "1", "tool"), ("capability", "run", "1t", "ool")):
+        assert not ring.checks(proof, *others)
+    assert not ring.checks(proof, "capability", "run", "1", "tool", "")
+
+
+def test_a_newer_key_makes_and_the_older_ones_still_check_without_a_start(file: Path) -> None:
+    seconds = count()
+    ring = KeyRing.open(file, clock=lambda: float(next(seconds)))
+    before = ring.mac("p", "a")
+    newer = Key.fresh()
+    write(file, (newer, *read(file)))
+    assert ring.mac("p", "a").startswith(newer.id)
+    assert ring.checks(before, "p", "a")
+    write(file, (newer,))
+    assert not ring.checks(before, "p", "a")
+
+
+@pytest.mark.parametrize("content", ["", "k1 now\n", "k1 now zz\n", f"k1 now {'ab' * 31}\n", "\x00\xff\n"])
+def test_a_file_of_something_else_is_refused_without_a_word_of_it(file: Path, content: str) -> None:
+    file.parent.mkdir()
+    file.write_text(content)
+    with pytest.raises(Misconfigured, match=str(file)) as refusal:
+        KeyRing.open(file)
+    assert "abab" not in str(refusal.value)
+
+
+def test_the_known_answer_of_rfc_8032_comes_out() -> None:
+    seed = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    assert public_of(seed) == "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+    assert signature(seed, b"").startswith("5VZDAMNgrHKQ")
+
+
+@pytest.mark.parametrize(
+    ("public", "signed", "message"),
+    [
+        (public_of(OTHER), signature(SEED, SAID), SAID),
+        (public_of(SEED), signature(OTHER, SAID), SAID),
+        (public_of(SEED), signature(SEED, SAID), SAID + b" "),
+        (public_of(SEED), signature(SEED, SAID)[:-1], SAID),
+        (public_of(SEED), signature(SEED, SAID) + "=", SAID),
+        (public_of(SEED), "", SAID),
+        (public_of(SEED), "ü" * 86, SAID),
+        ("", signature(SEED, SAID), SAID),
+        ("A" * 43, signature(SEED, SAID), SAID),
+        (public_of(SEED), "A" * 86, SAID),
+    ],
+)
+def test_nothing_else_is_taken_for_a_signature(public: str, signed: str, message: bytes) -> None:
+    assert not verifies(public, signed, message)
+
+
+def test_the_library_of_signatures_is_not_loaded_with_the_module() -> None:
+    told = "import sys, groundwork.service.keys; print('nacl' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", told], text=True).strip() == "False"
+
+
+@pytest.mark.attack(22)
+@pytest.mark.parametrize("unfit", [b"", b"\n", b"short", b"\xff\xfe\xff"], ids=["empty", "blank", "short", "no text"])
+def test_a_secret_is_what_its_file_holds_now_unless_that_is_unfit(
+    secret: FileSecret, tmp_path: Path, unfit: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_bytes(unfit)
+    wait_until(lambda: secret.get_secret_value() and caplog.records)
+    assert secret.get_secret_value() == OLD
+    (tmp_path / "secret").write_text(NEW, encoding="utf-8")
+    wait_until(lambda: secret.get_secret_value() == NEW)
+
+
+@pytest.mark.attack(60)
+def test_the_log_hides_a_secret_that_came_later_and_the_one_before(
+    secret: FileSecret, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with logging_kept():
+        set_up("WARNING", "json", redact=lambda: [secret.get_secret_value()])
+        logging.getLogger("part").warning("begins")
+        (tmp_path / "secret").write_text(NEW, encoding="utf-8")
+        wait_until(lambda: secret.get_secret_value() == NEW)
+
+        def hides() -> bool:
+            logging.getLogger("part").warning("%s and %s", OLD, NEW)
+            return '"msg":"*** and ***"' in capsys.readouterr().err
+
+        wait_until(hides)

@@ -1,0 +1,143 @@
+"""What a service does as a process of a machine: begins, holds its folder, reads its files, says that it is ready."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from groundwork.http.os_user import os_user
+from groundwork.service import store_folder
+from groundwork.service.installed import shipped
+from groundwork.service.process import user_name
+from groundwork.service.signals import tell_ready
+from groundwork.service.store_folder import AlreadyRunning, ProcessLock
+from groundwork.service.strict import NotYaml, parse
+
+PROJECT = Path(__file__).parents[2]
+NOBODY = 65534
+
+INTERRUPTED = """
+import os, signal, sys
+from groundwork.service import beginning
+
+def interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+    sys.exit("goes on")
+
+beginning.run({})
+"""
+HOLD = """
+import sys
+from pathlib import Path
+from groundwork.service.store_folder import ProcessLock
+with ProcessLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+LOOK = f"""
+import ctypes, os, sys
+from groundwork.service import process
+os.setgid({NOBODY}); os.setuid({NOBODY})
+ctypes.CDLL(None).prctl(4, 1)  # as after the start of a program
+sys.argv[1:] and process.hide_memory()
+print(os.stat("/proc/self/environ").st_uid)
+"""
+
+
+def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("load", "code"),
+    [("interrupted", -signal.SIGINT), ("lambda: interrupted", 130)],
+    ids=["while its modules are loaded", "before it has anything to say"],
+)
+def test_ctrl_c_ends_a_command_without_a_traceback(load: str, code: int) -> None:
+    done = python(INTERRUPTED.format(load))
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_a_second_process_learns_who_holds_the_folder_which_kill_9_frees(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(AlreadyRunning, match=str(tmp_path / "process.lock")) as caught:
+            ProcessLock(tmp_path).__enter__()
+        assert (caught.value.pid, f"Stop process {holder.pid}" in str(caught.value)) == (holder.pid, True)
+        holder.kill()
+    (tmp_path / "process.lock").write_text("a longer text than any pid\n")
+    with ProcessLock(tmp_path):
+        assert (tmp_path / "process.lock").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into folders of others")
+@pytest.mark.parametrize("write", [store_folder.write, store_folder.create])
+def test_what_root_writes_into_the_folder_of_a_service_is_the_services(
+    write: Callable[[Path, str], None], tmp_path: Path
+) -> None:
+    os.chown(tmp_path, 12345, 12346)
+    write(tmp_path / "keys", "a secret")
+    found = (tmp_path / "keys").stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 12346, 0o600)
+
+
+@pytest.mark.attack(92)
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="looks into /proc, and becomes somebody else")
+@pytest.mark.parametrize(("arguments", "owner"), [([], NOBODY), (["hidden"], 0)])
+def test_the_environment_of_a_service_belongs_to_nobody_of_its_user(arguments: list[str], owner: int) -> None:
+    assert int(python(LOOK, *arguments).stdout) == owner
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_hears_that_the_service_is_ready(abstract: bool, tmp_path: Path) -> None:
+    place = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.bind(f"\0{place}" if abstract else place)
+        line.settimeout(5)
+        tell_ready({"NOTIFY_SOCKET": f"@{place}" if abstract else place})
+        assert line.recv(64) == b"READY=1"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "::1"])
+def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_listens_is_nobody(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with ExitStack() as stack:
+        service, other = (stack.enter_context(socket.create_server((host, 0), family=family)) for _ in range(2))
+        caller = stack.enter_context(closing(socket.create_connection((host, service.getsockname()[1]))))
+        accepted, peer = service.accept()
+        stack.enter_context(closing(accepted))
+        scope = {"client": peer[:2], "server": accepted.getsockname()[:2]}
+        assert os_user(scope) == user_name(os.getuid())
+        assert os_user(scope | {"client": other.getsockname()[:2]}) == ""
+        caller.close()
+        assert os_user(scope) == ""
+
+
+def test_all_that_a_wheel_is_made_of_lies_where_it_is_looked_for() -> None:
+    assert shipped("deploy", "agentic.yaml").samefile("deploy/agentic.yaml")
+    wheel = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packages = {part for part in wheel["only-include"] if Path(part, "__init__.py").is_file()}
+    for part in set(wheel["only-include"]) - packages:
+        assert wheel["sources"][part] == f"groundwork/shipped/{part}"
+    for package in packages:
+        assert Path(package, "py.typed").is_file(), package
+
+
+LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9) if n else 'x'}]\n" for n in range(9))
+MERGED = LEVELS.replace("[x]", "{a: 1}").replace("[", "{<<: [").replace("]\n", "]}\n")
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("bomb", [LEVELS, MERGED, LEVELS + "? *l8\n: x\n"], ids=["lists", "merges", "key"])
+def test_aliases_that_come_to_millions_of_values_are_refused_at_once(bomb: str) -> None:
+    with pytest.raises(NotYaml):
+        parse(bomb)

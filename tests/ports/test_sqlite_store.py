@@ -3,15 +3,14 @@
 import asyncio
 import contextlib
 import re
-import resource
-import signal
+import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import cast
 
 import pytest
@@ -21,11 +20,12 @@ from agent_service.run.lines import Wanted
 from agent_service.store.listing import LOOKED_INTO_AT_ONCE
 from agent_service.store.sql.database import FILE, found_in_time, load_queries, open_database
 from agent_service.store.sqlite import SqliteStore
-from groundwork.service.errors import Broken, Misconfigured, TryAgain
+from groundwork.nats.leases.lease import Taken
+from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
+from tests.kit.disks import watched_disk
 from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
 
-PROJECT = Path(__file__).parents[2]
 PAGE = 4096
 
 
@@ -63,17 +63,6 @@ async def refusal(folder: Path) -> str:
     return str(refused.value)
 
 
-@contextlib.contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """Let the system refuse to write beyond `size`: SQLite sees an I/O error."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
     database: SqliteFile, store: SqliteStore
 ) -> None:
@@ -92,15 +81,6 @@ async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
     await store.commit(begun)
 
 
-async def test_an_io_error_asks_for_a_person(store: SqliteStore) -> None:
-    await accept(store, 1)
-    large = accepted(2, goal="x" * 7 * PAGE)
-    with files_limited_to(4 * PAGE), pytest.raises(Broken, match="check the disk, then restart"):
-        await store.accept(wake_of(large), large)
-    with pytest.raises(Broken):
-        await store.commit(started(accepted(1)))
-
-
 async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> None:
     async with SqliteStore.open(tmp_path) as store:
         await accept(store, 1)
@@ -111,49 +91,37 @@ async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> No
     store.told(run_id(1), 1)
 
 
-async def commit_for_ever(folder: Path, first: int) -> None:
-    """Take runs from `first` on as far as 8 entries, 8 at a time, and print each entry once it is acknowledged."""
-    async with SqliteStore.open(folder) as store:
+async def test_no_power_loss_costs_an_acknowledged_entry_or_leaves_half_a_commit(tmp_path: Path) -> None:
+    """Nor does a kill, which is the power loss that loses nothing."""
+    (folder := tmp_path / "store").mkdir()
+    commits = {number: whole_run(number, steps=2)[:4] for number in (1, 2)}
+    acknowledged: list[tuple[int, int, int]] = []
 
-        async def worker(number: int) -> None:
-            for run in range(number, first + 100_000, 8):
-                for commit in whole_run(run, steps=2):
-                    seq = commit.entry.seq
-                    await (store.commit(commit) if seq > 1 else store.accept(wake_of(commit), commit))
-                    sys.stdout.write(f"{run} {seq}\n")
-                    sys.stdout.flush()
+    async def go_through(store: SqliteStore, number: int) -> None:
+        for commit in commits[number]:
+            seq = commit.entry.seq
+            await (store.commit(commit) if seq > 1 else store.accept(wake_of(commit), commit))
+            acknowledged.append((len(disk.steps), number, seq))
 
-        await asyncio.gather(*(worker(first + n) for n in range(8)))
-
-
-def acknowledged_until_killed(folder: Path, first: int) -> dict[int, int]:
-    """The newest acknowledged entry of each run, of a process that was killed in the midst of committing."""
-    code = f"import asyncio; from {__name__} import *; asyncio.run(commit_for_ever(Path(sys.argv[1]), {first}))"
-    child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, cwd=PROJECT)
-    assert child.stdout is not None
-    said = [child.stdout.readline() for _ in range(200)]
-    child.send_signal(signal.SIGKILL)
-    said += child.stdout.readlines()
-    child.wait()
-    child.stdout.close()
-    whole = (line.split() for line in said if line.endswith("\n"))
-    return {int(run): int(seq) for run, seq in whole}
-
-
-async def test_kill_9_loses_no_acknowledged_entry_and_leaves_no_half_commit(tmp_path: Path) -> None:
-    acknowledged: dict[int, int] = {}
-    for first in (1, 1_000_001):
-        acknowledged |= await asyncio.to_thread(acknowledged_until_killed, tmp_path, first)
-    assert sum(acknowledged.values()) >= 400
-    async with SqliteStore.open(tmp_path) as store:
-        for number, seq in acknowledged.items():
-            entries = await store.entries(run_id(number))
-            commits = whole_run(number, steps=2)[: len(entries)]
-            run = await store.load(run_id(number))
-            assert len(entries) >= seq
-            assert flaw_in_chain(entries) is None
-            assert run is not None
-            assert run.state == commits[-1].state
+    async with SqliteStore.open(folder):
+        pass
+    with watched_disk(folder) as disk:
+        async with SqliteStore.open(folder) as store:
+            await asyncio.gather(*(go_through(store, number) for number in commits))
+    for loss, (steps, files) in enumerate(islice(disk.power_losses(Random(1)), 0, None, 2)):  # noqa: S311 - the same each time
+        (after := tmp_path / str(loss)).mkdir()
+        for name, content in files.items():
+            (after / name).write_bytes(content)
+        async with SqliteStore.open(after) as store:
+            for number, of_run in commits.items():
+                entries = await store.entries(run_id(number))
+                assert len(entries) >= max(
+                    (seq for at, of, seq in acknowledged if of == number and at <= steps), default=0
+                )
+                run = await store.load(run_id(number))
+                assert (run and run.state) == (of_run[len(entries) - 1].state if entries else None)
+                assert flaw_in_chain(entries) is None
+        shutil.rmtree(after)
 
 
 @pytest.fixture
@@ -307,3 +275,33 @@ class Endless:
 
     def interrupt(self) -> None:
         self._interrupted.set()
+
+
+class Lease:
+    """Held until it is said to be otherwise."""
+
+    error: Failure | None = None
+
+    async def held(self) -> None:
+        if self.error:
+            raise self.error
+
+
+async def test_an_agent_that_may_have_lost_its_bus_takes_nothing_new_and_goes_on_until_another_has_it(
+    tmp_path: Path,
+) -> None:
+    lease, away, taken = Lease(), TryAgain("the bus cannot be asked"), Taken("another agent has taken this bus over")
+    first, *others = whole_run(1)
+    async with SqliteStore.open(tmp_path, lease.held) as store:
+        for lease.error in (away, taken):
+            with pytest.raises(TryAgain, match=str(lease.error)):
+                await store.accept(wake_of(first), first)
+            assert await store.load(run_id(1)) is None
+        lease.error = None
+        await store.accept(wake_of(first), first)
+        for lease.error, commit in zip((None, away), others, strict=False):
+            await store.commit(commit)
+        lease.error = taken
+        with pytest.raises(TryAgain, match=str(taken)):
+            await store.commit(others[2])
+        assert len(await store.entries(run_id(1))) == 3

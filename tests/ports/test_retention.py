@@ -1,0 +1,359 @@
+# ruff: noqa: S608 # names of our own tables
+"""What becomes of runs that are kept no longer, and of those that wait for a person, in a store that keeps its rows."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent_service.archive.dependents import RunBelongings
+from agent_service.archive.pruning import Pruning
+from agent_service.archive.retention import Ended, Over, Rules
+from agent_service.core.brief import Parent
+from agent_service.core.events import CancelRequested, ModelUnavailable, ToolReturned
+from agent_service.core.waiting import FINAL, Status
+from agent_service.errors import Remedy, WakeConflict
+from agent_service.run.journal import Commit
+from agent_service.run.ports import Dismissal
+from agent_service.store.retention import OF_A_RUN
+from agent_service.store.shared_log.facts import VERSION, GoneFact
+from agent_service.store.shared_log.store import SharedStore
+from agent_service.store.sql.database import FILE
+from agent_service.store.sqlite import SqliteStore
+from groundwork.service.errors import TryAgain
+from schemas import subjects
+from schemas.events import ToolOutput, ToolResult
+from tests.kit.fakes import FakeClock, MemoryArtifacts
+from tests.kit.memory_log import Member, MemoryLog, joined
+from tests.kit.runs import NOON, SECOND, accepted, after, run_id, started, wake_of, whole_run
+from tests.kit.waiting import until
+from tests.ports.stores import as_loaded, stored, untold
+
+Store = SqliteStore | SharedStore
+
+RULE = "agent.keep_runs.done_days: 1"
+A_DAY_EACH = {Status.DONE: timedelta(days=1)}
+LATER = NOON + timedelta(days=2)
+EVERYTHING = Over(statuses=FINAL, before=LATER, escalated_before=LATER)
+RUN, ANOTHER = run_id(1), run_id(2)
+
+
+@pytest.fixture
+async def alone(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore.open(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture(params=["sqlite", "shared"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    if request.param == "sqlite":
+        async with SqliteStore.open(tmp_path) as store:
+            yield store
+    else:
+        async with joined(MemoryLog(), tmp_path, "me") as member:
+            yield member.store
+
+
+async def done(store: Store, *numbers: int) -> Commit:
+    """Runs that have ended, of which all is done; the last commit."""
+    for number in numbers:
+        last = await stored(store, whole_run(number))
+        await settled(store, number, last.entry.seq)
+    return last
+
+
+async def settled(store: Store, number: int, seq: int) -> None:
+    async def nothing_is_owed() -> bool:
+        return all(of != run_id(number) or told >= seq for of, told, _ in await untold(store))
+
+    store.told(run_id(number), seq)
+    if isinstance(store, SharedStore):
+        await store.tell()
+    await until(nothing_is_owed)
+    await store.caught_up()
+
+
+async def may_go(store: Store, over: Over = EVERYTHING) -> list[str]:
+    return [run.run_id for run in await store.forgetting.ended(over, None, 100)]
+
+
+async def forget(store: Store) -> list[str]:
+    """All that may go."""
+    ended = await store.forgetting.ended(EVERYTHING, None, 100)
+    return [gone.run_id for gone in await store.forgetting.forget(ended, RULE, LATER)]
+
+
+async def running(store: Store) -> dict[Status, int]:
+    return {status: runs for status, runs in (await store.counts()).items() if runs}
+
+
+async def test_of_a_run_that_goes_nothing_is_left_but_its_tombstone(store: Store) -> None:
+    last, other = await done(store, 1), await stored(store, whole_run(2)[:4])
+    assert await forget(store) == [RUN]
+    stone = await store.tombstone(RUN)
+    assert stone is not None
+    assert (stone.status, stone.rule, stone.gone_at, stone.ended_at) == (Status.DONE, RULE, LATER, last.entry.at)
+    assert (await store.load(RUN), await store.tombstone(ANOTHER)) == (None, None)
+    assert [line.run_id for line in await store.runs(limit=5)] == [ANOTHER]
+    assert await running(store) == {Status.RUNNING: 1}
+    assert await store.load(ANOTHER) == as_loaded(other)
+    assert await forget(store) == []
+
+
+async def test_no_table_has_a_row_of_a_run_that_is_gone(alone: SqliteStore, tmp_path: Path) -> None:
+    await done(alone, 1, 2)
+    assert await forget(alone) == [RUN, ANOTHER]
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in OF_A_RUN}
+    assert left == dict.fromkeys(OF_A_RUN, 0)
+
+
+async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(store: Store) -> None:
+    await done(store, 1)
+    await forget(store)
+    again = accepted(3, wake_id="wake-1")
+    assert await store.run_of("wake-1") == RUN
+    assert await store.accept(wake_of(again), again) == RUN
+    with pytest.raises(WakeConflict):
+        await store.accept(replace(wake_of(again), digest="another"), again)
+    assert await store.load(run_id(3)) is None
+
+
+async def test_places_in_the_journal_of_all_runs_are_never_given_twice(alone: SqliteStore) -> None:
+    last = await done(alone, 1)
+    await forget(alone)
+    assert alone.newest() == last.entry.seq
+    await stored(alone, [accepted(2)])
+    assert [place.position for place in alone.places(0, 10)] == [last.entry.seq + 1]
+
+
+async def test_a_run_goes_only_when_it_has_ended_and_all_that_it_asked_for_is_done(store: Store) -> None:
+    await stored(store, whole_run(1)[:5])
+    await stored(store, whole_run(2))
+    assert await may_go(store) == []
+    await settled(store, 2, len(whole_run(2)))
+    assert await may_go(store) == [ANOTHER]
+    assert await may_go(store, replace(EVERYTHING, before=NOON)) == []
+    assert await may_go(store, replace(EVERYTHING, statuses=frozenset({Status.FAILED}))) == []
+
+
+async def test_a_run_that_has_moved_on_since_it_was_looked_at_stays(store: Store) -> None:
+    last = await done(store, 1)
+    seen = Ended(run_id=RUN, status=Status.DONE, version=last.entry.seq - 1, at=last.entry.at)
+    assert await store.forgetting.forget([seen], RULE, LATER) == []
+    assert await store.load(RUN) == as_loaded(last)
+
+
+async def test_a_run_that_cannot_be_read_stays(alone: SqliteStore, tmp_path: Path) -> None:
+    await done(alone, 1, 2)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
+        hand.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (RUN,))
+    assert await forget(alone) == [ANOTHER]
+
+
+async def test_a_child_stays_while_its_parent_may_need_what_it_brought(store: Store) -> None:
+    begun = started(accepted(2, parent=Parent(run_id=RUN, step=1)))
+    ended = after(begun, CancelRequested(at=begun.entry.at, reason="enough", by="ann"))
+    await stored(store, [accepted(2, parent=Parent(run_id=RUN, step=1)), begun, ended])
+    await settled(store, 2, ended.entry.seq)
+    await stored(store, whole_run(1)[:-1])
+    await settled(store, 1, len(whole_run(1)) - 1)
+    assert await may_go(store) == []
+    await store.commit(whole_run(1)[-1])
+    await settled(store, 1, len(whole_run(1)))
+    assert sorted(await may_go(store)) == [RUN, ANOTHER]
+
+
+async def test_a_parent_stays_while_a_child_of_it_is_open(alone: SqliteStore, tmp_path: Path) -> None:
+    await done(alone, 1)
+    await stored(alone, whole_run(2)[:4])
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as hand:
+        child = json.dumps({"run_id": ANOTHER, "step": 1})
+        hand.execute("INSERT INTO items (run_id, field, item) VALUES (?, 'children', ?)", (RUN, child))
+    assert await may_go(alone) == []
+    for commit in whole_run(2)[4:]:
+        await alone.commit(commit)
+    await settled(alone, 2, len(whole_run(2)))
+    assert await may_go(alone) == [RUN, ANOTHER]
+
+
+@pytest.mark.parametrize("artifacts_alone", [True, False])
+async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store, *, artifacts_alone: bool) -> None:
+    await done(store, 1)
+    if artifacts_alone:
+        runs = await store.forgetting.ended(EVERYTHING, None, 9)
+        await store.forgetting.forget_artifacts(runs, RULE, LATER)
+        told = await store.artifacts_gone(RUN)
+        assert told is not None
+        assert (told.rule, told.gone_at) == (RULE, LATER)
+    else:
+        await forget(store)
+    left = await store.forgetting.behind(10)
+    assert [(one.run_id, one.folder) for one in left] == [(RUN, not artifacts_alone)]
+    await store.forgetting.cleared(left)
+    assert await store.forgetting.behind(10) == []
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+async def a(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
+    async with joined(log, tmp_path, "a", live={"a", "b"}) as member:
+        yield member
+
+
+@pytest.fixture
+async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
+    async with joined(log, tmp_path, "b", live={"a", "b"}) as member:
+        yield member
+
+
+@pytest.fixture
+def folders_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+of_members = pytest.mark.usefixtures("folders_of_runs")
+
+
+async def pruned(member: Member, rules: Mapping[Status, timedelta], now: datetime = LATER) -> int:
+    """How many runs a pass of that member has go."""
+    belongings = RunBelongings(Path("workspaces"), MemoryArtifacts())
+    passed = await Pruning(member.store.forgetting, belongings, Rules(days=rules), FakeClock(now)).prune(rest=0)
+    return sum(passed.runs.values())
+
+
+def about(log: MemoryLog) -> list[str]:
+    named = subjects.stored_run(RUN), subjects.stored_wake("wake-1"), subjects.stored_seen(RUN)
+    return [fact.subject for fact in log.facts if fact.subject in named]
+
+
+@of_members
+async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_that_comes_later(
+    a: Member, b: Member, log: MemoryLog, tmp_path: Path
+) -> None:
+    await done(a.store, 1)
+    going_on = await stored(a.store, whole_run(2)[:4])
+    assert await pruned(a, A_DAY_EACH) == 1
+    await b.copy.caught_up()
+    assert about(log) == []
+    async with joined(log, tmp_path, "c") as c:
+        for store in (a.store, b.store, c.store):
+            stone = await store.tombstone(RUN)
+            assert stone is not None
+            assert (stone.status, stone.rule) == (Status.DONE, RULE)
+            assert (await store.load(RUN), await store.run_of("wake-1")) == (None, RUN)
+            assert await store.load(ANOTHER) == as_loaded(going_on)
+            assert await running(store) == {Status.RUNNING: 1}
+    assert await pruned(a, A_DAY_EACH) == 0
+
+
+@of_members
+async def test_a_run_that_has_moved_on_before_it_is_told_gone_stays(a: Member, log: MemoryLog) -> None:
+    last = await done(a.store, 1)
+    gone = GoneFact(v=VERSION, by="b", runs={RUN: (last.entry.seq - 1, "wake-1")})
+    log.store(subjects.STORED_GONE, gone.encoded(), after=0)
+    await pruned(a, {})
+    assert await a.store.load(RUN) == as_loaded(last)
+
+
+@of_members
+async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
+    a: Member, b: Member, log: MemoryLog
+) -> None:
+    last = await done(a.store, 1)
+    a.wire.next.append("lost")
+    with pytest.raises(TryAgain):
+        await pruned(a, A_DAY_EACH)
+    await b.copy.caught_up()
+    assert len(about(log)) == last.entry.seq
+    await pruned(b, A_DAY_EACH)
+    assert about(log) == []
+
+
+@of_members
+async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
+    a: Member, log: MemoryLog, tmp_path: Path
+) -> None:
+    """What is there of it still may be its first entry, or all but that."""
+    await done(a.store, 1)
+    before = list(log.facts)
+    await pruned(a, A_DAY_EACH)
+    (said,) = (fact for fact in log.facts if fact.subject == subjects.STORED_GONE)
+    wake = subjects.stored_wake("wake-1")
+    for left in ([fact for fact in before if fact.subject == wake], before[:-2], before):
+        log.facts = [*left, said]
+        async with joined(log, tmp_path, "c") as c:
+            assert (await c.store.load(RUN), await c.store.runs(limit=9)) == (None, [])
+            assert await c.store.tombstone(RUN) == await a.store.tombstone(RUN)
+
+
+@of_members
+async def test_each_member_removes_what_it_has_of_a_run_that_another_had_go(a: Member, b: Member) -> None:
+    await done(a.store, 1)
+    await pruned(a, A_DAY_EACH)
+    await b.copy.caught_up()
+    assert [one.run_id for one in await b.store.forgetting.behind(9)] == [RUN]
+    await pruned(b, {})
+    assert await b.store.forgetting.behind(9) == []
+
+
+@of_members
+async def test_what_was_told_of_runs_that_are_gone_takes_no_room(a: Member, log: MemoryLog) -> None:
+    await done(a.store, 1)
+    await stored(a.store, whole_run(2)[:2])
+    assert [fact.subject for fact in log.facts].count(subjects.STORED_TOLD) == 1
+    await pruned(a, A_DAY_EACH)
+    assert [fact.subject for fact in log.facts].count(subjects.STORED_TOLD) == 0
+
+
+def stopped(number: int, remedy: Remedy) -> Sequence[Commit]:
+    """A run that escalates (`escalate`) or pauses (`pause`) when it asks its first question, `number` seconds later."""
+    begun = started(accepted(number))
+    away = ModelUnavailable(at=NOON + number * SECOND, call=1, remedy=remedy, error_class="model_refused", message="no")
+    return [accepted(number), begun, after(begun, away)]
+
+
+def dismissal(number: int, version: int = 3, *, by: str = "token ops") -> Dismissal:
+    return Dismissal(run_id=run_id(number), version=version, by=by, at=NOON + timedelta(hours=1))
+
+
+async def waiting(store: Store, limit: int = 10) -> list[str]:
+    return [run for run, _ in await store.inbox.runs(limit)]
+
+
+async def test_paused_and_escalated_runs_wait_newest_first_until_they_are_dismissed(store: Store) -> None:
+    for number, remedy in ((3, "escalate"), (1, "pause"), (2, "escalate"), (5, "fail")):
+        await stored(store, stopped(number, remedy))  # type: ignore[arg-type]  # a Remedy, each of them
+    await stored(store, whole_run(4))
+    assert await waiting(store) == [run_id(3), run_id(2), run_id(1)]
+    assert await waiting(store, limit=2) == [run_id(3), run_id(2)]
+    assert await store.inbox.dismissal(RUN) is None
+    for by in ("token ops", "token other"):
+        assert await store.inbox.dismiss(dismissal(1, by=by)) == dismissal(1), "the first stays on record"
+    assert await store.inbox.dismissal(RUN) == dismissal(1)
+    assert (await waiting(store), await store.inbox.count()) == ([run_id(3), run_id(2)], 2)
+
+
+async def test_what_comes_for_a_dismissed_run_brings_it_back(store: Store) -> None:
+    commits = list(whole_run(1)[:4])
+    result = ToolResult(
+        run_id=RUN, step=7, tool="search", status="ok", result=ToolOutput(), completed_at=NOON, attempt=1
+    )
+    commits.append(after(commits[-1], ToolReturned(at=NOON + 9 * SECOND, result=result)))
+    await stored(store, commits)
+    await store.inbox.dismiss(dismissal(1, version=5))
+    assert await waiting(store) == []
+    late = ToolReturned(at=NOON + 10 * SECOND, result=result.model_copy(update={"step": 1}))
+    await store.commit(after(commits[-1], late))
+    assert await waiting(store) == [RUN]
+    again = dismissal(1, version=6, by="token other")
+    assert await store.inbox.dismiss(again) == again

@@ -1,21 +1,66 @@
-"""A server that behaves as Anthropic's Messages API does, as far as an adapter depends on it.
+"""A server that behaves as Anthropic's Messages API does, as far as an adapter depends on it (API version 2026-10-21).
 
 It refuses what the API refuses, counts tokens and simulates the prompt cache. Every answer begins with thinking.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tests.models import anthropic_rules
-from tests.models.anthropic_rules import MODELS
-from tests.models.prompt_cache import PromptCache
-from tests.models.tokens import canonical, request_tokens, tokens
+from tests.models import schema_rules
+from tests.models.prompt_cache import PromptCache, blocks, canonical, request_tokens, tokens
 from tests.models.wire import KEY, Body, Call, Delivery, Fake, Rejected, Response, Served, in_pieces, served
 
 MOST_BYTES = 32 * 1024 * 1024
+MOST_OUTPUT_TOKENS = 128_000
 THINKING = {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}
+FIELDS = {
+    *("model", "max_tokens", "system", "messages", "tools", "output_config", "thinking", "metadata", "diagnostics"),
+    *("service_tier", "stop_sequences", "stream"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """Of one model. `least_cached`: tokens of a prompt's beginning below which it is not cached."""
+
+    least_cached: int = 512
+
+
+MODELS = {
+    "claude-sonnet-5-5": Abilities(),
+    "claude-opus-5-5": Abilities(),
+    "claude-fable-5-2": Abilities(),
+    "claude-haiku-5-5": Abilities(least_cached=4096),
+}
+
+
+def _texts(body: Body) -> Iterator[Body]:
+    yield from blocks(body.get("system"))
+    yield from (block for message in body["messages"] for block in blocks(message["content"]))
+
+
+def _lives(body: Body) -> list[str]:
+    """The time to live of each breakpoint, in order."""
+    return [control.get("ttl", "5m") for block in _texts(body) if (control := block.get("cache_control"))]
+
+
+REFUSED: dict[str, Callable[[Body], Any]] = {
+    "Extra inputs are not permitted": lambda body: body.keys() - FIELDS,
+    "max_tokens: not 1 to 128000": lambda body: not 0 < body.get("max_tokens", 0) <= MOST_OUTPUT_TOKENS,
+    "The conversation must end with a user message.": lambda body: body["messages"][-1]["role"] != "user",
+    "text content blocks must contain text": lambda body: not all(block["text"].strip() for block in _texts(body)),
+    "thinking is not to be set for this model": lambda body: "thinking" in body,
+    "output_config.effort: not one of these": lambda body: (
+        (body.get("output_config") or {}).get("effort", "low") not in ("low", "medium", "high", "xhigh", "max")
+    ),
+    "A maximum of 4 blocks with cache_control may be provided.": lambda body: len(_lives(body)) > 4,
+    "cache_control.ttl: not '5m' or '1h', the longer ones first": lambda body: (
+        _lives(body) != sorted(_lives(body)) or {*_lives(body)} - {"1h", "5m"}
+    ),
+}
+"""What the API refuses, as far as a request of ours could run into it."""
 
 
 class FakeAnthropic(Fake):
@@ -34,11 +79,10 @@ class FakeAnthropic(Fake):
         529: "overloaded_error",
     }
 
-    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self) -> None:
         self.cache = PromptCache()
         self.billed = 0
         """Tokens of all messages, in and out."""
-        self._most_bytes = most_bytes
         super().__init__()
 
     def message(self, *, without: tuple[str, ...] = (), **fields: Any) -> None:
@@ -57,18 +101,28 @@ class FakeAnthropic(Fake):
         self.message(content=_content(text), stop_reason="max_tokens")
 
     def respond(self, call: Call) -> Response:
-        anthropic_rules.check_headers(call.headers, KEY)
+        if call.headers.get("authorization") != f"Bearer {KEY}":
+            raise Rejected("invalid bearer token", 401, "authentication_error")
+        if "anthropic-version" not in call.headers:
+            raise Rejected("anthropic-version: header is required")
         return self._model_info(call) if call.method == "GET" else super().respond(call)
 
     def accepted(self, call: Call) -> Body:
-        if len(call.raw) > self._most_bytes:
+        if len(call.raw) > MOST_BYTES:
             raise Rejected("Request exceeds the maximum size", 413, "request_too_large")
-        if call.body is None:
-            raise Rejected("the request body is no JSON object")
-        if call.path != self.path:
+        body = call.body
+        if body is None or call.path != self.path:
             raise Rejected("Not Found", 404, "not_found_error")
-        anthropic_rules.check(call.body)
-        return call.body
+        if body["model"] not in MODELS:
+            raise Rejected(f"model: {body['model']}", 404, "not_found_error")
+        for why, is_refused in REFUSED.items():
+            if is_refused(body):
+                raise Rejected(why)
+        try:
+            schema_rules.check(self.schema(body))
+        except schema_rules.Refused as refused:
+            raise Rejected(f"output_config.format.schema: {refused}") from refused
+        return body
 
     def schema(self, body: Body) -> Body:
         schema: Body = ((body.get("output_config") or {}).get("format") or {}).get("schema", {})
@@ -95,12 +149,12 @@ class FakeAnthropic(Fake):
             "stop_reason": "end_turn",
             "stop_sequence": None,
             "stop_details": None,
-            "usage": {**use.usage(), "output_tokens": said, "service_tier": "standard"},
+            "usage": {**use, "output_tokens": said, "service_tier": "standard"},
             **fields,
         }
         said = {name: value for name, value in message.items() if name not in without}
-        blocks = said.get("content")
-        is_one = isinstance(blocks, list) and all(isinstance(block, dict) and "type" in block for block in blocks)
+        told = said.get("content")
+        is_one = isinstance(told, list) and all(isinstance(block, dict) and "type" in block for block in told)
         return self.stream(_events(said)) if body.get("stream") and is_one else self.json(said)
 
     def _model_info(self, call: Call) -> Response:

@@ -5,21 +5,108 @@ ignores what it does not know and the schema of the reply with it, knows no `max
 and drops without a word what its context has no room for.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import openai
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import SecretStr
 
 from agent_service.models import openai_model
 from agent_service.models.call import LanguageModel
 from agent_service.models.prices import Prices
 from agent_service.models.settings import ModelSettings
-from tests.models import openai_rules
-from tests.models.openai_rules import MODELS, rendered
-from tests.models.tokens import tokens
+from tests.models.prompt_cache import canonical, tokens
 from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, in_pieces, served
+
+FIELDS = CompletionCreateParamsNonStreaming.__required_keys__ | CompletionCreateParamsNonStreaming.__optional_keys__
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+NOT_IN_STRICT = ("allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """Of one model. `marked`: whether its cache is written and found at marks."""
+
+    reasons: bool = True
+    marked: bool = False
+
+
+MODELS = {
+    "gpt-5.6-sol": Abilities(marked=True),
+    "gpt-6-astra": Abilities(marked=True),
+    "gpt-5.4": Abilities(),
+    "gpt-4.1": Abilities(reasons=False),
+}
+
+
+def parts(body: Body) -> Iterator[tuple[str, Body]]:
+    """The parts of all messages, each with the role that says it; a text is one part."""
+    for message in body["messages"]:
+        said = message["content"]
+        for part in [{"type": "text", "text": said}] if isinstance(said, str) else said:
+            yield message["role"], part
+
+
+def rendered(body: Body) -> list[tuple[str, bool]]:
+    """The prompt in pieces, the schema of its reply first, with whether a mark ends them."""
+    said = [(f"<{role}>{part['text']}", "prompt_cache_breakpoint" in part) for role, part in parts(body)]
+    return [(canonical(body.get("response_format")), False), *said]
+
+
+def _reasons(body: Body) -> bool:
+    return MODELS[body["model"]].reasons
+
+
+def _is_marked(body: Body) -> bool:
+    return "prompt_cache_options" in body or any(marked for _, marked in rendered(body))
+
+
+REFUSED: dict[str, Callable[[Body], Any]] = {
+    "Unknown parameter": lambda body: body.keys() - FIELDS,
+    "Invalid 'messages'": lambda body: not body["messages"] or not all(part["text"] for _, part in parts(body)),
+    "'max_tokens' is not supported with this model": lambda body: "max_tokens" in body and _reasons(body),
+    "'temperature' is not supported with this model": lambda body: "temperature" in body and _reasons(body),
+    "'reasoning_effort' is not supported": lambda body: (
+        "reasoning_effort" in body and not (_reasons(body) and body["reasoning_effort"] in EFFORTS)
+    ),
+    "Invalid 'prompt_cache_key': string too long": lambda body: len(body.get("prompt_cache_key", "")) > 64,
+    "marks are not supported on this model": lambda body: _is_marked(body) and not MODELS[body["model"]].marked,
+}
+"""What the API refuses, by the SDK's types, the vendor's documentation and its error messages."""
+
+
+def strict_flaws(schema: Body) -> Iterator[str]:
+    """What strict mode refuses in a JSON Schema."""
+    if schema.get("type") != "object" or "anyOf" in schema:
+        yield "schema must be a JSON Schema of 'type: \"object\"'."
+    yield from _flaws(schema, ())
+
+
+def _flaws(node: Any, context: tuple[str, ...]) -> Iterator[str]:
+    if not isinstance(node, dict):
+        return
+    yield from (f"In context={context}, '{word}' is not permitted." for word in NOT_IN_STRICT if word in node)
+    if "properties" in node or node.get("type") == "object":
+        yield from (f"In context={context}, {flaw}" for flaw in _open(node))
+    for place in ("properties", "$defs"):
+        for name, inner in node.get(place, {}).items():
+            yield from _flaws(inner, (*context, place, name))
+    yield from _flaws(node.get("items"), (*context, "items"))
+    for at, inner in enumerate(node.get("anyOf", ())):
+        yield from _flaws(inner, (*context, "anyOf", str(at)))
+
+
+def _open(node: Body) -> Iterator[str]:
+    if node.get("additionalProperties") is not False:
+        yield "'additionalProperties' is required to be supplied and to be false."
+    missing = sorted(node.get("properties", {}).keys() - set(node.get("required", ())))
+    if missing:
+        wanted = "'required' is required to be supplied and to be an array including every key in properties"
+        yield f"{wanted}. Missing '{missing[0]}'."
+
 
 THOUGHT = 64
 """Tokens that a reasoning model thinks before each reply."""
@@ -64,14 +151,17 @@ class FakeOpenAI(Fake):
         if call.headers.get("authorization") != f"Bearer {KEY}":
             told = call.headers.get("authorization", "")
             raise Rejected(f"Incorrect API key provided: {told}.", 401, code="invalid_api_key")
-        if call.body is None:
+        body = call.body
+        if body is None:
             raise Rejected("We could not parse the JSON body of your request.")
-        openai_rules.check(call.body)
-        window, asked = MODELS[call.body["model"]].window, self.prompt_tokens(call.body)
-        if asked > window:
-            why = f"This model's maximum context length is {window} tokens. Your messages resulted in {asked} tokens."
-            raise Rejected(why, code="context_length_exceeded")
-        return call.body
+        if body["model"] not in MODELS:
+            raise Rejected(f"The model `{body['model']}` does not exist", 404, code="model_not_found")
+        for why, is_refused in REFUSED.items():
+            if is_refused(body):
+                raise Rejected(why, code="invalid_value")
+        for flaw in strict_flaws(self.schema(body)):
+            raise Rejected(f"Invalid schema for response_format: {flaw}")
+        return body
 
     def schema(self, body: Body) -> Body:
         schema: Body = (body.get("response_format") or {}).get("json_schema", {}).get("schema", {})

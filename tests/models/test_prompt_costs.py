@@ -8,10 +8,7 @@ import asyncio
 import pytest
 
 from agent_service.core.phases import Phase
-from tests.models.loop_of_thought import Course, run
-from tests.models.prompt_costs import told
-
-STEPS, LONG = 10, 200
+from tests.models.prompt_costs import LONG, STEPS, Course, run, told
 
 
 async def test_a_fused_run_asks_the_model_little_more_than_once_a_step() -> None:

@@ -1,0 +1,226 @@
+"""What Claude is sent, and what a call of it is said to have cost: fields, breakpoints, models of phases, prices."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from agent_service.core.events import ModelUsage
+from agent_service.core.phases import Framing, Phase
+from agent_service.core.state import StepRecord, replace
+from agent_service.models.prompts.prompt import compose
+from agent_service.run.ports import Question
+from tests.models.fake_anthropic import Claude, serve
+from tests.models.model_house import OPENING, TURN, framing, question, reflecting
+
+EPHEMERAL = {"type": "ephemeral", "ttl": "5m"}
+
+
+async def sent(asked: Question, **settings: Any) -> dict[str, Any]:
+    """The request that is made of a question."""
+    async with serve(**settings) as claude:
+        claude.answer("{}")
+        await claude.model.prepare(asked).make()
+        (request,) = claude.requests
+        return request
+
+
+def marks(request: dict[str, Any]) -> list[Any]:
+    """The `cache_control` of each block of the system prompt and of the message, in order."""
+    return [block.get("cache_control") for block in (*request["system"], *request["messages"][0]["content"])]
+
+
+def marked(request: dict[str, Any]) -> list[int]:
+    return [at for at, mark in enumerate(marks(request)) if mark]
+
+
+def after(asked: Question, *seconds: float) -> Question:
+    """The same question in a run whose steps took so long."""
+    made = StepRecord(step=1, tool="t", command="c", attempt=1, status="ok", summary="", call="c", outcome="o")
+    records = tuple(replace(made, step=step, seconds=took) for step, took in enumerate(seconds, start=1))
+    return replace(asked, state=replace(asked.state, completed=records))
+
+
+def text(said: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"type": "text", "text": said} | ({"cache_control": mark} if mark else {})
+
+
+async def test_a_request_has_these_fields_and_no_other_and_is_signed_as_the_vendors_sdk_does(claude: Claude) -> None:
+    claude.answer("{}")
+    await claude.model.prepare(reflecting()).make()
+    (request,), prompt = claude.requests, compose(reflecting())
+    case, note, tail = prompt.message
+    assert request == {
+        "model": "claude-sonnet-5-5",
+        "max_tokens": 8000,
+        "system": [text(prompt.system[0]), text(prompt.system[1], EPHEMERAL)],
+        "messages": [{"role": "user", "content": [text(case, EPHEMERAL), text(note, EPHEMERAL), text(tail)]}],
+        "output_config": {"format": {"type": "json_schema", "schema": prompt.schema}},
+        "diagnostics": {"previous_message_id": None},
+        "stream": True,
+    }
+    headers = claude.fake.calls[0].headers
+    assert headers["authorization"].startswith("Bearer ")
+    assert {"x-api-key", "traceparent", "tracestate", "baggage"}.isdisjoint(headers)
+
+
+MARKED = {0: [1, 2], 1: [1, 2, 3], 2: [1, 2, 4], 15: [1, 2, 17], 16: [1, 2, 3, 18], 40: [1, 2, 27, 42]}
+
+
+async def test_breakpoints_stand_after_the_tools_the_case_and_the_newest_note() -> None:
+    for steps, places in MARKED.items():
+        request = await sent(reflecting(steps) if steps else framing())
+        assert (steps, marked(request)) == (steps, places)
+        assert request["messages"][0]["content"][-1].keys() == {"type", "text"}
+
+
+@pytest.mark.parametrize(
+    ("cache", "seconds", "ttl"),
+    [
+        ("auto", (), "5m"),
+        ("auto", (10.0, 10.0), "5m"),
+        ("auto", (600.0,), "1h"),
+        ("auto", (10.0, 600.0, 600.0), "1h"),
+        ("auto", (600.0, 10.0, 10.0), "5m"),
+        ("auto", (*[600.0] * 9, *[10.0] * 5), "5m"),
+        ("5m", (600.0,), "5m"),
+        ("1h", (), "1h"),
+    ],
+)
+async def test_the_cache_is_kept_as_long_as_the_tools_take(cache: str, seconds: tuple[float, ...], ttl: str) -> None:
+    request = await sent(after(reflecting(), *seconds), cache=cache)
+    assert {mark["ttl"] for mark in marks(request) if mark} == {ttl}
+
+
+async def test_a_compaction_reads_what_the_call_before_it_left_and_leaves_nothing_new() -> None:
+    before, now = await sent(reflecting(3)), await sent(question(reflecting(4).state, Phase.COMPACT))
+    assert marked(now) == marked(before) == [1, 2, 5]
+    assert now["messages"][0]["content"][:4] == before["messages"][0]["content"][:4]
+
+
+PHASES: dict[str, Any] = {
+    "plan": {"model": "claude-opus-5-5", "effort": "max"},
+    "compact": {"model": "claude-haiku-5-5", "effort": "low", "max_tokens": 2000},
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "model", "effort", "max_tokens"),
+    [
+        (Phase.FRAME, "claude-fable-5-2", "medium", 9000),
+        (Phase.PLAN, "claude-opus-5-5", "max", 9000),
+        (Phase.COMPACT, "claude-haiku-5-5", "low", 2000),
+    ],
+)
+async def test_each_phase_may_have_its_own_model_and_effort(
+    phase: Phase, model: str, effort: str, max_tokens: int
+) -> None:
+    settings: dict[str, Any] = {"model": "claude-fable-5-2", "effort": "medium", "max_tokens": 9000, "phases": PHASES}
+    request = await sent(question(reflecting().state, phase), **settings)
+    assert (request["model"], request["max_tokens"]) == (model, max_tokens)
+    assert request["output_config"]["effort"] == effort
+
+
+CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
+
+
+@pytest.mark.parametrize(
+    ("reason", "read", "told"),
+    [
+        (None, 0, ""),
+        (CHANGED, 10, ""),
+        (CHANGED, 0, "messages_changed (7 tokens)"),
+        ({**CHANGED, "type": "system_changed"}, 10, "system_changed (7 tokens)"),
+        ({"type": "previous_message_not_found"}, 0, "previous_message_not_found"),
+    ],
+    ids=["none", "a tail where the cache was read", "a tail", "the system prompt", "an unknown reply"],
+)
+async def test_a_miss_of_the_cache_is_told_with_its_cause(
+    claude: Claude, caplog: pytest.LogCaptureFixture, reason: Any, read: int, told: str
+) -> None:
+    usage = {"input_tokens": 1, "output_tokens": 1, "cache_read_input_tokens": read}
+    claude.fake.message(usage=usage, diagnostics={"cache_miss_reason": reason})
+    answer = await claude.model.prepare(reflecting()).make()
+    assert answer.provenance
+    assert answer.provenance.cache_miss == told
+    assert bool(caplog.records and "cache was missed" in caplog.text) == bool(told)
+
+
+TOO_LARGE = "The compiled grammar is too large, which would cause performance issues. Simplify your tool schemas."
+
+
+async def test_a_grammar_that_is_too_large_is_left_out_from_then_on_for_these_tools(claude: Claude) -> None:
+    claude.fake.fail(400, message=TOO_LARGE)
+    for said in (OPENING, OPENING, TURN):
+        claude.answer(said)
+    decisions = [(await claude.model.prepare(asked).make()).decision for asked in (framing(), framing())]
+    assert [type(decision) for decision in decisions] == [Framing, Framing]
+    other = reflecting()
+    brief = replace(other.state.brief, skills=())
+    await claude.model.prepare(replace(other, state=replace(other.state, brief=brief))).make()
+    assert ["format" in request.get("output_config", {}) for request in claude.requests] == [True, False, False, True]
+
+
+# What a call cost: by the API's count of tokens and the price list, or our own
+
+
+M = 1_000_000
+OWN = {"input": 7, "output": 11, "cache_read": 1, "cache_write": 3}
+
+
+async def used(usage: dict[str, Any], **settings: Any) -> ModelUsage:
+    """What is made of the usage that the API reports."""
+    async with serve(**settings) as claude:
+        claude.fake.message(usage=usage)
+        return (await claude.model.prepare(framing()).make()).usage
+
+
+def reported(plain: int = 0, output: int = 0, read: int = 0, write_5m: int = 0, write_1h: int = 0) -> dict[str, Any]:
+    return {
+        "input_tokens": plain,
+        "output_tokens": output,
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": write_5m + write_1h,
+        "cache_creation": {"ephemeral_5m_input_tokens": write_5m, "ephemeral_1h_input_tokens": write_1h},
+    }
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "cost"),
+    [
+        (reported(plain=M), None, 2.0),
+        (reported(output=M), None, 10.0),
+        (reported(read=M), None, 0.1),
+        (reported(write_5m=M), None, 2.5),
+        (reported(write_1h=M), None, 4.0),
+        ({"input_tokens": M, "output_tokens": 0}, None, 2.0),
+        (reported(100_000, 10_000, 500_000, 30_000, 20_000), OWN, 0.7 + 0.11 + 0.5 + 0.15),
+        (reported(100_000, 10_000, 500_000, 30_000, 20_000), {"input": 7, "output": 11}, 0.7 + 0.11 + 3.5 + 0.35),
+        (reported(100_000, 10_000, 500_000), {"input": 0, "output": 0}, 0),
+    ],
+    ids=["plain", "output", "read", "for 5m", "for 1h", "no cache reported", "own", "own, the cache as input", "free"],
+)
+async def test_each_kind_of_token_has_its_price_in_the_list_of_november_2026_or_in_the_settings(
+    usage: dict[str, Any], price: Any, cost: float
+) -> None:
+    assert (await used(usage, **({"price": price} if price else {}))).cost_usd == pytest.approx(cost)
+
+
+async def test_a_call_whose_price_is_in_no_list_is_estimated_in_tokens_alone() -> None:
+    async with serve(model="claude-unheard-of-9") as claude:
+        estimate = claude.model.prepare(framing()).estimate
+    assert estimate is not None
+    assert estimate.reserve.cost_usd is None
+    assert estimate.reserve.tokens > 8000
+
+
+async def test_a_run_pays_for_what_is_new_in_each_turn() -> None:
+    """Ten turns, as the API would charge them: the beginning of each prompt is read, not paid for in full."""
+    async with serve() as claude:
+        claude.fake.policy = TURN
+        turns = [(await claude.model.prepare(reflecting(steps)).make()).usage for steps in range(1, 11)]
+    assert turns[0].cache_read_tokens == 0
+    for before, now in pairwise(turns):
+        assert now.cache_read_tokens == before.cache_read_tokens + before.cache_write_tokens
+        assert now.cache_write_tokens < 300
+    assert sum(usage.cost_usd or 0 for usage in turns[1:]) < 0.4 * (turns[0].cost_usd or 0) * 9

@@ -50,24 +50,25 @@ def test_texts_that_plugins_are_configured_with_are_secrets(tmp_path: Path) -> N
     assert settings.secrets() == ("hunter2-secret",)
 
 
+NAUGHT = "${NAUGHT}"
+PEER = {"keys": [{"secret": NAUGHT}], "accept": ["agentic.start"]}
+
+
 @pytest.mark.parametrize(
     ("gateway", "place"),
     [
-        ({"ductile": {"url": "http://localhost", "token": "${NAUGHT}"}}, "gateway.ductile.token"),
-        ({"outbound": {"relay": {"url": "http://localhost", "secret": "${NAUGHT}"}}}, "gateway.outbound.relay.secret"),
-        ({"outbound": {"callbacks": {"secret": "${NAUGHT}"}}}, "gateway.outbound.callbacks.secret"),
-        ({"nats": {"password": "${NAUGHT}"}}, "gateway.nats.password"),
-        (
-            {"ingress": {"peers": {"d": {"keys": [{"secret": "${NAUGHT}"}], "accept": ["agentic.start"]}}}},
-            "gateway.ingress.peers.d.keys.0.secret",
-        ),
+        ({"ductile": {"url": "http://localhost", "token": NAUGHT}}, "ductile.token"),
+        ({"outbound": {"relay": {"url": "http://localhost", "secret": NAUGHT}}}, "outbound.relay.secret"),
+        ({"outbound": {"callbacks": {"secret": NAUGHT}}}, "outbound.callbacks.secret"),
+        ({"nats": {"password": NAUGHT}}, "nats.password"),
+        ({"ingress": {"peers": {"d": PEER}}}, "ingress.peers.d.keys.0.secret"),
     ],
 )
 @pytest.mark.parametrize("value", ["", "x", "short"])
 def test_no_secret_is_taken_from_a_variable_that_was_not_filled(
     tmp_path: Path, gateway: Any, place: str, value: str
 ) -> None:
-    with pytest.raises(Misconfigured, match=place + ": is (empty|too short)"):
+    with pytest.raises(Misconfigured, match=f"gateway.{place}: is (empty|too short)"):
         loaded(tmp_path, gateway, {"NAUGHT": value})
 
 

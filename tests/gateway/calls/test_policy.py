@@ -6,28 +6,20 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import Answer, Intent, JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
+from ductile_gateway.calls.call import Intent, JobFacts, NeverStarted, ToolOutcome, Unknown, Verdict, failed
 from ductile_gateway.calls.policy import (
-    AlreadyAnswered,
-    Conflict,
     Refuse,
-    Resume,
     Run,
-    RunAgain,
     admit,
     after_reruns,
-    after_resume,
     after_run,
-    recall,
 )
-from ductile_gateway.calls.results import answer_to
 from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
 
 SECOND = timedelta(seconds=1)
 DONE = ToolOutcome("ok", text="done")
-ANSWER = answer_to(asked_for(), DONE, (), at=NOON)
 
 
 def admission(
@@ -77,16 +69,6 @@ def test_what_is_not_on_offer_is_not_allowed_and_not_to_be_tried_again(
     assert (refused.error_class, refused.retryable) == ("not_allowed", False)
 
 
-@pytest.mark.parametrize(
-    ("past", "follows"), [(ANSWER, AlreadyAnswered(ANSWER)), (run(), Resume(run()))], ids=["answered", "begun"]
-)
-def test_a_key_that_is_known_is_answered_again_or_looked_for_and_a_conflict_for_another_request(
-    past: Answer | Intent, follows: object
-) -> None:
-    assert recall(asked_for(), past) == follows
-    assert recall(asked_for(a_request(payload={"url": "http://other.example"})), past) == Conflict()
-
-
 UNKNOWN = Unknown("it was started, and nobody saw its end")
 LATE = failed("timeout", "it did not answer in time", retryable=True)
 GARBLED = failed("bad_output", "it wrote no response", retryable=True)
@@ -107,20 +89,6 @@ def test_a_write_whose_outcome_nobody_knows_is_in_doubt(verdict: Verdict, of_a_r
     for command, expected in (("handle", of_a_read), ("tag", of_a_read), ("save", of_a_write)):
         outcome = after_run(verdict, run(a_request(command)))
         assert (outcome.error_class, outcome.retryable) == expected
-
-
-@pytest.mark.parametrize(
-    ("verdict", "again"),
-    [
-        (NeverStarted(), {"handle", "tag", "save"}),
-        (UNKNOWN, {"handle", "tag"}),
-        (DONE, set()),
-        (LATE, set()),
-    ],
-)
-def test_a_lost_call_runs_again_only_if_it_never_ran_or_may_be_repeated(verdict: Verdict, again: set[str]) -> None:
-    commands = ("handle", "tag", "save")
-    assert {one for one in commands if after_resume(verdict, run(a_request(one))) == RunAgain()} == again
 
 
 @pytest.mark.parametrize("made", [DONE, failed("tool_error", "no", retryable=True)])

@@ -1,23 +1,37 @@
-"""Gateways that share their stores: over a log in memory, which can be behind, lose its word, or hold up a change."""
+"""The stores of gateways under test: of one, of several over a log in memory, which can be behind, lose its word, or
+hold up a change, and of several on a bus; and what is put into them."""
 
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
+from agent_service.bus.topology import topology
+from ductile_gateway.calls.call import Answer, Intent, ToolOutcome
+from ductile_gateway.calls.results import answer_to
+from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.store import open_store
+from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.copy import apply
-from ductile_gateway.store.shared.opening import shared_stores
+from ductile_gateway.store.shared.opening import open_shared, shared_stores
 from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.store.stores import Stores
+from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, Moved
+from groundwork.nats.topology import create_missing
 from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
-from tests.gateway.parts import MemoryFile
+from schemas.signing import AgentKey
+from tests.gateway.parts import NOON, RUN, MemoryFile, a_request, asked_for
+from tests.kit.waiting import until
+
+SECOND = timedelta(seconds=1)
+NAMES = ("a.md", "a-02.md", "a-x.md")
+FIRST = AgentKey(id="k1", public="A" * 43)
 
 
 class MemoryLog:
@@ -27,17 +41,12 @@ class MemoryLog:
         self.facts: dict[str, Fact] = {}
         self.appended: list[Fact] = []
         self.copies: list[MemoryCopy] = []
-        self.overtaken_by: Callable[[], Awaitable[object]] | None = None
-        """What is done before the next append, by another gateway."""
         self.on_the_way: Callable[[], Awaitable[object]] = nothing
         """What happens while a question or an answer is on its way."""
         self.loses: Callable[[], str] = str
         """Of an append: "it" before it is stored, its "word" that it was; else nothing."""
 
     async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
-        if (faster := self.overtaken_by) is not None:
-            self.overtaken_by = None
-            await faster()
         await self.on_the_way()
         lost = self.loses()
         if lost == "it":
@@ -149,3 +158,86 @@ class Crowd:
         finally:
             writing.cancel()
             self.log.copies.remove(copy)
+
+
+Opener = Callable[[], AbstractAsyncContextManager[Stores]]
+"""Opens the same stores each time it is called; they are closed in between."""
+RUN_BYTES = 100
+
+
+def embedded(folder: Path) -> Opener:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Stores]:
+        async with open_store(folder) as file:
+            yield Stores.embedded(file, folder=folder, run_bytes=RUN_BYTES)
+
+    return opened
+
+
+def in_memory(folder: Path) -> Opener:
+    crowd = Crowd(folder)
+    return lambda: crowd.gateway("a", run_bytes=RUN_BYTES)
+
+
+def on_a_bus(folder: Path, link: NatsLink) -> Opener:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Stores]:
+        await ledger_stream(link)
+        async with joined(folder, link, "a", run_bytes=RUN_BYTES) as stores:
+            yield stores
+
+    return opened
+
+
+@asynccontextmanager
+async def joined(
+    folder: Path, link: NatsLink, name: str, *, live: set[str] | None = None, run_bytes: int = 1 << 30
+) -> AsyncIterator[Stores]:
+    """A gateway of this name, with its copy in a folder of its own."""
+    (own := folder / name).mkdir(exist_ok=True)
+    members = Party(name, {name} if live is None else live)
+    async with open_shared(own, link, members, run_bytes=run_bytes) as (_, stores):
+        yield stores
+
+
+async def ledger_stream(link: NatsLink) -> None:
+    """The stream of facts, as the setup makes it."""
+    await create_missing(link, topology(replicas=1, max_gib=1, shared=True))
+
+
+def an_intent(step: int = 1, *, may_repeat: bool = False) -> Intent:
+    asked = asked_for(a_request("save", {"é": [1.5, None, {"a": "b"}]}, step=step))
+    return Intent(asked=asked, may_repeat=may_repeat, deadline_at=NOON + 60 * SECOND)
+
+
+def an_answer(step: int = 1, *, seconds: int = 0, text: str = "done") -> Answer:
+    return answer_to(an_intent(step).asked, ToolOutcome("ok", text=text), (), at=NOON + seconds * SECOND)
+
+
+async def named(ledger: SqliteLedger, run_id: str, key: str, *candidates: tuple[str, ...]) -> tuple[str, ...]:
+    return await ledger.name_artifacts(run_id, key, candidates, [f"of {key}"] * len(candidates), [1] * len(candidates))
+
+
+async def published(ledger: SqliteLedger, *answers: Answer) -> None:
+    """They are on the bus, and the ledger knows."""
+    for answer in answers:
+        ledger.published(answer.key)
+
+    async def known() -> bool:
+        left = await ledger.answers_to_publish(NOON + timedelta(days=1))
+        return not {answer.key for answer in answers} & {answer.key for answer in left}
+
+    await until(known)
+
+
+def a_delivery(key: str = "completed", *, target: str = "subscription:a", run_id: str = RUN) -> Notification:
+    return Notification(
+        target=target,
+        lane=target,
+        key=f"{run_id}:{key}",
+        run_id=run_id,
+        type="agent.completed",
+        url="https://a.example/secret",
+        body=b'{"type": "agent.completed"}',
+        accepted_at=NOON,
+    )

@@ -62,15 +62,12 @@ def test_what_was_added_is_taken_out_to_the_byte(ductile: Path) -> None:
 
 def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_again(ductile: Path) -> None:
     own = CONFIG.replace("include:\n  - plugins.yaml   # plugins\n", "")
-    lists = (
+    (ductile / "more.yaml").write_text("")
+    for text in (
         "",
         "include: [plugins.yaml] # why\n",
         "include: []\n",
         "include:\n- plugins.yaml\n# between\n- more.yaml\n",
-    )
-    (ductile / "more.yaml").write_text("")
-    for text in (
-        *lists,
         "include: # files\n  # first\n\n  - plugins.yaml\n",
         "include: [\n  plugins.yaml, # first\n]\n",
     ):
@@ -101,17 +98,10 @@ def test_plugins_that_do_not_say_whose_words_they_bring_are_listed_with_the_line
     assert "    trusted: [door]" in told
 
 
-def test_the_settings_that_are_made_are_settings_of_the_gateway(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    made = load(wishes(ductile).settings, {})
-    assert made.ductile is not None
-    assert made.ductile.url == "http://127.0.0.1:8099"
-    (entry,) = yaml.safe_load((ductile / "agentic" / "secrets.yaml").read_text())["api"]["auth"]["tokens"]
-    assert entry["token"] == made.ductile.token.get_secret_value()
-
-
-def test_secrets_are_for_their_owner_alone_and_in_nothing_that_is_shown(ductile: Path) -> None:
-    proposal = installation(find(ductile), wishes(ductile))
+def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_the_environment_of_plugins(
+    ductile: Path,
+) -> None:
+    proposal = installation(find(ductile), wishes(ductile, webhook=True))
     added = proposal.text()
     proposal.carry_out(None)
     values = [file.read_text().strip() for file in (ductile.parent / "agent" / ".agentic" / "secrets").iterdir()]
@@ -120,16 +110,11 @@ def test_secrets_are_for_their_owner_alone_and_in_nothing_that_is_shown(ductile:
     assert {file.name for file in holding if file.is_relative_to(ductile)} == {
         *("installed.json", "run.token", "secrets.yaml", "tokens.yaml", "wake.token")
     }
+    written = b"".join(files(ductile).values())
+    assert not [word for word in (b"environment_vars", b"${") if word in written]
     shown = added + removal(find(ductile)).text()
     assert '"plugin:ro"' in shown
     assert not [value for value in (*values, "a-secret-of-mine") if value in shown]
-
-
-def test_no_secret_is_put_into_the_environment_which_ductile_hands_to_every_plugin(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile, webhook=True)).carry_out(None)
-    written = b"".join(files(ductile).values())
-    assert b"environment_vars" not in written
-    assert b"${" not in written
 
 
 def test_a_table_of_secrets_that_somebody_has_stays_as_it_is(ductile: Path) -> None:
@@ -188,19 +173,20 @@ def test_a_record_that_names_files_of_others_removes_none(ductile: Path) -> None
         removal(find(ductile))
 
 
-def test_what_ductile_would_not_start_with_is_taken_back(ductile: Path) -> None:
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("[ ! -e {}/agentic ] || {{ echo no relay today; exit 1; }}", "taken back: no relay today"),
+        ("echo tampered; exit 1", "wrong before anything is changed: tampered"),
+    ],
+)
+def test_what_ductile_would_not_start_with_is_taken_back_and_what_was_wrong_before_is_not_touched(
+    ductile: Path, check: str, told: str
+) -> None:
     (ductile / ".checksums").write_text("as it was\n")
     before = files(ductile)
-    refusing = program(ductile, f"[ ! -e {ductile}/agentic ] || {{ echo no relay today; exit 1; }}")
-    with pytest.raises(Misconfigured, match="taken back: no relay today"):
-        installation(find(ductile), wishes(ductile)).carry_out(refusing)
-    assert files(ductile) == before
-
-
-def test_a_configuration_that_was_wrong_before_is_not_touched(ductile: Path) -> None:
-    before = files(ductile)
-    with pytest.raises(Misconfigured, match="wrong before anything is changed: tampered"):
-        installation(find(ductile), wishes(ductile)).carry_out(program(ductile, "echo tampered; exit 1"))
+    with pytest.raises(Misconfigured, match=told):
+        installation(find(ductile), wishes(ductile)).carry_out(program(ductile, check.format(ductile)))
     assert files(ductile) == before
 
 
@@ -266,10 +252,10 @@ def test_of_a_second_ductile_the_settings_are_shown_that_have_to_be_added(ductil
     together = merged(yaml.safe_load(before), yaml.safe_load(proposal.values["settings"]))
     place.write_text(json.dumps(together))
     made = load(place, {})
-    assert {name: each.url for name, each in made.every_ductile().items()} == {
-        "": "http://127.0.0.1:8099",
-        "work": "http://127.0.0.1:8199",
-    }
+    urls = {name: each.url for name, each in made.every_ductile().items()}
+    assert urls == {"": "http://127.0.0.1:8099", "work": "http://127.0.0.1:8199"}
+    (entry,) = yaml.safe_load((ductile / "agentic" / "secrets.yaml").read_text())["api"]["auth"]["tokens"]
+    assert entry["token"] == made.every_ductile()[""].token.get_secret_value()
     assert made.choices_in("work").keys() == {"work_clock"}
     assert (set(made.ingress.peers), set(made.outbound.every_relay())) == ({"home", "work"}, {"", "work"})
     tokens = [token["name"] for token in together["agent"]["http"]["tokens"]]

@@ -1,0 +1,226 @@
+"""`ductile-gateway migrate`, `backup` and `restore`: the ledger of one gateway becomes that of several, or the other
+way round, also by way of a backup, and nobody begins before it is whole."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from ductile_gateway.calls.call import Intent, Receipt
+from ductile_gateway.cli.backing_up import backup
+from ductile_gateway.cli.migrating import migrate
+from ductile_gateway.cli.restoring import Order, restore
+from ductile_gateway.ductile.watch import Job
+from ductile_gateway.settings import GatewaySettings
+from ductile_gateway.store import open_store, restored
+from ductile_gateway.store.restored import Restored
+from ductile_gateway.store.shared import marks, restored_row
+from ductile_gateway.store.shared.moving import rows_without_copy
+from ductile_gateway.store.shared.opening import log_of_gateways
+from ductile_gateway.store.shared.rows import CALL, subject_of
+from ductile_gateway.store.stores import Stores
+from groundwork.backup.archive import Archive
+from groundwork.backup.told import of_backup
+from groundwork.nats.embedded import EmbeddedNats
+from groundwork.nats.link import NatsLink
+from groundwork.service.errors import Misconfigured, causes
+from groundwork.service.store_folder import store_id
+from schemas import subjects
+from tests.gateway.parts import NOON, RUN
+from tests.ledger.kit import FIRST, SECOND, a_delivery, an_answer, an_intent, joined, ledger_stream, named
+
+Kind = Literal["jetstream", "sqlite"]
+KINDS: tuple[Kind, ...] = ("jetstream", "sqlite")
+IN_DUCTILE, BY_A_PLUGIN, READS = an_intent(1), an_intent(2), an_intent(3, may_repeat=True)
+
+
+class Kept:
+    """The settings of a gateway, where it has its database, and what becomes of them."""
+
+    def __init__(self, folder: Path, server: EmbeddedNats, link: NatsLink) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.store.mkdir()
+        self.link = link
+        nats: dict[str, Any] = {"urls": [server.url]}
+        self.settings = GatewaySettings.model_validate({"nats": nats, "store": str(self.store)})
+
+    @asynccontextmanager
+    async def opened(self, kind: Kind = "jetstream") -> AsyncIterator[Stores]:
+        """The stores of one gateway, or of one of several."""
+        if kind == "jetstream":
+            async with joined(self.folder, self.link, "a") as stores:
+                yield stores
+        else:
+            async with open_store(self.store) as file:
+                yield Stores.embedded(file, folder=self.store, run_bytes=1000)
+
+    async def moved(self, to: Kind) -> None:
+        await migrate(self.settings, to=to, sqlite=None)
+
+    def of(self, kind: Kind) -> GatewaySettings:
+        shared = {"store": Path(kind), "cache": self.folder / "cache", "keys_file": self.settings.keys_path()}
+        return self.settings.model_copy(update=shared) if kind == "jetstream" else self.settings
+
+    async def backed_up(self, kind: Kind) -> str:
+        """The name of the backup."""
+        place = self.folder / "it.backup"
+        await asyncio.to_thread(backup, self.of(kind), str(place), into=None, with_keys=False, as_json=True)
+        with Archive.to_read(place) as archive:
+            return next(iter(archive.backups()))
+
+    async def restored(self, kind: Kind) -> None:
+        await restore(self.of(kind), Order(place=str(self.folder / "it.backup")))
+
+    async def lost(self, *, database: bool = True) -> None:
+        """The stream and the database, and not the keys."""
+        await self.link.jetstream.delete_stream(subjects.STREAM_LEDGER)
+        await ledger_stream(self.link)
+        for file in self.store.iterdir() if database else ():
+            file.unlink()
+
+    async def why_nobody_begins(self) -> str:
+        with pytest.raises(ExceptionGroup) as failure:
+            async with self.opened():
+                pass
+        return str(next(causes(failure.value)))
+
+    async def noted(self) -> Restored | None:
+        row = await rows_without_copy(log_of_gateways(self.link)).read(restored_row.RESTORED_SUBJECT)
+        return restored_row.read_restored(row)
+
+
+@pytest.fixture
+async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kept:
+    """With something of each kind in its database."""
+    await ledger_stream(link)
+    kept = Kept(tmp_path, some_server, link)
+    async with kept.opened("sqlite") as stores:
+        await stores.ledger.intend(IN_DUCTILE, Receipt(NOON))
+        await stores.receipts.accepted(IN_DUCTILE.key, "j-1")
+        await stores.overdue.add(IN_DUCTILE.key, Job("j-1", pipeline=False), NOON)
+        await stores.ledger.intend(READS)
+        for step in (4, 5):
+            await stores.ledger.answer(an_answer(step))
+        stores.ledger.published(an_answer(4).key)
+        await named(stores.ledger, RUN, an_answer(4).key, ("a.md",))
+        await stores.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
+        await stores.outbox.add([a_delivery("waiting"), a_delivery("completed"), a_delivery(target="relay")])
+        await stores.outbox.settle(a_delivery(target="relay"), "arrived", at=NOON)
+        await stores.pins.trust([FIRST])
+    return kept
+
+
+async def found(stores: Stores, intent: Intent) -> Intent:
+    past = await stores.ledger.find(intent.key)
+    assert isinstance(past, Intent)
+    return past
+
+
+async def holds_all(stores: Stores) -> None:
+    assert await stores.receipts.find(IN_DUCTILE.key) == Receipt(NOON, "j-1")
+    assert [late.job for late in stores.overdue.all()] == [Job("j-1", pipeline=False)]
+    assert await stores.ledger.find(an_answer(4).key) == an_answer(4)
+    later = await stores.ledger.answers_to_publish(NOON + 60 * SECOND)
+    assert [one for one in later if one.key not in (READS.key, BY_A_PLUGIN.key)] == [an_answer(5)]
+    assert await stores.ledger.digest_of(RUN, "a.md") == f"of {an_answer(4).key}"
+    assert await stores.deliveries.find("peer", "delivery-1") == "key"
+    assert await stores.outbox.due("subscription:a", NOON, 10) == [a_delivery("waiting")]
+    await stores.outbox.add([a_delivery(target="relay")])
+    assert await stores.outbox.lanes_due(NOON) == ["subscription:a"], "what has arrived is remembered"
+    assert stores.pins.all() == {FIRST.id: FIRST.public}
+
+
+async def test_all_is_there_after_a_move_as_that_of_a_gateway_that_is_gone_and_goes_back_with_what_was_done_meanwhile(
+    kept: Kept,
+) -> None:
+    await kept.moved("jetstream")
+    async with kept.opened() as stores:
+        await holds_all(stores)
+        for intent in (IN_DUCTILE, READS):
+            past = await found(stores, intent)
+            assert (past, past.by) == (intent, store_id(kept.store))
+        await stores.ledger.adopt(await found(stores, READS))
+        await stores.ledger.answer(an_answer(3))
+        await stores.ledger.intend(BY_A_PLUGIN)
+    with pytest.raises(Misconfigured, match=BY_A_PLUGIN.key):
+        await kept.moved("sqlite")  # what a plugin was begun with is found where it is
+    async with kept.opened() as stores:
+        await stores.ledger.answer(an_answer(2))
+    await kept.moved("sqlite")
+    async with kept.opened("sqlite") as stores:
+        await holds_all(stores)
+        assert await stores.ledger.find(READS.key) == an_answer(3)
+        assert await stores.ledger.open_intents() == [IN_DUCTILE]
+        assert await stores.outbox.claim(a_delivery("waiting"))
+
+
+async def test_a_move_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
+    kept: Kept,
+) -> None:
+    rows = rows_without_copy(log_of_gateways(kept.link))
+    await marks.put(rows, marks.Mark("coming", store_id(kept.store)), before=marks.Mark())
+    assert "migrate --to jetstream` again" in await kept.why_nobody_begins()
+    for _ in range(2):
+        await kept.moved("jetstream")
+    async with kept.opened() as stores:
+        await holds_all(stores)
+
+
+@pytest.mark.parametrize("into", KINDS)
+@pytest.mark.parametrize("out_of", KINDS)
+async def test_a_ledger_comes_back_from_its_backup_into_a_stream_or_a_database_whichever_it_was(
+    kept: Kept, out_of: Kind, into: Kind
+) -> None:
+    async with kept.opened("sqlite") as stores:
+        await stores.ledger.intend(BY_A_PLUGIN)
+    if out_of == "jetstream":
+        await kept.moved("jetstream")
+    name = await kept.backed_up(out_of)
+    await kept.lost()
+    for _ in range(2):
+        await kept.restored(into)
+    async with kept.opened(into) as stores:
+        await holds_all(stores)
+        for intent in (IN_DUCTILE, BY_A_PLUGIN, READS):
+            past = await found(stores, intent)
+            assert (past, past.by) == (intent, of_backup(name) if into == "jetstream" else "")
+
+
+async def test_that_it_was_restored_is_known_to_all_gateways_and_goes_along_when_it_moves(kept: Kept) -> None:
+    name = await kept.backed_up("sqlite")
+    await kept.lost()
+    await kept.restored("jetstream")
+    noted = await kept.noted()
+    assert noted is not None
+    assert (noted.backup, noted.moved, noted.taken < noted.at) == (name, False, True)
+    async with kept.opened() as stores:
+        for intent in (IN_DUCTILE, READS):
+            await stores.ledger.adopt(await found(stores, intent))
+    await kept.moved("sqlite")
+    assert restored.read(kept.store) == noted
+    await kept.lost(database=False)
+    await kept.moved("jetstream")
+    assert await kept.noted() == noted
+
+
+async def test_a_restore_that_was_interrupted_is_finished_by_the_same_command_and_nobody_begins_before(
+    kept: Kept,
+) -> None:
+    name = await kept.backed_up("sqlite")
+    await kept.lost()
+    await kept.restored("jetstream")
+    noted, log = await kept.noted(), log_of_gateways(kept.link)
+    here, coming = (marks.Mark(state, of_backup(name)) for state in ("here", "coming"))
+    await marks.put(rows_without_copy(log), coming, before=here)
+    await log.purge(subject_of(CALL, IN_DUCTILE.key))
+    assert f"`ductile-gateway restore FILE --backup {name}` again" in await kept.why_nobody_begins()
+    with pytest.raises(Misconfigured, match=f"restore FILE --backup {name}"):
+        await kept.moved("jetstream")
+    await kept.restored("jetstream")
+    async with kept.opened() as stores:
+        await holds_all(stores)
+    assert await kept.noted() == noted

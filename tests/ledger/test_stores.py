@@ -1,0 +1,118 @@
+"""What the gateway keeps, whatever keeps it: calls with their receipts, deliveries out and in, and the agent's keys."""
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from ductile_gateway.calls.call import AlreadyStarted, Receipt
+from ductile_gateway.store.stores import Stores
+from groundwork.service.errors import NoRoom, TryAgain
+from schemas.signing import AgentKey
+from tests.gateway.parts import NOON, RUN
+from tests.ledger.kit import FIRST, NAMES, RUN_BYTES, SECOND, Opener, a_delivery, an_answer, an_intent, named, published
+
+
+@pytest.mark.parametrize("intended", [True, False])
+async def test_an_answer_takes_the_place_of_an_intent_and_the_first_is_kept_for_ever(
+    stores: Stores, intended: bool
+) -> None:
+    ledger = stores.ledger
+    if intended:
+        await ledger.intend(an_intent())
+    assert await ledger.answer(an_answer(text="first")) == an_answer(text="first")
+    assert await ledger.answer(an_answer(text="second", seconds=5)) == an_answer(text="first")
+    with contextlib.suppress(TryAgain):
+        await ledger.intend(an_intent())
+    assert await ledger.find(an_answer().key) == an_answer(text="first")
+    assert await ledger.open_intents() == []
+
+
+async def test_a_receipt_is_written_with_its_intent_and_never_over_another_one(stores: Stores) -> None:
+    await stores.ledger.intend(an_intent(), Receipt(NOON))
+    with pytest.raises(AlreadyStarted):
+        await stores.ledger.intend(an_intent(may_repeat=True), Receipt(NOON + SECOND))
+    assert await stores.ledger.open_intents() == [an_intent()]
+    assert await stores.receipts.find(an_intent().asked.key) == Receipt(NOON)
+
+
+async def test_all_is_there_for_the_next_process(opener: Opener) -> None:
+    one, other, second = a_delivery(), a_delivery(target="relay"), AgentKey(id="k2", public="B" * 43)
+    async with opener() as stores:
+        ledger = stores.ledger
+        await ledger.intend(an_intent(1))
+        await ledger.answer(an_answer(2))
+        await published(ledger, an_answer(2))
+        await named(ledger, RUN, "call-1", NAMES)
+        await stores.outbox.add([one, other])
+        await stores.outbox.add([replace(one, body=b"made again")])
+        for key in ("first", "another"):
+            await stores.deliveries.record("github", "d-1", event_key=key, at=NOON)
+        assert stores.pins.all() == {}
+        for keys in ([FIRST], [second, FIRST]):
+            await stores.pins.trust(keys)
+    async with opener() as stores:
+        ledger = stores.ledger
+        assert await ledger.open_intents() == [an_intent(1)]
+        assert await ledger.find(an_answer(2).key) == an_answer(2)
+        assert await ledger.answers_to_publish(NOON + SECOND) == []
+        assert await named(ledger, RUN, "call-2", NAMES) == ("a-02.md",)
+        assert sorted(await stores.outbox.lanes_due(NOON)) == ["relay", "subscription:a"]
+        assert await stores.outbox.due("subscription:a", NOON, 10) == [one]
+        assert await stores.outbox.claim(one)
+        found = [await stores.deliveries.find(*of) for of in (("github", "d-1"), ("github", "d-2"), ("gitlab", "d-1"))]
+        assert found == ["first", None, None]
+        assert list(stores.pins.all().items()) == [("k2", second.public), ("k1", FIRST.public)]
+        await stores.pins.trust([second])
+        assert stores.pins.all() == {"k2": second.public}
+
+
+@pytest.mark.attack(116)
+async def test_the_artifacts_of_a_run_take_so_much_together_and_those_of_another_their_own(stores: Stores) -> None:
+    async def keep(run_id: str, key: str, size: int) -> None:
+        await stores.ledger.name_artifacts(run_id, key, [(f"{key}.md",)], [key], [size])
+
+    await keep(RUN, "call-1", RUN_BYTES - 40)
+    with pytest.raises(NoRoom, match=f"take {RUN_BYTES - 40} bytes already"):
+        await keep(RUN, "call-2", 41)
+    await keep(RUN, "call-1", RUN_BYTES - 40)
+    await keep(RUN, "call-3", 40)
+    await keep("run_another", "call-4", RUN_BYTES)
+
+
+async def test_old_answers_are_forgotten_once_they_are_published_and_their_names_are_free_again(
+    stores: Stores,
+) -> None:
+    ledger = stores.ledger
+    for step, seconds in ((1, 0), (2, 1), (3, 2)):
+        await ledger.answer(an_answer(step, seconds=seconds))
+    await named(ledger, RUN, an_answer(1).key, NAMES)
+    await published(ledger, an_answer(1), an_answer(3))
+    await ledger.intend(an_intent(4))
+    await ledger.forget_before(NOON + 2 * SECOND)
+    found = [await ledger.find(an_answer(step).key) for step in (1, 2, 3)]
+    assert found == [None, an_answer(2, seconds=1), an_answer(3, seconds=2)]
+    assert await ledger.open_intents() == [an_intent(4)]
+    assert await named(ledger, RUN, "another", NAMES) == ("a.md",)
+
+
+async def test_of_a_run_a_receiver_is_due_the_oldest_and_the_next_once_that_is_settled(stores: Stores) -> None:
+    first, second, third = (a_delivery(key) for key in ("waiting", "reopened", "completed"))
+    another = a_delivery(run_id="run_another")
+    for one in (first, second, another, third):
+        await stores.outbox.add([one])
+    assert await stores.outbox.due(first.lane, NOON, 10) == [first, another]
+    assert await stores.outbox.due(first.lane, NOON, 1) == [first]
+    await stores.outbox.postpone(replace(first, tries=1), NOON + 60 * SECOND, why="ConnectError")
+    assert await stores.outbox.due(first.lane, NOON, 10) == [another]
+    await stores.outbox.settle(replace(first, tries=2), "arrived", at=NOON)
+    assert await stores.outbox.due(first.lane, NOON, 10) == [second, another]
+
+
+async def test_who_wants_nothing_more_of_a_run_is_told_nothing_more_of_it(stores: Stores) -> None:
+    for key in ("waiting", "reopened"):
+        await stores.outbox.add([a_delivery(key), a_delivery(key, target="relay")])
+    await stores.outbox.settle(a_delivery("waiting"), "gone", at=NOON)
+    await stores.outbox.add([a_delivery("completed"), a_delivery(run_id="run_another")])
+    assert [one.run_id for one in await stores.outbox.due("subscription:a", NOON, 10)] == ["run_another"]
+    assert [one.key for one in await stores.outbox.due("relay", NOON, 10)] == [f"{RUN}:waiting"]

@@ -24,94 +24,60 @@ from tests.kit.waiting import until
 REQUEST = subjects.tool_request("mail")
 API = "$JS.API"
 
+
+def of_stream(*deeds: str, stream: str = subjects.STREAM) -> list[str]:
+    return [f"{API}.STREAM.{deed}.{stream}" for deed in deeds]
+
+
+def lease(name: str) -> str:
+    return f"$KV.{subjects.LEASE_BUCKET}.{name}"
+
+
+def agents(*endpoints: str) -> list[str]:
+    return [f"agentic-loop.{endpoint}" for endpoint in endpoints]
+
+
+REQUESTS = subjects.STREAM_REQUESTS
 SAYS = {
     "publisher": (
-        subjects.TOOL_RESULT,
-        subjects.CANCEL,
-        subjects.SIGNAL,
-        REQUEST,
-        subjects.COMPLETED,
-        subjects.ESCALATED,
-        subjects.REJECTED,
-        "agentic-loop.cancel",
-        "agentic-loop.approve",
-        "agentic-loop.answer",
-        "agentic-loop.callback",
-        "agentic-loop.stop-all",
-        "agentic-loop.go-on",
-        f"$KV.{subjects.LEASE_BUCKET}.halt",
-        subjects.CATALOG,
-        subjects.CALLBACK,
-        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
-        f"$O.{subjects.ARTIFACT_BUCKET}.C.x",
-        f"{API}.STREAM.DELETE.{subjects.STREAM}",
-        f"{API}.STREAM.PURGE.{subjects.STREAM}",
-        f"{API}.STREAM.MSG.GET.{subjects.STREAM}",
+        *(subjects.TOOL_RESULT, subjects.CANCEL, subjects.SIGNAL, REQUEST, subjects.COMPLETED, subjects.ESCALATED),
+        *(subjects.REJECTED, subjects.CATALOG, subjects.CALLBACK, lease("halt"), lease(subjects.LEASE_AGENT)),
+        *agents("cancel", "approve", "answer", "callback", "stop-all", "go-on"),
+        *of_stream("DELETE", "PURGE", "MSG.GET"),
         f"{API}.DIRECT.GET.{subjects.STREAM}",
         f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
+        f"$O.{subjects.ARTIFACT_BUCKET}.C.x",
         "_INBOX.agent.x",
     ),
     EXECUTOR: (
-        subjects.START,
-        subjects.CANCEL,
-        subjects.SIGNAL,
-        REQUEST,
-        subjects.COMPLETED,
-        subjects.REJECTED,
-        subjects.DEAD_LETTERS_TOOLS,
-        "agentic-loop.wake",
-        f"{API}.CONSUMER.CREATE.{subjects.STREAM_REQUESTS}.mine.{REQUEST}",
-        f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{subjects.DURABLE_TOOLS}",
-        f"{API}.CONSUMER.DELETE.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
-        f"{API}.CONSUMER.MSG.NEXT.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
-        f"{API}.CONSUMER.INFO.{subjects.STREAM_REQUESTS}.{EXECUTOR}",
-        f"{API}.STREAM.NAMES",
-        f"{API}.STREAM.MSG.GET.{subjects.STREAM_REQUESTS}",
-        f"{API}.DIRECT.GET.{subjects.STREAM_REQUESTS}",
-        f"$JS.ACK.{subjects.STREAM_REQUESTS}.{subjects.DURABLE_TOOLS}.1.1.1.1.1",
-        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_GATEWAY}",
+        *(subjects.START, subjects.CANCEL, subjects.SIGNAL, REQUEST, subjects.COMPLETED, subjects.REJECTED),
+        *(subjects.DEAD_LETTERS_TOOLS, *agents("wake"), lease(subjects.LEASE_GATEWAY), f"{API}.STREAM.NAMES"),
+        *of_stream("MSG.GET", stream=REQUESTS),
+        f"{API}.DIRECT.GET.{REQUESTS}",
+        f"{API}.CONSUMER.CREATE.{REQUESTS}.mine.{REQUEST}",
+        f"{API}.CONSUMER.MSG.NEXT.{REQUESTS}.{subjects.DURABLE_TOOLS}",
+        *(f"{API}.CONSUMER.{deed}.{REQUESTS}.{EXECUTOR}" for deed in ("DELETE", "MSG.NEXT", "INFO")),
+        f"$JS.ACK.{REQUESTS}.{subjects.DURABLE_TOOLS}.1.1.1.1.1",
     ),
     "gateway": (
-        subjects.CANCEL,
-        subjects.SIGNAL,
-        REQUEST,
-        subjects.COMPLETED,
-        subjects.WAITING,
-        "agentic-loop.approve",
-        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
-        f"{API}.STREAM.DELETE.{subjects.STREAM}",
-        f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
+        *(subjects.CANCEL, subjects.SIGNAL, REQUEST, subjects.COMPLETED, subjects.WAITING, *agents("approve")),
+        *(lease(subjects.LEASE_AGENT), *of_stream("DELETE"), f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine"),
     ),
     "agent": (
-        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_GATEWAY}",
-        subjects.DEAD_LETTERS_TOOLS,
-        f"{API}.STREAM.DELETE.{subjects.STREAM}",
-        f"{API}.STREAM.PURGE.{subjects.STREAM}",
-        f"{API}.STREAM.UPDATE.{subjects.STREAM}",
-        "$SYS.REQ.SERVER.PING",
+        *(lease(subjects.LEASE_GATEWAY), subjects.DEAD_LETTERS_TOOLS, "$SYS.REQ.SERVER.PING"),
+        *of_stream("DELETE", "PURGE", "UPDATE"),
     ),
-    "approver": (subjects.START, subjects.SIGNAL, subjects.TOOL_RESULT, "agentic-loop.wake", "agentic-loop.cancel"),
+    "approver": (subjects.START, subjects.SIGNAL, subjects.TOOL_RESULT, *agents("wake", "cancel")),
     "operator": (
-        subjects.COMPLETED,
-        f"$KV.{subjects.LEASE_BUCKET}.{subjects.LEASE_AGENT}",
-        f"{API}.STREAM.CREATE.MINE",
-        f"{API}.STREAM.DELETE.{subjects.STREAM}",
-        f"{API}.STREAM.PURGE.{subjects.STREAM_DEAD_LETTERS}",
-        f"{API}.STREAM.UPDATE.{subjects.STREAM}",
+        *(subjects.COMPLETED, lease(subjects.LEASE_AGENT), f"{API}.STREAM.CREATE.MINE"),
+        *(*of_stream("DELETE", "UPDATE"), *of_stream("PURGE", stream=subjects.STREAM_DEAD_LETTERS)),
     ),
     "observer": (
-        subjects.START,
-        subjects.CANCEL,
-        subjects.TOOL_RESULT,
-        f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine",
+        *(subjects.START, subjects.CANCEL, subjects.TOOL_RESULT, f"{API}.CONSUMER.CREATE.{subjects.STREAM}.mine"),
     ),
     "setup": (
-        subjects.SIGNAL,
-        subjects.CANCEL,
-        f"{API}.STREAM.DELETE.{subjects.STREAM}",
-        f"{API}.STREAM.PURGE.{subjects.STREAM}",
-        f"{API}.STREAM.MSG.DELETE.{subjects.STREAM}",
-        f"{API}.STREAM.CREATE.MINE",
+        *(subjects.SIGNAL, subjects.CANCEL, f"{API}.STREAM.CREATE.MINE"),
+        *of_stream("DELETE", "PURGE", "MSG.DELETE"),
     ),
 }
 HEARS = {

@@ -1,42 +1,142 @@
-"""The agentic-wake plugin: it succeeds exactly when the agent has accepted, and says what to do when it has not."""
+"""The agentic-wake plugin: it succeeds exactly when the agent has accepted, says what to do when it has not, and sends
+its token only where it may. The first part of the path says how the agent answers."""
 
+import json
 import socket
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.plugins.wake_api import RUN, WakeApi
-from tests.plugins.waking import ORDER, TOKEN, a_request, raw, wake
-from tests.plugins.waking import api as api
-from tests.plugins.waking import served as served
+from tests.plugins.asking import SHIPPED, ask, responded
+from tests.plugins.serving import DRIP, HANG_UP, NO_HTTP, SILENT, Answer, Heard, Site, serving
 
+WAKE = SHIPPED / "agentic-wake"
+TOKEN = "a-token-of-the-agent-0123456789"  # noqa: S105 - of a fake that lives for one test run
+RUN = "01JD0000000000000000000000"
+ACCEPTED = {"accepted": True, "run_id": RUN, "wake_id": "as-sent", "status_url": f"/v1/runs/{RUN}"}
+ORDER: dict[str, Any] = {
+    "wake_id": "daily-2026-11-22",
+    "goal": "Write a critique of the page.\nIn Grüßen 😀.",
+    "context": {"tone": "kind", "pages": ["a", 1, None, True]},
+    "constraints": {"max_steps": 5, "max_cost_usd": 0.5},
+    "callback": "https://hooks.example.org/agent",
+}
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+LATER = {"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}
+
+
+def accepted(**changes: Any) -> bytes:
+    return json.dumps(ACCEPTED | changes).encode()
+
+
+def error(code: str, message: str, **more: str) -> bytes:
+    return json.dumps({"error": {"code": code, "message": message, **more}}).encode()
+
+
+UNACCEPTED = "without accepting the order"
+REFUSALS: dict[str, tuple[Answer, str]] = {
+    "400": ((400, {}, error("not_json", "the body is no JSON")), "the body is no JSON"),
+    "401": ((401, {}, error("unauthorized", "send a token")), "compare `token` with the agent's http.tokens"),
+    "403": ((403, {}, error("forbidden", "token dashboards has no scope `wake`")), "needs the scope `wake`"),
+    "404": ((404, {"Content-Type": "text/html"}, b"<h1>Not here</h1>"), "no wake API at `url`"),
+    "409": (
+        (409, {}, error("wake_id_taken", "another order has this wake_id", field="wake_id", run_id=RUN)),
+        f"another order has this wake_id (run {RUN}). This wake_id stands for another order",
+    ),
+    "413": ((413, {"Connection": "close"}, error("too_large", "the body is too large")), "Shorten the context"),
+    "421": ((421, {}, error("wrong_host", "not this Host")), "http.allowed_hosts"),
+    "422": ((422, {}, error("invalid", "constraints.max_steps: must be 1")), "constraints.max_steps: must be 1"),
+    "moved": ((307, {"Location": "/v1/wake"}, b""), "redirects are not followed"),
+    "elsewhere": ((302, {"Location": "http://192.0.2.1/v1/wake"}, b""), "redirects are not followed"),
+}
+PASSING: dict[str, tuple[Answer, str]] = {
+    "408": ((408, {}, error("too_slow", "the body came too slowly")), "answered 408"),
+    "429": ((429, {"Retry-After": "7"}, error("busy", "too many")), "asks for 7 s of patience"),
+    "500": ((500, {}, b"broken"), "answered 500"),
+    "502": ((502, {}, b"<h1>Bad gateway</h1>"), "answered 502"),
+    "503": (
+        (503, {"Retry-After": "30"}, error("try_again", "not done, and nothing was stored")),
+        "nothing was stored. Nothing is known to be accepted. It asks for 30 s of patience",
+    ),
+    "odd-patience": ((503, LATER, b""), "answered 503"),
+    "not-json": ((202, {}, b"<p>welcome"), UNACCEPTED),
+    "a-list": ((202, {}, b"[true]"), UNACCEPTED),
+    "deep": ((202, {}, b"[" * 60_000), UNACCEPTED),
+    "not-accepted": ((202, {}, accepted(accepted=False)), UNACCEPTED),
+    "nearly-accepted": ((202, {}, accepted(accepted="true")), UNACCEPTED),
+    "no-run": ((202, {}, b'{"accepted": true}'), UNACCEPTED),
+    "strange-run": ((202, {}, accepted(run_id="../../etc/passwd")), UNACCEPTED),
+    "huge": ((202, {}, accepted(padding="x" * 5_000_000)), UNACCEPTED),
+    "cut": ((202, {"Content-Length": "500"}, accepted()[:-20]), UNACCEPTED),
+    "hang-up": (HANG_UP, "not speak HTTP properly"),
+    "no-http": (NO_HTTP, "not speak HTTP properly"),
+}
+ANSWERS = {name: answer for name, (answer, _) in (REFUSALS | PASSING).items()} | {"silent": SILENT, "drip": DRIP}
+
+
+def agent(heard: Heard) -> Answer:
+    behaviour = heard.path.strip("/").removesuffix("v1/wake").strip("/")
+    token = heard.headers.get("authorization", "").removeprefix("Bearer ")
+    if behaviour == "tells-token":
+        return 422, {}, error("invalid", f"what is {token}?", run_id=token)
+    if behaviour == "runs-as-token":
+        return 202, {}, accepted(run_id=token)
+    return ANSWERS[behaviour] if behaviour else (202, {}, accepted())
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Site]:
+    with serving(agent) as api:
+        yield api
+
+
+@pytest.fixture
+def api(served: Site) -> Site:
+    served.heard.clear()
+    return served
+
+
+def wake(url: Any, payload: Any = None, *, command: str = "wake", seconds: float = 20, **config: Any) -> dict[str, Any]:
+    settings = {"url": url, "token": TOKEN} | config
+    return ask(WAKE, ORDER if payload is None else payload, command=command, config=settings, seconds=seconds)
+
+
+def raw(**changes: Any) -> bytes:
+    whole = {"protocol": 2, "job_id": "job-1", "command": "wake", "config": {"url": "http://127.0.0.1:9"}}
+    return json.dumps(whole | {"deadline_at": "2099-01-01T00:00:00.123456789Z"} | changes).encode()
+
+
+def order(heard: Heard) -> Any:
+    return json.loads(heard.body)
+
 
 # What is sent, and what an acceptance becomes
 
 
 @pytest.mark.parametrize("command", ["wake", "handle"])
-def test_an_order_is_sent_as_it_was_given_with_the_token(api: WakeApi, command: str) -> None:
+def test_an_order_is_sent_as_it_was_given_with_the_token(api: Site, command: str) -> None:
     response = wake(api.url, command=command)
     assert response["status"] == "ok", response
-    (sent,) = api.received
-    assert (sent.path, sent.order) == ("/v1/wake", ORDER)
+    (sent,) = api.heard
+    assert (sent.path, order(sent)) == ("/v1/wake", ORDER)
     assert sent.headers["authorization"] == f"Bearer {TOKEN}"
     assert (sent.headers["content-type"], sent.headers["content-length"]) == ("application/json", str(len(sent.body)))
 
 
-def test_without_a_wake_id_every_attempt_of_a_job_sends_the_same_order(api: WakeApi) -> None:
+def test_without_a_wake_id_every_attempt_of_a_job_sends_the_same_order(api: Site) -> None:
     first, second = (wake(api.url, {"goal": "look around"}) for _ in range(2))
     assert first["output"]["wake_id"] == second["output"]["wake_id"] == "ductile:job-1"
-    assert api.received[0].body == api.received[1].body
+    assert api.heard[0].body == api.heard[1].body
 
 
-def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: WakeApi) -> None:
+def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_for_each_job(api: Site) -> None:
     failed = {"job_id": "0b9c", "plugin": "backup", "error": "no space left", "goal": "erase it"}
     wake(api.url, failed | {"ductile_plugin": "x"}, command="handle", goal="Find out why.", untrusted=True)
     about = {"context": failed | {"event": "api.trigger"}, "wake_id": "0b9c"}
-    assert api.received[0].order == {"goal": "Find out why.", "untrusted": True} | about
+    assert order(api.heard[0]) == {"goal": "Find out why.", "untrusted": True} | about
 
 
 @pytest.mark.parametrize(
@@ -50,14 +150,14 @@ def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_fo
     ],
 )
 def test_a_place_in_a_trace_is_handed_on_beside_the_order(
-    api: WakeApi, payload: dict[str, Any], context: Any, sent: str | None
+    api: Site, payload: dict[str, Any], context: Any, sent: str | None
 ) -> None:
     config = {"url": api.url, "token": TOKEN}
-    response = raw(a_request(config=config, payload={"goal": "look"} | payload, context=context))
+    response = responded(WAKE, raw(config=config, payload={"goal": "look"} | payload, context=context))
     assert response["status"] == "ok", response
-    (received,) = api.received
-    assert received.headers.get("traceparent") == sent
-    assert received.order == {"goal": "look", "wake_id": "ductile:job-1"}
+    (heard,) = api.heard
+    assert heard.headers.get("traceparent") == sent
+    assert order(heard) == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
 @pytest.mark.parametrize(
@@ -65,119 +165,115 @@ def test_a_place_in_a_trace_is_handed_on_beside_the_order(
     [({"untrusted": True}, {}, True), ({"untrusted": False}, {"untrusted": True}, True), ({}, {}, None)],
 )
 def test_the_order_or_the_settings_say_that_strangers_wrote_it(
-    api: WakeApi, said: dict[str, Any], configured: dict[str, Any], sent: bool | None
+    api: Site, said: dict[str, Any], configured: dict[str, Any], sent: bool | None
 ) -> None:
-    raw(a_request(config={"url": api.url, "token": TOKEN} | configured, payload={"goal": "look"} | said))
-    assert api.received[0].order.get("untrusted") is sent
+    wake(api.url, {"goal": "look"} | said, **configured)
+    assert order(api.heard[0]).get("untrusted") is sent
 
 
 @pytest.mark.parametrize("goal", ["x" * 32768, "é" * 16384, "“quoted” \\u0000 \u202e\x07", "0"])
-def test_any_goal_within_its_bounds_arrives_unchanged(api: WakeApi, goal: str) -> None:
+def test_any_goal_within_its_bounds_arrives_unchanged(api: Site, goal: str) -> None:
     assert wake(api.url, {"goal": goal})["status"] == "ok"
-    assert api.received[0].order["goal"] == goal
+    assert order(api.heard[0])["goal"] == goal
 
 
 # What is never sent
 
 
-@pytest.mark.parametrize(
-    ("payload", "told"),
-    [
-        ({}, "goal is missing"),
-        ({"goal": None}, "goal is missing"),
-        ({"goal": ""}, "goal is missing or blank"),
-        ({"goal": " \n\t\u2003"}, "goal is missing or blank"),
-        ({"goal": 7}, "goal must be text"),
-        ({"goal": ["look"]}, "goal must be text"),
-        ({"goal": "x" * 33 * 1024}, "at most 32768 bytes"),
-        ({"goal": "é" * 16385}, "at most 32768 bytes"),
-        ({"goal": "a\0b"}, "NUL"),
-        ({"goal": "a\ud800"}, "cannot carry"),
-        ({"goal": "look", "context": {"n": float("nan")}}, "cannot carry"),
-        ({"goal": "look", "context": "kindly"}, "context must be an object"),
-        ({"goal": "look", "constraints": [5]}, "constraints must be an object"),
-        ({"goal": "look", "callback": {}}, "callback must be text"),
-        ({"goal": "look", "wake_id": 5}, "wake_id must be text"),
-        ({"goal": "look", "wake_id": "two words"}, "wake_id must be 1 to 128"),
-        ({"goal": "look", "wake_id": ""}, "wake_id must be 1 to 128"),
-        ({"goal": "look", "wake_id": "x\n"}, "wake_id must be 1 to 128"),
-        ({"goal": "look", "context": {"page": "x" * 256 * 1024}}, "at most 262144 bytes"),
-        ({"goal": "look", "untrusted": "no"}, "untrusted must be true or false"),
-        (["look"], "must be an object"),
-        ("look", "must be an object"),
-    ],
-)
+def look(**more: Any) -> dict[str, Any]:
+    return {"goal": "look"} | more
+
+
+ORDERS: list[tuple[Any, str]] = [
+    ({}, "goal is missing"),
+    ({"goal": None}, "goal is missing"),
+    ({"goal": ""}, "goal is missing or blank"),
+    ({"goal": " \n\t\u2003"}, "goal is missing or blank"),
+    ({"goal": 7}, "goal must be text"),
+    ({"goal": ["look"]}, "goal must be text"),
+    ({"goal": "x" * 33 * 1024}, "at most 32768 bytes"),
+    ({"goal": "é" * 16385}, "at most 32768 bytes"),
+    ({"goal": "a\0b"}, "NUL"),
+    ({"goal": "a\ud800"}, "cannot carry"),
+    (look(context={"n": float("nan")}), "cannot carry"),
+    (look(context="kindly"), "context must be an object"),
+    (look(constraints=[5]), "constraints must be an object"),
+    (look(callback={}), "callback must be text"),
+    (look(wake_id=5), "wake_id must be text"),
+    *((look(wake_id=odd), "wake_id must be 1 to 128") for odd in ("two words", "", "x\n")),
+    (look(context={"page": "x" * 256 * 1024}), "at most 262144 bytes"),
+    (look(untrusted="no"), "untrusted must be true or false"),
+    (["look"], "must be an object"),
+    ("look", "must be an object"),
+]
+
+
 @pytest.mark.parametrize("command", ["wake", "handle"])
-def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(
-    api: WakeApi, command: str, payload: Any, told: str
-) -> None:
-    response = wake(api.url, payload, command=command)
-    assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "invalid_arguments")
-    assert told in response["error"]
-    assert api.received == []
+def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(api: Site, command: str) -> None:
+    for payload, told in ORDERS:
+        response = wake(api.url, payload, command=command)
+        assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "invalid_arguments")
+        assert told in response["error"]
+    assert api.heard == []
 
 
 @pytest.mark.parametrize("kind", ["agent.wake.accepted", "agent.completed", "agent.escalated"])
-def test_what_is_told_of_a_run_wakes_no_other(api: WakeApi, kind: str) -> None:
+def test_what_is_told_of_a_run_wakes_no_other(api: Site, kind: str) -> None:
     event = {"type": kind, "payload": {"goal": "do it all again", "run_id": RUN}}
-    response = raw(a_request(command="handle", event=event, config={"url": api.url}))
+    response = responded(WAKE, raw(command="handle", event=event, config={"url": api.url}))
     assert (response["status"], response["retry"]) == ("error", False)
     assert "must not wake the agent again" in response["error"]
-    assert api.received == []
+    assert api.heard == []
+
+
+REQUESTS = [
+    *(b"", b"no JSON", b"\xff", b"[]", b"null", b"[" * 100_000, raw(command=None), raw(job_id=7)),
+    *(raw(deadline_at="soon"), raw(deadline_at="2099-01-01T00:00:00"), raw(config=["url"])),
+    *(raw(event="agent.completed"), raw(secrets="x")),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_what_is_no_request_is_answered_with_one_error(request_: bytes) -> None:
+    response = responded(WAKE, request_)
+    assert (response["status"], response["retry"]) == ("error", False)
+    assert response["error"] == "what came on stdin is not a request of plugin protocol 2"
+
+
+NO_ADDRESS = "must be the address of the agent"
+ADDRESSES: list[tuple[Any, str]] = [
+    *((url, NO_ADDRESS) for url in (None, 8700, "", "http://", "http://127.0.0.1/\r\nX-Evil: 1")),
+    *((url, "http:// or https://") for url in ("127.0.0.1:8700", "file:///etc/passwd", "ftp://127.0.0.1/")),
+    *((url, "not a valid address") for url in ("http://127.0.0.1:99999", "http://[::1")),
+    (f"https://{'x' * 64}.example.org", "not a valid address"),
+    ("http://me:secret@127.0.0.1", "user name"),
+    ("http://127.0.0.1/?next=1", "a query"),
+    ("http://127.0.0.1/#part", "a fragment"),
+    *((f"http://{host}", "without TLS") for host in ("192.0.2.1:8700", "agent.example.org")),
+    *((f"http://{host}.example.org", "without TLS") for host in ("localhost", "127.0.0.1")),
+]
+
+
+@pytest.mark.parametrize("command", ["wake", "health"])
+def test_an_address_that_must_not_be_asked_is_a_fault_of_the_settings(command: str) -> None:
+    for url, told in ADDRESSES:
+        response = wake(url, {"goal": "look"} if command == "wake" else {}, command=command)
+        assert (response["status"], response["retry"], response["error_class"]) == ("error", False, "misconfigured")
+        assert told in response["error"]
 
 
 # Answers that are no acceptance
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "told"),
-    [
-        ("400", "the body is no JSON"),
-        ("401", "compare `token` with the agent's http.tokens"),
-        ("403", "needs the scope `wake`"),
-        ("404", "no wake API at `url`"),
-        ("409", f"another order has this wake_id (run {RUN}). This wake_id stands for another order"),
-        ("413", "Shorten the context"),
-        ("421", "http.allowed_hosts"),
-        ("422", "constraints.max_steps: must be at least 1"),
-        ("moved", "redirects are not followed"),
-        ("elsewhere", "redirects are not followed"),
-    ],
-)
-def test_a_refusal_is_explained_and_not_tried_again(api: WakeApi, behaviour: str, told: str) -> None:
-    response = wake(api.at(behaviour))
-    assert (response["status"], response["retry"]) == ("error", False)
-    assert told in response["error"]
-    assert len(api.received) == 1
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "told"),
-    [
-        ("408", "answered 408"),
-        ("429", "asks for 7 s of patience"),
-        ("500", "answered 500"),
-        ("502", "answered 502"),
-        ("503", "nothing was stored. Nothing is known to be accepted. It asks for 30 s of patience"),
-        ("odd-patience", "answered 503"),
-        ("not-json", "without accepting the order"),
-        ("a-list", "without accepting the order"),
-        ("deep", "without accepting the order"),
-        ("not-accepted", "without accepting the order"),
-        ("nearly-accepted", "without accepting the order"),
-        ("no-run", "without accepting the order"),
-        ("strange-run", "without accepting the order"),
-        ("huge", "without accepting the order"),
-        ("cut", "without accepting the order"),
-        ("hang-up", "not speak HTTP properly"),
-        ("no-http", "not speak HTTP properly"),
-    ],
-)
-def test_what_may_pass_is_tried_again(api: WakeApi, behaviour: str, told: str) -> None:
-    response = wake(api.at(behaviour))
-    assert (response["status"], response["retry"]) == ("error", True)
-    assert told in response["error"]
-    assert "events" not in response
+def test_a_refusal_is_explained_and_not_tried_again_and_what_may_pass_is(api: Site) -> None:
+    for answers, retry in ((REFUSALS, False), (PASSING, True)):
+        for behaviour, (_, told) in answers.items():
+            api.heard.clear()
+            response = wake(f"{api.url}/{behaviour}")
+            assert (response["status"], response["retry"], told in response["error"]) == ("error", retry, True), (
+                response
+            )
+            assert (len(api.heard), "events" in response) == (1, False)
 
 
 def test_an_agent_that_is_away_is_tried_again() -> None:
@@ -189,8 +285,42 @@ def test_an_agent_that_is_away_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["silent", "drip"])
-def test_the_response_comes_before_the_deadline_whatever_the_agent_does(api: WakeApi, behaviour: str) -> None:
+def test_the_response_comes_before_the_deadline_whatever_the_agent_does(api: Site, behaviour: str) -> None:
     began = time.monotonic()
-    response = wake(api.at(behaviour), seconds=1)
+    response = wake(f"{api.url}/{behaviour}", seconds=1)
     assert time.monotonic() - began < 1
     assert (response["status"], response["retry"], response["error_class"]) == ("error", True, "timeout")
+
+
+# The token
+
+
+@pytest.mark.parametrize("config", [{}, {"secret": "of-the-night-shift"}])
+def test_the_token_may_come_from_the_vault(api: Site, config: dict[str, str]) -> None:
+    secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
+    responded(WAKE, raw(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
+    assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}{'-2' if config else ''}"
+
+
+def test_the_token_may_come_from_a_file(api: Site, tmp_path: Path) -> None:
+    place = tmp_path / "wake.token"
+    response = wake(api.url, token=None, token_file=str(place))
+    assert (response["error"], api.heard) == (f"token_file {place} cannot be read as text", [])
+    place.write_text(f"{TOKEN}\n")
+    assert wake(api.url, token=None, token_file=str(place))["status"] == "ok"
+    assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize("token", ["two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}])
+def test_a_token_that_is_none_is_not_sent_nor_told(api: Site, token: Any) -> None:
+    response = wake(api.url, token=token)
+    assert (response["retry"], response["error_class"], api.heard) == (False, "misconfigured", [])
+    assert "X-Evil" not in response["error"]
+
+
+@pytest.mark.parametrize("behaviour", ["tells-token", "runs-as-token", "401", "silent", "hang-up", "moved"])
+def test_the_token_is_never_told(api: Site, behaviour: str) -> None:
+    response = wake(f"{api.url}/{behaviour}", timeout_seconds=0.3)
+    assert response["status"] == "error"
+    assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert TOKEN not in json.dumps(response)

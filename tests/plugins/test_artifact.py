@@ -125,73 +125,55 @@ def test_whatever_an_artifact_holds_what_is_found_is_there_and_small(text: str, 
     assert any(pattern in row for row in rows(response)) is bool(there)
 
 
+NO_ARTIFACTS: list[Any] = [
+    *(None, "", 7, ["artifacts/a.txt"], PATH, "/etc/passwd", "artifacts/../../etc/passwd", "file:///etc/passwd", {}),
+    {"path": "/etc/passwd"},
+    {"path": "artifacts/a.png", "content_type": "image/png"},
+    {"path": "artifacts/a.png", "content_type": "image/png", "base64": "iVBORw0="},
+    {"path": "artifacts/a.txt", "text": None},
+    {"path": "artifacts/a.txt", "text": ["a"]},
+]
+
+
 @pytest.mark.parametrize("command", ["read", "search"])
-@pytest.mark.parametrize(
-    "artifact",
-    [
-        None,
-        "",
-        7,
-        ["artifacts/a.txt"],
-        PATH,
-        "/etc/passwd",
-        "artifacts/../../etc/passwd",
-        "file:///etc/passwd",
-        {"path": "/etc/passwd"},
-        {"path": "artifacts/a.png", "content_type": "image/png"},
-        {"path": "artifacts/a.png", "content_type": "image/png", "base64": "iVBORw0="},
-        {"path": "artifacts/a.txt", "text": None},
-        {"path": "artifacts/a.txt", "text": ["a"]},
-        {},
-    ],
-)
-def test_what_is_not_the_text_of_an_artifact_is_refused_and_no_file_is_opened(command: str, artifact: Any) -> None:
-    response = ask(ARTIFACT, {"artifact": artifact, "pattern": "root"}, command=command)
-    assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
-    assert "artifact" in response["error"]
-    assert "root" not in response["error"]
+def test_what_is_not_the_text_of_an_artifact_is_refused_and_no_file_is_opened(command: str) -> None:
+    for artifact in NO_ARTIFACTS:
+        response = ask(ARTIFACT, {"artifact": artifact, "pattern": "root"}, command=command)
+        assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
+        assert ("artifact" in response["error"], "root" in response["error"]) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "named"),
-    [
-        ("read", {"from_line": 0}, "from_line must be a whole number from 1 to 1000, the last line of"),
-        ("read", {"from_line": 1001}, "from_line must be a whole number from 1 to 1000"),
-        ("read", {"from_line": 10**30}, "from_line"),
-        ("read", {"from_line": "2"}, "from_line"),
-        ("read", {"from_line": 1.5}, "from_line"),
-        ("read", {"from_line": True}, "from_line"),
-        ("read", {"from_line": None}, "from_line"),
-        ("read", {"from_char": 0}, "from_char"),
-        (
-            "read",
-            {"from_line": 2, "from_char": 24},
-            "from_char must be a whole number from 1 to 23, the last",
-        ),
-        ("read", {"lines": 0}, "lines"),
-        ("read", {"lines": 1001}, "lines must be a whole number from 1 to 1000"),
-        ("search", {}, "pattern is missing"),
-        ("search", {"pattern": "  "}, "pattern must be the text to find"),
-        ("search", {"pattern": 7}, "pattern"),
-        ("search", {"pattern": "a\nb"}, "pattern must be at most 200 characters of one line"),
-        ("search", {"pattern": "x" * 201}, "pattern"),
-        ("search", {"pattern": None}, "pattern must be the text to find"),
-        ("search", {"patterns": []}, "pattern is missing"),
-        ("search", {"patterns": "x"}, "patterns must be a list of at most 8 texts"),
-        ("search", {"patterns": ["x"] * 9}, "patterns must be a list"),
-        ("search", {"patterns": ["x", "a\nb"]}, "pattern must be at most"),
-        ("search", {"pattern": "x", "context_lines": -1}, "context_lines"),
-        ("search", {"pattern": "x", "context_lines": 11}, "context_lines"),
-        ("search", {"pattern": "x", "from_line": 1001}, "from_line"),
-    ],
-)
-def test_an_argument_that_cannot_be_used_is_named_with_what_can(
-    command: str, arguments: dict[str, Any], named: str
-) -> None:
-    response = called(command, DIARY, **arguments)
-    assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
-    assert named in response["error"]
-    assert "artifacts" not in response
+READING: list[tuple[dict[str, Any], str]] = [
+    ({"from_line": 0}, "from_line must be a whole number from 1 to 1000, the last line of"),
+    ({"from_line": 1001}, "from_line must be a whole number from 1 to 1000"),
+    *(({"from_line": odd}, "from_line") for odd in (10**30, "2", 1.5, True, None)),
+    ({"from_char": 0}, "from_char"),
+    ({"from_line": 2, "from_char": 24}, "from_char must be a whole number from 1 to 23, the last"),
+    ({"lines": 0}, "lines"),
+    ({"lines": 1001}, "lines must be a whole number from 1 to 1000"),
+]
+SEARCHING: list[tuple[dict[str, Any], str]] = [
+    ({}, "pattern is missing"),
+    *(({"pattern": odd}, "pattern must be the text to find") for odd in ("  ", None)),
+    ({"pattern": 7}, "pattern"),
+    ({"pattern": "a\nb"}, "pattern must be at most 200 characters of one line"),
+    ({"pattern": "x" * 201}, "pattern"),
+    ({"patterns": []}, "pattern is missing"),
+    ({"patterns": "x"}, "patterns must be a list of at most 8 texts"),
+    ({"patterns": ["x"] * 9}, "patterns must be a list"),
+    ({"patterns": ["x", "a\nb"]}, "pattern must be at most"),
+    *(({"pattern": "x", "context_lines": odd}, "context_lines") for odd in (-1, 11)),
+    ({"pattern": "x", "from_line": 1001}, "from_line"),
+]
+
+
+def test_an_argument_that_cannot_be_used_is_named_with_what_can() -> None:
+    for command, cases in (("read", READING), ("search", SEARCHING)):
+        for arguments, named in cases:
+            response = called(command, DIARY, **arguments)
+            told = response["status"], response["error_class"], response["retry"]
+            assert told == ("error", "invalid_arguments", False), arguments
+            assert (named in response["error"], "artifacts" in response) == (True, False), response
 
 
 @pytest.mark.parametrize(("marked", "told"), [(True, {"untrusted": True}), (False, {})])

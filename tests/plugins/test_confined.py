@@ -22,8 +22,9 @@ import pytest
 
 from tests.ductile.fake import FakeDuctile
 from tests.plugins.asking import SHIPPED, a_request
-from tests.plugins.test_agentic_run import serving as serving_runs
-from tests.plugins.wake_api import serving
+from tests.plugins.serving import serving
+from tests.plugins.test_agentic_run import RUN
+from tests.plugins.test_agentic_wake import agent
 
 NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
@@ -123,11 +124,12 @@ def test_what_is_kept_of_pages_is_kept_in_the_accounts_own_folder(account: Accou
 
 
 def test_the_agent_and_ductile_are_asked_over_the_machines_own_network(account: Account) -> None:
-    with serving() as api:
+    with serving(agent) as api:
         woken = account.asks("agentic-wake", a_request({"goal": "look"}, config={"url": api.url}), network=True)
     assert woken["status"] == "ok"
-    with serving_runs() as agent:
-        asked = a_request({"run_id": "run_1"}, command="status", config=agent.config)
+    with serving(lambda _: (200, {}, json.dumps(RUN).encode())) as runs:
+        config = {"url": runs.url, "token": "a-token-for-tests"}
+        asked = a_request({"run_id": "run_1"}, command="status", config=config)
         assert account.asks("agentic-run", asked, network=True)["output"]["status"] == "paused"
     with FakeDuctile() as ductile:
         looking = a_request({}, command="system", config={"url": ductile.url})

@@ -1,6 +1,9 @@
 """What roles are allowed follows from the streams and consumers that the program makes, and streams guard what they
 hold."""
 
+import re
+from pathlib import Path
+
 import pytest
 from nats.js.errors import APIError
 
@@ -13,7 +16,18 @@ from groundwork.service.errors import Failure
 from schemas import permissions, subjects
 from schemas.permissions import RoleName, permissions_of
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "BUS.md").read_text(encoding="utf-8")
+TOLD: tuple[RoleName, ...] = ("publisher", "observer", "approver", "operator", "executor")
 KEPT = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS)
+
+
+@pytest.mark.parametrize("role", TOLD)
+def test_the_page_on_the_bus_says_what_a_role_may_do(role: RoleName) -> None:
+    may = permissions_of(role, "<name>")
+    (row,) = re.findall(rf"^\| {role} \|(.*)\|(.*) \|$", PAGE, re.MULTILINE)
+    publish, subscribe = (re.findall(r"`([^`]+)`", cell) for cell in row)
+    assert sorted(publish) == sorted(subject for subject in may.publish if not subject.startswith("$"))
+    assert sorted(subscribe) == sorted(may.subscribe)
 
 
 def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:

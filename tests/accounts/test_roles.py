@@ -43,15 +43,6 @@ class Town:
 
 
 @asynccontextmanager
-async def town(folder: Path, script: dict[str, Any]) -> AsyncIterator[Town]:
-    with served(folder / "nats") as bus:
-        said = await asyncio.to_thread(bus.set_up)
-        assert said.code == 0, said
-        async with in_town(bus, configured(bus, folder, script)) as made:
-            yield made
-
-
-@asynccontextmanager
 async def in_town(bus: House, config: Path) -> AsyncIterator[Town]:
     async with another_gateway(config) as gateway, another_agent(config) as agent:
         await gateway.ready()
@@ -132,7 +123,16 @@ async def has_letters(made: Town) -> bool:
 
 
 async def test_an_operator_deals_with_dead_letters_cancels_and_looks(tmp_path: Path) -> None:
-    async with town(tmp_path, asking(("echo", "handle", {}))) as made, made.bus.login("operator") as operator:
+    with served(tmp_path / "nats") as bus:
+        assert (await asyncio.to_thread(bus.set_up)).code == 0
+        async with in_town(bus, configured(bus, tmp_path, asking(("echo", "handle", {})))) as made:
+            await _deals_with_letters(made)
+        assert bus.violations() == []
+
+
+async def _deals_with_letters(made: Town) -> None:
+    unknown = "run_01M808MS3MJ9K8CQKG3J135SFS"
+    async with made.bus.login("operator") as operator:
         for number in (1, 2):
             await operator.publish(subjects.START, b'{"goal": ""}', msg_id=f"bad-{number}", headers={})
         await until(lambda: has_letters(made))
@@ -142,12 +142,9 @@ async def test_an_operator_deals_with_dead_letters_cancels_and_looks(tmp_path: P
         for deed, letter in (("show", first), ("retry", first), ("drop", second)):
             told = await asyncio.to_thread(agentic, "dlq", deed, letter, "--config", config)
             assert told.code == 0, told
-        body = json.dumps({"run_id": "run_01M808MS3MJ9K8CQKG3J135SFS"}).encode()
+        body = json.dumps({"run_id": unknown}).encode()
         await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
-        assert (await asked(operator, "status", run_id="run_01M808MS3MJ9K8CQKG3J135SFS"))["error"][
-            "code"
-        ] == "unknown_run"
-        assert made.bus.violations() == []
+        assert (await asked(operator, "status", run_id=unknown))["error"]["code"] == "unknown_run"
 
 
 @pytest.mark.attack(97)

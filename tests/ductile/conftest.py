@@ -46,6 +46,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def _made(kind: str, folder: Path) -> Iterator[DuctileUnderTest]:
     if kind == "fake":
         with FakeDuctile() as fake:
+            fake.pipeline("endings", on="agent.completed", plugin="probe")
             yield fake
         return
     if "DUCTILE_BIN" not in os.environ:

@@ -118,10 +118,9 @@ class RealDuctile(DuctileProcess):
         plugins: dict[str, dict[str, Any]] = {plugin.name: {"enabled": True} for plugin in SHIPPED.iterdir()}
         plugins["fetch"]["config"] = {"allow_private": True}
         plugins["probe"] = {"enabled": True, "retry": {"backoff_base": "50ms"}} | probe
-        pipelines = [
-            {"name": f"probe-{event}", "on": f"probe.{event}", "steps": [{"id": "step", "uses": "probe"}]}
-            for event in ("asked", "emitted")
-        ]
+        heard = {"probe-asked": "probe.asked", "probe-emitted": "probe.emitted", "endings": "agent.completed"}
+        steps = [{"id": "step", "uses": "probe"}]
+        pipelines = [{"name": name, "on": event, "steps": steps} for name, event in heard.items()]
         return {
             "tokens.yaml": {"tokens": [{"name": "relay", "key": self.peer.secret}]},
             "relay-ingress.yaml": {"remote_ingress": ingress},

@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from ductile_gateway.outbound.dispatch import Outbound, Receivers
 from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
@@ -16,28 +13,10 @@ from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
 from ductile_gateway.ports import Clock, SystemClock
 from ductile_gateway.store.outbox import SqliteOutbox
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.real import NO_BINARY, RealDuctile
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.outbound.kit import Town, an_event, read
 from tests.gateway.parts import RUN, opened
 from tests.kit.waiting import until
-
-LISTENING = {"pipelines": [{"name": "endings", "on": "agent.completed", "steps": [{"id": "p", "uses": "probe"}]}]}
-
-
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.ductile)])
-def hearing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
-    """A Ductile with a pipeline that listens to agent.completed."""
-    if request.param == "fake":
-        fake: FakeDuctile = request.getfixturevalue("fake")
-        fake.pipeline("endings", on="agent.completed", plugin="probe")
-        yield fake
-        return
-    if "DUCTILE_BIN" not in os.environ:
-        pytest.skip(NO_BINARY)
-    (folder := tmp_path / "ductile").mkdir()
-    with contextlib.closing(RealDuctile(folder, further={"endings.yaml": LISTENING})) as real:
-        yield real
 
 
 def settings(ductile: DuctileUnderTest, *, secret: str = "") -> RelaySettings:
@@ -61,47 +40,47 @@ def a_delivery(ductile: DuctileUnderTest, kind: str = "completed", run_id: str =
     return delivery
 
 
-async def test_a_completed_run_arrives_in_a_pipeline(hearing: DuctileUnderTest) -> None:
-    async with a_sender(hearing) as sender:
-        assert await sender.send(a_delivery(hearing)) == Arrived(heard=True)
-    await until(lambda: len(hearing.executions) == 1)
-    payload = hearing.executions[0].payload
+async def test_a_completed_run_arrives_in_a_pipeline(ductile: DuctileUnderTest) -> None:
+    async with a_sender(ductile) as sender:
+        assert await sender.send(a_delivery(ductile)) == Arrived(heard=True)
+    await until(lambda: len(ductile.executions) == 1)
+    payload = ductile.executions[0].payload
     assert (payload["run_id"], payload["outcome"], payload["goal"]) == (RUN, "42", "Find the answer — ü.")
 
 
 async def test_what_a_run_asks_of_a_person_is_taken_and_a_type_that_is_not_accepted_says_where_to_add_it(
-    hearing: DuctileUnderTest,
+    ductile: DuctileUnderTest,
 ) -> None:
-    async with a_sender(hearing) as sender:
-        assert isinstance(await sender.send(a_delivery(hearing, "waiting")), Arrived)
-        refused = await sender.send(a_delivery(hearing, "reopened"))
+    async with a_sender(ductile) as sender:
+        assert isinstance(await sender.send(a_delivery(ductile, "waiting")), Arrived)
+        refused = await sender.send(a_delivery(ductile, "reopened"))
     assert isinstance(refused, Never)
     assert "add agent.reopened to `accept` there" in refused.why
 
 
 async def test_with_a_wrong_secret_an_event_waits_until_it_is_mended_and_says_what_to_mend(
-    hearing: DuctileUnderTest,
+    ductile: DuctileUnderTest,
 ) -> None:
-    async with a_sender(hearing, secret="another-one-altogether") as sender:  # noqa: S106 - one that is wrong
-        verdict = await sender.send(a_delivery(hearing))
+    async with a_sender(ductile, secret="another-one-altogether") as sender:  # noqa: S106 - one that is wrong
+        verdict = await sender.send(a_delivery(ductile))
     assert isinstance(verdict, NotYet)
     assert "403 'forbidden': the peer's secret in Ductile is not the one that is set here" in verdict.why
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(
-    hearing: DuctileUnderTest, newer: FakeDuctile, tmp_path: Path
+    ductile: DuctileUnderTest, newer: FakeDuctile, tmp_path: Path
 ) -> None:
     newer.pipeline("endings", on="agent.completed", plugin="probe")
     newer.kill()
-    told = OutboundSettings(relay=settings(hearing), relays={"work": settings(newer)})
+    told = OutboundSettings(relay=settings(ductile), relays={"work": settings(newer)})
     town = Town(tmp_path)
     async with opened(tmp_path, SqliteOutbox) as outbox, relays_of(told, SystemClock()) as relays:
         receivers = Receivers(relays=relays, callbacks=town.sender, addresses=town, dead_letters=town.grave)
         outbound = Outbound(told, outbox, receivers, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
-        await until(lambda: len(hearing.executions) == 1)
+        await until(lambda: len(ductile.executions) == 1)
         newer.start()
         await until(lambda: len(newer.executions) == 1)
         running.cancel()
-    assert [one.payload["run_id"] for one in (*hearing.executions, *newer.executions)] == [RUN, RUN]
+    assert [one.payload["run_id"] for one in (*ductile.executions, *newer.executions)] == [RUN, RUN]

@@ -44,7 +44,7 @@ class Execution:
 
 
 AGENT_EVENTS = ("agent.completed", "agent.escalated", "agent.failed", "agent.waiting", "agentic.tool_result")
-"""Types that the peer may send too. Nothing listens to them unless a test adds a pipeline to the fake."""
+"""Types that the peer may send too. A pipeline listens to the first of them, whose one step is the probe's `handle`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,22 @@
 import json
 import re
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_service.bus.skills import NatsSkills
+from agent_service.bus.topology import topology
+from agent_service.settings import load
+from groundwork.nats.completing import set_up
+from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured
 from schemas import catalog, subjects
 from schemas.catalog import ToolOffer
+from tests.cli.examined import configured, found
+from tests.e2e.agents import another_agent
 
 
 def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:
@@ -105,3 +112,23 @@ async def test_what_wakes_an_agent_is_on_offer_only_where_runs_may_start_runs(
     await Executor(catalog_of("hands", "walk", "agentic-wake", "agentic-loop", "ductile-gateway")).begin(link)
     skills = NatsSkills(link, allow=None, own=own)
     assert sorted(await names(skills)) == offered
+
+
+def test_a_tool_that_is_declared_with_a_misspelt_word_is_refused_by_its_name(tmp_path: Path) -> None:
+    tool = {"name": "walk", "route": "walk", "commands": [{"name": "do", "tier": "read", "aprove": "never"}]}
+    with pytest.raises(Misconfigured, match=r"agent\.tools\.declared: walk: commands\.0\.aprove: Extra inputs"):
+        load(configured(tmp_path, tools={"declared": [tool]}), {})
+
+
+async def test_an_agent_with_a_misspelt_tool_ends_with_what_is_meant_and_doctor_says_so_beforehand(
+    tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats
+) -> None:
+    await set_up(link, topology(max_gib=0.1))
+    config = configured(tmp_path, nats_server.url, tools=["talk", "wlak"])
+    async with another_agent(config) as agent:
+        await Executor(catalog_of("hands", "walk", "talk")).begin(link)
+        code, told = await agent.ended()
+    checked = (await found(config))["tools"]
+    why = "agent.tools names wlak, which nobody offers: did you mean walk?"
+    assert (code, told) == (78, f"{why} Correct agent.tools, then start again")
+    assert (checked.mark, checked.text) == ("wrong", why)

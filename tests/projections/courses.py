@@ -193,7 +193,7 @@ PLAYED: dict[str, Course] = {
     "budget": budget,
     "cancelled": cancelled,
     "escalated": escalated,
-    "someone else's result": lambda: second_by_second(wake(), *BEGUN, plans(), returns(tool="someone")),
+    "foreign result": lambda: second_by_second(wake(), *BEGUN, plans(), returns(tool="someone")),
     "broken": broken,
     "proof": proof,
     "verified": verified,

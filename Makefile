@@ -38,7 +38,7 @@ test: $(READY)
 	$(RUN) -m pytest --push $(SPREAD)
 
 # Every test but those of the lanes below: half an hour on two processors. Those of ALONE hold on a machine that does nothing else.
-ALONE := tests/e2e/test_crowds.py tests/e2e/test_start.py tests/e2e/test_trails.py
+ALONE := tests/e2e/test_timing.py
 MACHINES := tests/deploy/test_systemd.py tests/deploy/test_machine.py tests/deploy/test_operators_story.py
 test-all: $(READY)
 	$(RUN) -m pytest $(SPREAD) -m "not attack" $(ALONE:%=--ignore=%) $(MACHINES:%=--ignore=%) \

@@ -40,39 +40,37 @@ RESTORED = "test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_s
 
 CHOSEN = {
     "a run from goal to end, with its paper trail": [
-        "e2e/test_service.py::test_the_worked_example_ends_with_a_critique_and_a_paper_trail",
+        "e2e/test_stack.py::test_the_worked_example_ends_with_a_critique_and_a_paper_trail",
     ],
-    "one run per wake": ["e2e/test_service.py::test_a_hundred_wakes_of_one_name_are_one_run"],
-    "cancel": ["e2e/test_service.py::test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs"],
+    "one run per wake": ["e2e/test_stack.py::test_a_hundred_wakes_of_one_name_are_one_run"],
+    "cancel": ["e2e/test_stack.py::test_a_cancel_ends_a_run_within_two_seconds_while_a_tool_runs"],
     "one agent per store and bus": [
-        "e2e/test_service.py::test_a_second_agent_on_the_same_store_refuses_to_start",
-        "e2e/test_one_owner.py::test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once",
+        "e2e/test_stack.py::test_a_second_agent_on_the_same_store_refuses_to_start",
+        "e2e/test_kills.py::test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once",
     ],
     "kill -9 of each process": [
         "e2e/test_kills.py::test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write",
     ],
-    "no model call is paid twice": ["e2e/test_model_kills.py::test_a_call_cut_by_a_kill_is_the_only_one_made_again"],
+    "no model call is paid twice": ["e2e/test_kills.py::test_a_call_cut_by_a_kill_is_the_only_one_made_again"],
     "approval": ["e2e/test_people.py::test_a_write_waits_for_its_approval_through_crashes_and_is_asked_and_done_once"],
     "question": ["e2e/test_people.py::test_a_question_is_asked_once_and_its_answer_is_not_lost_to_a_crash"],
     "in doubt": ["e2e/test_people.py::test_a_write_in_doubt_is_settled_by_a_persons_word_through_a_crash"],
-    "several reads": ["e2e/test_reads.py::test_a_killed_agent_asks_for_no_read_again_and_goes_on_when_the_last_is_in"],
-    "continuation": ["e2e/test_continuing_plugins.py::test_the_plugin_in_python_answers_from_what_it_asked_for"],
-    "children": ["e2e/test_children.py::test_a_killed_agent_starts_no_child_twice_and_brings_both_home"],
-    "kill switch": ["e2e/test_halting.py::test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills"],
-    "drain": [
-        "e2e/test_draining.py::test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start"
-    ],
-    "power loss": ["e2e/test_power_loss.py::test_what_the_bus_forgot_is_said_again_and_every_run_completes"],
+    "several reads": ["e2e/test_people.py::test_a_killed_agent_asks_for_no_read_again_and_goes_on_when_the_last_is_in"],
+    "continuation": ["e2e/test_stack.py::test_the_plugin_in_python_answers_from_what_it_asked_for"],
+    "children": ["e2e/test_people.py::test_a_killed_agent_starts_no_child_twice_and_brings_both_home"],
+    "kill switch": ["e2e/test_kills.py::test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills"],
+    "drain": ["e2e/test_kills.py::test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start"],
+    "power loss": ["e2e/test_disks.py::test_what_the_bus_forgot_is_said_again_and_every_run_completes"],
     "backup and restore": [
         "e2e/test_backup_and_restore.py::" + RESTORED,
     ],
     "several agents on a cluster": [
-        "e2e/test_replicas.py::test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere",
+        "e2e/test_cluster.py::test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere",
     ],
     "several gateways": [
         "gateway/test_several_gateways.py::test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_that_died_are_in_doubt",
     ],
-    "signed writes": ["e2e/test_signed_writes.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
+    "signed writes": ["e2e/test_stack.py::test_a_run_writes_and_who_may_publish_requests_does_not"],
     "the nats tool": ["test_documented_commands.py::test_the_page_on_the_bus_holds_line_by_line"],
     "executors of others": [
         "executors/test_shipped.py::test_each_answers_what_is_asked_of_it_beside_the_others_and_the_gateway",

@@ -7,7 +7,8 @@ import pytest
 from nats.js.api import AckPolicy
 
 from schemas import subjects
-from tests.e2e.by_hand import Bench, bench, one_step
+from tests.kit.by_hand import Bench, bench
+from tests.kit.stack import one_step
 from tests.kit.waiting import until
 
 

@@ -17,9 +17,8 @@ from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.accounts.house import EXECUTOR, House, served
 from tests.cli.calling import agentic
-from tests.e2e.agents import Other, another_agent, another_gateway
-from tests.e2e.bodies import written
 from tests.executors.shipped import PYTHON, asking
+from tests.kit.stack import Other, another_agent, another_gateway, written
 from tests.kit.waiting import until
 
 ASKS_BOTH = asking((PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle", {"message": "hello"}))

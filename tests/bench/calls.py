@@ -18,8 +18,8 @@ from typing import Any
 
 from schemas import subjects
 from tests.bench.size import PACKAGES, ROOT
-from tests.e2e.bodies import FRAME
-from tests.e2e.by_hand import READ, WRITE, Bench, bench
+from tests.kit.by_hand import READ, WRITE, Bench, bench
+from tests.kit.stack import FRAME
 from tests.kit.waiting import until
 
 TIMES = 7

@@ -37,7 +37,7 @@ from tests.ductile.guide import (
     text,
 )
 from tests.ductile.real import DuctileProcess
-from tests.e2e.bodies import ENDED, FRAME
+from tests.kit.stack import ENDED, FRAME
 from tests.kit.waiting import wait_until
 
 OPERATOR_TOKEN = "an-operator-token-for-tests"  # noqa: S105 - of a server that lives for one test

@@ -11,7 +11,7 @@ import yaml
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from tests.cli.calling import agentic
 from tests.ductile.fake import FakeDuctile
-from tests.e2e.bodies import FRAME, to_the_end, view, wake
+from tests.kit.stack import FRAME, to_the_end, view, wake
 from tests.kit.waiting import until
 
 HOLD = {"tool": "probe", "command": "note", "arguments": {"do": "hold", "until": "$file"}}

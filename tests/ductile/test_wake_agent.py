@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agent_service.workbench.dev import DevOptions, DevStack, stack
-from tests.e2e.bodies import ENDED, PROBES, recording
+from tests.kit.stack import ENDED, PROBES, recording
 from tests.kit.waiting import until
 from tests.plugins.asking import SHIPPED, a_request, run
 

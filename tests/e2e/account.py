@@ -1,24 +1,19 @@
 """What streams say of all runs when all is over, without a word of agents or gateways; and what each agent lists."""
 
-import asyncio
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-import httpx2
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig
 
 from groundwork.nats.link import NatsLink
 from schemas import envelope, subjects
-from tests.kit.fleet import Member
+from tests.kit.stack import Answering, api, messages
 
 TOLD_IN = (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_REQUESTS, subjects.STREAM_RESULTS)
-SILENT_S = 2.0
 
 
 @dataclass(slots=True)
@@ -32,20 +27,22 @@ class Account:
     """Why runs were not done."""
     said_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """When anything was stored of a run."""
-    said: Counter[str] = field(default_factory=Counter)
-    """How often something was stored, by what it is: its dedupe key, or id."""
+    said: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often something was stored, by its subject and dedupe key."""
 
     def take(self, message: Msg) -> None:
         body, about = json.loads(message.data), message.headers or {}
         run_id = about.get(envelope.RUN_ID) or body["payload"].get("run_id", "")
         self.said_at[run_id].append(message.metadata.timestamp.timestamp())
-        self.said[f"{message.subject} {body.get('dedupe_key')}"] += 1
+        self.said[message.subject, str(body.get("dedupe_key"))] += 1
         if message.subject == subjects.WAKE_ACCEPTED:
             self.accepted[body["payload"]["wake_id"]].add(run_id)
         if message.subject in subjects.ENDINGS:
             self.endings[run_id][message.subject] += 1
             if message.subject != subjects.COMPLETED:
-                self.reasons[f"{message.subject}: {_without_names(str(body['payload'].get('reason')))}"] += 1
+                # its beginning, without names, says the same of every run
+                reason = re.sub(r"step \d+|\w+_[0-9A-Za-z]{16,}", "…", str(body["payload"].get("reason")))
+                self.reasons[f"{message.subject}: {reason[:160]}"] += 1
 
     def silences(self, since: float, until: float) -> list[float]:
         """Of each run that was under way at `since`: the longest time from then on in which nothing was heard of it,
@@ -56,39 +53,23 @@ class Account:
             for times in under_way
         ]
 
-    @property
-    def never_ended(self) -> set[str]:
-        return {run for runs in self.accepted.values() for run in runs} - self.endings.keys()
-
-    @property
-    def ended_unaccepted(self) -> set[str]:
-        """Nobody was told that they were accepted."""
-        return self.endings.keys() - {run for runs in self.accepted.values() for run in runs}
-
-    @property
-    def ended_twice(self) -> set[str]:
-        return {run for run, ended in self.endings.items() if ended.total() > 1}
-
-    @property
-    def accepted_twice(self) -> set[str]:
-        return {wake for wake, runs in self.accepted.items() if len(runs) > 1}
-
-    @property
-    def said_twice(self) -> Counter[str]:
-        """What was stored more than once, by its subject."""
-        return Counter(what.split()[0] for what, times in self.said.items() if times > 1)
-
-
-def _without_names(reason: str) -> str:
-    """Its beginning, which says the same of every run."""
-    return re.sub(r"step \d+|\w+_[0-9A-Za-z]{16,}", "…", reason)[:160]
+    def told(self) -> dict[str, Any]:
+        """What may not be."""
+        accepted = {run for runs in self.accepted.values() for run in runs}
+        return {
+            "acceptances_not_told": len(self.endings.keys() - accepted),
+            "never_ended": sorted(accepted - self.endings.keys()),
+            "ended_twice": sorted(run for run, ended in self.endings.items() if ended.total() > 1),
+            "accepted_twice": sorted(wake for wake, runs in self.accepted.items() if len(runs) > 1),
+            "said_twice": dict(Counter(subject for (subject, _), times in self.said.items() if times > 1)),
+        }
 
 
 async def account(link: NatsLink) -> Account:
     """Read all of it."""
     made = Account()
     for stream in TOLD_IN:
-        async for message in messages(link, stream):
+        async for message in messages(link, stream=stream):
             made.take(message)
     return made
 
@@ -99,26 +80,10 @@ async def holes(link: NatsLink) -> dict[str, int]:
     return {name: gone for name, state in states.items() if (gone := state.last_seq - state.messages)}
 
 
-async def messages(link: NatsLink, stream: str) -> AsyncIterator[Msg]:
-    """All that the stream holds now."""
-    info: Any = await link.jetstream.stream_info(stream)
-    if not info.state.messages:
-        return
-    config = ConsumerConfig(ack_policy=AckPolicy.NONE)
-    subscription = await link.jetstream.subscribe("", stream=stream, ordered_consumer=True, config=config)
-    try:
-        async for message in subscription.messages:
-            yield message
-            if message.metadata.sequence.stream >= info.state.last_seq:
-                return
-    finally:
-        await asyncio.wait_for(subscription.unsubscribe(), SILENT_S)
-
-
-async def listed(agent: Member) -> dict[str, dict[str, Any]]:
+async def listed(agent: Answering) -> dict[str, dict[str, Any]]:
     """Every run, by its id, as this agent lists it."""
     found: dict[str, dict[str, Any]] = {}
-    async with httpx2.AsyncClient(base_url=agent.url, trust_env=False, timeout=30) as client:
+    async with api(agent) as client:
         cursor: str | None = ""
         while cursor is not None:
             page = (await client.get("/v1/runs", params={"limit": 100} | ({"cursor": cursor} if cursor else {}))).json()

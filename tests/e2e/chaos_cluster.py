@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-import yaml
 
 from schemas import subjects
 from tests.e2e.account import Account, account, holes, listed
@@ -57,13 +56,12 @@ class Plan:
 async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
     """Let it all happen, and tell what became of it."""
     calls = write_tool(folder / "plugins", folder / "calls")
-    (folder / "script.yaml").write_text(yaml.safe_dump(script(plan.wait_s)))
     options = FleetOptions(
         folder=folder / "fleet",
         agents=plan.agents,
         gateways=plan.gateways,
         store="jetstream" if plan.store == "jetstream" else "sqlite",
-        script=folder / "script.yaml",
+        script=script(plan.wait_s),
         plugins=(folder / "plugins",),
         written=(calls,),
         cut=True,
@@ -74,11 +72,15 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
         async with loaded(link, plan.open_runs, ended_within_s=ENDED_WITHIN_S) as load:
             await storm.strike(plan.faults, plan.times)
             await _begun(load, plan.runs)
-        told = _told(plan, storm, load, await account(link), times_run(calls))
-        told["holes"] = await holes(link)
-        told["ended_by_themselves"] = {member.name: member.gave_up for member in ships.members if member.gave_up}
-        told["listed_otherwise_by_another_agent"] = _differ([await listed(agent) for agent in ships.agents])
-    return told
+        books, first, *others = await account(link), *[await listed(agent) for agent in ships.agents]
+        return _told(plan, load, books, times_run(calls)) | {
+            "faults": {fault: _shown(fault, storm, books) for fault in plan.faults},
+            "holes": await holes(link),
+            "ended_by_themselves": {member.name: member.gave_up for member in ships.members if member.gave_up},
+            "listed_otherwise_by_another_agent": sorted(
+                run for run in first if any(first[run] != other.get(run) for other in others)
+            ),
+        }
 
 
 async def _begun(load: Load, runs: int) -> None:
@@ -90,7 +92,7 @@ async def _begun(load: Load, runs: int) -> None:
             started, since = load.started, time.monotonic()
 
 
-def _told(plan: Plan, storm: Storm, load: Load, books: Account, calls: Counter[str]) -> dict[str, Any]:
+def _told(plan: Plan, load: Load, books: Account, calls: Counter[str]) -> dict[str, Any]:
     endings = Counter(subject for ended in books.endings.values() for subject in ended)
     return {
         "seed": plan.seed,
@@ -99,31 +101,23 @@ def _told(plan: Plan, storm: Storm, load: Load, books: Account, calls: Counter[s
         "done": endings[subjects.COMPLETED],
         "not_done": dict(books.reasons),
         "lost": load.open,
-        "acceptances_not_told": len(books.ended_unaccepted),
-        "never_ended": sorted(books.never_ended),
-        "ended_twice": sorted(books.ended_twice),
-        "accepted_twice": sorted(books.accepted_twice),
-        "said_twice": dict(books.said_twice),
+        **books.told(),
         "writes": len(calls),
         "writes_missing": max(0, STEPS * endings[subjects.COMPLETED] - len(calls)),
         "writes_made_twice": sorted(call for call, times in calls.items() if times > 1),
-        "faults": {fault: _shown(fault, storm, books) for fault in plan.faults},
     }
 
 
 def _shown(fault: str, storm: Storm, books: Account) -> dict[str, Any]:
     struck = [each for each in storm.struck if each.fault == fault]
     silences = [silence for each in struck for silence in books.silences(each.at, each.over)]
-    behind = [copy for each in struck for copy in each.behind]
-    whole_s = max((each.whole_s for each in struck), default=0.0)
-    copies = {"whole_after_s": round(whole_s, 1), "copies_not_current": behind}
-    return {"times": len(struck), "runs_under_way": len(silences), "silence_s": spread(silences), **copies}
-
-
-def _differ(lists: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
-    """Runs of which not all say the same."""
-    first, *others = lists
-    return sorted(run for run in first if any(first[run] != other.get(run) for other in others))
+    return {
+        "times": len(struck),
+        "runs_under_way": len(silences),
+        "silence_s": spread(silences),
+        "whole_after_s": round(max((each.whole_s for each in struck), default=0.0), 1),
+        "copies_not_current": [copy for each in struck for copy in each.behind],
+    }
 
 
 def main() -> None:

@@ -70,13 +70,12 @@ def _with_children(pid: int) -> float:
 @asynccontextmanager
 async def bench(plan: Plan, folder: Path, *, agents: int, replicas: int, **more: Any) -> AsyncIterator[Bench]:
     """`more`: settings of the agents; `wait_s`, which is none, is how long a decision takes."""
-    (folder / "script.yaml").write_text(yaml.safe_dump(_script(more.pop("wait_s", 0.0))))
     options = FleetOptions(
         folder=folder / "fleet",
         agents=agents,
         store="jetstream" if plan.store == "jetstream" else "sqlite",
         replicas=replicas,
-        script=folder / "script.yaml",
+        script=_script(more.pop("wait_s", 0.0)),
         agent=more,
         gateway={"runner": "in_process", "slots": 256, "concurrency": 256},
     )

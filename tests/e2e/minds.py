@@ -9,6 +9,13 @@ from typing import Any
 from tests.models.model_house import action, reply, wanted
 from tests.models.wire import KEY
 
+ITEMS = [{"text": text, "proof": "step", "tool": ""} for text in ("one", "two", "three")]
+FRAMING = {"goal_statement": "Lines are recorded.", "definition_of_done": ITEMS, "constraints": [], "assumptions": []}
+MET = [{"item": f"d{n}", "evidence": "step:1", "quote": "recorded"} for n in (1, 2, 3)]
+RECORDED: dict[str, Any] = {"summary": "a line was recorded", "met": [], "unmet": [], "facts": [], "outcome": None}
+ON = RECORDED | {"verdict": "continue"}
+DONE = RECORDED | {"verdict": "done", "met": MET, "outcome": "all is recorded"}
+
 
 class Hold:
     """A call that the mind thinks about for as long as a test wants."""
@@ -24,12 +31,13 @@ class RecordingMind:
     Step n records a line in `<file><n>`: the same action again and again would be a stuck loop.
     """
 
-    def __init__(self, file: Path, *, steps: int) -> None:
+    def __init__(self, file: Path, *, steps: int = 2) -> None:
         self._file = file
         self._steps = steps
-        file.parent.mkdir(exist_ok=True)
+        self.calls = steps + 2
+        """A framing with the first plan, a reflection for each step, and a verification of the claim to be done."""
         self._holds: dict[int, Hold] = {}
-        self._calls = itertools.count(1)
+        self._asked = itertools.count(1)
 
     def lines(self) -> list[int]:
         """How many lines each step has recorded."""
@@ -41,28 +49,18 @@ class RecordingMind:
         return self._holds.setdefault(call, Hold())
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
-        hold = self._holds.get(next(self._calls))
-        if hold:
+        if hold := self._holds.get(next(self._asked)):
             hold.reached.set()
             hold.over.wait(30)
-        return self._decided(body)
-
-    def _decided(self, body: dict[str, Any]) -> dict[str, Any]:
         if wanted(body) == "verification":
             return {"reason": "each quote shows its item", "doubted": [], "holds": True}
         if wanted(body) == "framing":
-            items = [{"text": text, "proof": "step", "tool": ""} for text in ("one", "two", "three")]
-            framing = {
-                "goal_statement": "Lines are recorded.",
-                "definition_of_done": items,
-                "constraints": [],
-                "assumptions": [],
-            }
-            return reply(framing=framing, plan=self._plan(1))
+            return reply(framing=FRAMING, plan=self._plan(1))
         text = "\n".join(block["text"] for block in body["messages"][0]["content"])
         step = len(re.findall(r"<step number=", text))
-        done = step >= self._steps
-        return reply(reflection=_reflection(done=done), plan=None if done else self._plan(step + 1))
+        if step < self._steps:
+            return reply(reflection=ON, plan=self._plan(step + 1))
+        return reply(reflection=DONE, plan=None)
 
     def _plan(self, step: int) -> dict[str, Any]:
         return {
@@ -74,17 +72,6 @@ class RecordingMind:
         }
 
 
-def _reflection(*, done: bool) -> dict[str, Any]:
-    return {
-        "summary": "a line was recorded",
-        "met": [{"item": f"d{n}", "evidence": "step:1", "quote": "recorded"} for n in (1, 2, 3)] if done else [],
-        "unmet": [],
-        "facts": [],
-        "verdict": "done" if done else "continue",
-        "outcome": "all lines are recorded" if done else None,
-    }
-
-
-def asking(base_url: str, **more: Any) -> dict[str, Any]:
+def asking(base_url: str) -> dict[str, Any]:
     """The agent's settings that ask the fake API."""
-    return {"model": {"provider": "anthropic", "api_key": KEY, "base_url": base_url, **more}}
+    return {"model": {"provider": "anthropic", "api_key": KEY, "base_url": base_url}}

@@ -2,138 +2,131 @@
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from tests.e2e.bodies import FRAME, lines, touch, written
-from tests.e2e.machine import Machine, machine
-from tests.kit.waiting import until
+from tests.cli.calling import agentic
+from tests.kit.cluster import Cluster
+from tests.kit.fleet import Fleet, FleetOptions, fleet
+from tests.kit.stack import DONE, MET, PROBES, lines, of_goal, planning, post, script, shown, touch, until, wake
+
+Store = Literal["jetstream", "sqlite"]
+AT_LAST = {"verdict": "done", "summary": "done", "met": [item | {"evidence": "step:2"} for item in MET]}
 
 
-def recorded(file: Path, **more: str) -> dict[str, Any]:
-    return {"action": {"tool": "probe", "command": "record", "arguments": {"file": str(file), **more}}}
-
-
-def met(step: int) -> list[dict[str, str]]:
-    return [{"item": f"d{n}", "evidence": f"step:{step}"} for n in (1, 2, 3)]
-
-
-def script(tmp_path: Path, *, thinks_s: float = 0) -> Path:
+def rules(tmp_path: Path, thinks_s: float) -> dict[str, Any]:
     """`writes` records two lines, the first of which waits for `go1`; `thinks` records one, and thinks before; `ends`
     reads and is done."""
-    done = {"verdict": "done", "summary": "done", "met": met(1)}
-    at_last = done | {"met": met(2)}
-    on = {"verdict": "continue", "summary": "on"}
-    shown = {"action": {"tool": "probe", "command": "show", "arguments": {}}}
-    writes, thinks, go = (tmp_path / "marks" / name for name in ("writes", "thinks", "go"))
-    twice = recorded(writes, wait_for=f"{go}1")
-    rules = [
-        FRAME,
-        {"phase": "plan", "when": {"goal": "ends"}, "plan": shown},
-        {"phase": "plan", "when": {"goal": "writes", "steps": 0}, "plan": twice},
-        {
-            "phase": "reflect",
-            "when": {"goal": "writes", "steps": 1},
-            "reflect": on,
-            "plan": recorded(writes),
-        },
-        {
-            "phase": "reflect",
-            "when": {"goal": "thinks", "status": "error"},
-            "reflect": on,
-            "plan": recorded(thinks),
-        },
-        {
-            "phase": "plan",
-            "when": {"goal": "thinks"},
-            "wait_s": thinks_s,
-            "plan": recorded(thinks),
-        },
-        {"phase": "reflect", "when": {"goal": "thinks", "steps": 2}, "reflect": at_last},
-        {"phase": "reflect", "reflect": done},
-    ]
-    return written({"name": "recording", "rules": rules}, tmp_path)
+    marks = tmp_path / "marks"
+    writes, thinks = (planning("probe", "record", file=str(marks / name)) for name in ("writes", "thinks"))
+    first = planning("probe", "record", file=str(marks / "writes"), wait_for=str(marks / "go1"))
+    on = {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "on"}}
+    return script(
+        *of_goal("ends", planning("probe", "show")),
+        *of_goal("writes", first | {"when": {"steps": 0}}, on | {"when": {"steps": 1}, "plan": writes["plan"]}),
+        *of_goal(
+            "thinks",
+            on | {"when": {"status": "error"}, "plan": thinks["plan"]},
+            thinks | {"wait_s": thinks_s},
+            {"phase": "reflect", "when": {"steps": 2}, "reflect": AT_LAST},
+        ),
+        DONE,
+    )
 
 
-async def backed_up(here: Machine, place: Path, *more: str) -> dict[str, Any]:
-    called = await asyncio.to_thread(here.call, "backup", place, *more)
-    assert called.code == 0, called
-    made: dict[str, Any] = called.document
-    return made
+@asynccontextmanager
+async def machine(tmp_path: Path, name: str, store: Store = "sqlite", *, thinks_s: float = 0) -> AsyncIterator[Fleet]:
+    """An installation as an operator has it, in a folder of its own: its bus is set up, its services are not begun."""
+    options = FleetOptions(
+        folder=tmp_path / name,
+        store=store,
+        replicas=1,
+        script=rules(tmp_path, thinks_s),
+        plugins=(PROBES,),
+        begun=False,
+    )
+    cluster = Cluster(tmp_path / f"{name}-bus", nodes=1, sync_interval="1s")
+    async with cluster, fleet(cluster, options) as made:
+        yield made
 
 
-async def restored(here: Machine, place: Path, *more: str) -> dict[str, Any]:
-    called = await asyncio.to_thread(here.call, "restore", place, *more)
-    assert called.code == 0, called
-    made: dict[str, Any] = called.document
-    return made
+def lose(here: Fleet) -> None:
+    for member in here.members:
+        member.kill()
 
 
-def with_keys_of(lost: Machine, new: Machine) -> None:
-    """What an operator keeps in another place."""
-    for name in ("agent.keys", "gateway.keys"):
-        shutil.copy(lost.folder / name, new.folder / name)
+async def called(here: Fleet, *arguments: str | Path) -> dict[str, Any]:
+    done = await asyncio.to_thread(agentic, *arguments, "--config", here.agents[0].config, "--json")
+    assert done.code == 0, done
+    document: dict[str, Any] = done.document
+    return document
 
 
+async def comes_to(here: Fleet, run_id: str, state: str, *, steps: int = 0) -> dict[str, Any]:
+    """How the run stands, once it is in that state with at least so many steps."""
+    return await shown(here.agents[0], run_id, lambda run: run["state"] == state and len(run["steps"]) >= steps)
+
+
+async def answer(here: Fleet, run_id: str, outcome: str) -> None:
+    """A person's word on a write in doubt."""
+    said = {"kind": "answer", "outcome": outcome, "message": "I have looked."}
+    assert (await post(here.agents[0], f"/v1/runs/{run_id}/signals", **said)).is_success
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", ["sqlite", "jetstream"])
 async def test_runs_go_on_from_a_backup_and_no_write_that_may_have_been_done_since_is_repeated(
-    tmp_path: Path, store: Literal["jetstream", "sqlite"]
+    tmp_path: Path, store: Store
 ) -> None:
-    place = tmp_path / "agentic.backup"
-    async with machine(tmp_path / "lost", script(tmp_path, thinks_s=600), store=store) as lost:
-        await lost.begin()
-        ends, writes, thinks = [await lost.wake(goal) for goal in ("ends", "writes", "thinks")]
-        await lost.comes_to(ends, "done")
-        await until(lambda: lines(tmp_path / "marks" / "writes") == 1)
-        made = await backed_up(lost, place)
+    place, marks = tmp_path / "agentic.backup", tmp_path / "marks"
+    async with machine(tmp_path, "lost", store, thinks_s=600) as lost:
+        await lost.heal()
+        ends, writes, thinks = [await wake(lost.agents[0], goal) for goal in ("ends", "writes", "thinks")]
+        await comes_to(lost, ends, "done")
+        await until(lambda: lines(marks / "writes") == 1)
+        made = await called(lost, "backup", place)
         assert made["about"]["agent"] == {"runs": 3, "of them under way": 2}
-        touch(tmp_path / "marks" / "go", 1)
-        await lost.comes_to(writes, "done")
-        woken_later = await lost.wake("ends")
-        await lost.comes_to(woken_later, "done")
-        lost.lose()
-    assert (lines(tmp_path / "marks" / "writes"), lines(tmp_path / "marks" / "thinks")) == (2, 0)
-    async with machine(tmp_path / "new", script(tmp_path), store=store) as new:
-        with_keys_of(lost, new)
-        told = await restored(new, place)
+        touch(marks / "go", 1)
+        await comes_to(lost, writes, "done", steps=2)
+        await comes_to(lost, await wake(lost.agents[0], "ends"), "done")
+        lose(lost)
+    assert (lines(marks / "writes"), lines(marks / "thinks")) == (2, 0)
+    async with machine(tmp_path, "new", store) as new:
+        for name in ("agent.keys", "gateway.keys"):  # which an operator keeps in another place
+            shutil.copy(lost.options.folder / name, new.options.folder / name)
+        told = await called(new, "restore", place)
         assert (told["runs"], set(told["under_way"])) == (3, {writes, thinks})
-        await new.begin()
-        assert (await new.comes_to(ends, "done"))["wake_id"]
+        await new.heal()
+        assert (await comes_to(new, ends, "done"))["wake_id"]
         for run_id in (writes, thinks):
-            assert (await new.comes_to(run_id, "escalated"))["class"] == "in_doubt"
-        await new.answer(writes, "ran")
-        await until(lambda: _step(new, writes, 2))
-        await new.comes_to(writes, "escalated")
-        await new.answer(writes, "ran")
-        await new.comes_to(writes, "done")
-        assert (lines(tmp_path / "marks" / "writes"), lines(tmp_path / "marks" / "thinks")) == (2, 0)
-        await new.answer(thinks, "did_not_run")
-        await new.comes_to(thinks, "done")
-        assert lines(tmp_path / "marks" / "thinks") == 1
-        fresh = await new.wake("thinks")
-        await new.comes_to(fresh, "done")
-        verdict = await asyncio.to_thread(new.call, "verify", "--all")
-        assert verdict.document["ok"], verdict
-
-
-async def _step(here: Machine, run_id: str, number: int) -> bool:
-    found = await here.comes_to(run_id, "escalated")
-    return len(found["steps"]) == number
+            assert (await comes_to(new, run_id, "escalated"))["class"] == "in_doubt"
+        await answer(new, writes, "ran")
+        await comes_to(new, writes, "escalated", steps=2)
+        await answer(new, writes, "ran")
+        await comes_to(new, writes, "done", steps=2)
+        assert (lines(marks / "writes"), lines(marks / "thinks")) == (2, 0)
+        await answer(new, thinks, "did_not_run")
+        await comes_to(new, thinks, "done", steps=2)
+        assert lines(marks / "thinks") == 1
+        await comes_to(new, await wake(new.agents[0], "thinks"), "done")
+        assert (await called(new, "verify", "--all"))["ok"]
 
 
 async def test_a_move_leaves_nothing_in_doubt_for_nothing_was_done_since(tmp_path: Path) -> None:
     place = tmp_path / "agentic.backup"
-    async with machine(tmp_path / "old", script(tmp_path, thinks_s=600)) as old:
-        await old.begin()
-        thinks = await old.wake("thinks")
-        await old.waits_for(thinks, "model")
-        old.lose()
-        await backed_up(old, place, "--with-keys")
-    async with machine(tmp_path / "new", script(tmp_path)) as new:
-        told = await restored(new, place, "--moved")
+    async with machine(tmp_path, "old", thinks_s=600) as old:
+        await old.heal()
+        thinks = await wake(old.agents[0], "thinks")
+        await shown(old.agents[0], thinks, lambda run: (run["waiting_for"] or {}).get("kind") == "model")
+        lose(old)
+        await called(old, "backup", place, "--with-keys")
+    async with machine(tmp_path, "new") as new:
+        told = await called(new, "restore", place, "--moved")
         assert (told["moved"], set(told["under_way"])) == (True, {thinks})
-        await new.begin()
-        await new.comes_to(thinks, "done")
+        await new.heal()
+        await comes_to(new, thinks, "done")
     assert lines(tmp_path / "marks" / "thinks") == 1

@@ -1,12 +1,44 @@
-"""kill -9 of each process in the middle of a step: the run goes on, and every tool has run exactly once."""
+"""kill -9 of each process, a stop in good order, an agent that takes over: the run goes on, and every tool has run
+exactly once."""
 
+import asyncio
+import os
+import signal
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from agent_service.workbench.dev import DevStack
 from schemas import subjects
-from tests.e2e.bodies import lines, on_the_bus, recording, running, to_the_end, touch, wake
-from tests.kit.waiting import until
+from tests.e2e.minds import RecordingMind, asking
+from tests.kit.stack import (
+    another_agent,
+    api,
+    entries,
+    get,
+    last_word,
+    lines,
+    on_the_bus,
+    post,
+    recording,
+    running,
+    script,
+    shown,
+    to_the_end,
+    touch,
+    until,
+    view,
+    wake,
+)
+from tests.models.fake_anthropic import FakeAnthropic
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FOUR_MINUTES = 240.0
 
 
 async def _agent(made: DevStack) -> None:
@@ -28,21 +60,181 @@ async def _all(made: DevStack) -> None:
     await _nats(made)
 
 
-KILLS: tuple[Callable[[DevStack], Awaitable[None]], ...] = (_agent, _gateway, _nats, _all)
+async def steps_on_the_bus(made: DevStack, run_id: str) -> list[int]:
+    """What was asked of tools."""
+    requests = await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
+    return [request["step"] for request in requests if request["run_id"] == run_id]
 
 
-async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write(tmp_path: Path) -> None:
-    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
-    async with running(tmp_path / "stack", recording(file, go=go, steps=len(KILLS))) as made:
-        run_id = await wake(made)
-        for step, kill in enumerate(KILLS, start=1):
-            await until(lambda step=step: lines(file) == step, within_s=30)  # type: ignore[misc] # a default of a lambda
-            await kill(made)
-            touch(go, step)
+@pytest.mark.parametrize("kill", [_agent, _gateway, _nats, _all])
+async def test_a_process_killed_while_a_tool_runs_costs_no_run_and_repeats_no_write(
+    made: DevStack, marks: Path, kill: Callable[[DevStack], Awaitable[None]]
+) -> None:
+    file, go = marks / kill.__name__, marks / f"{kill.__name__}.go"
+    run_id = await wake(made, file.name)
+    await until(lambda: lines(file) == 1)
+    await kill(made)
+    for step in (1, 2):
+        touch(go, step)
+    ended = await to_the_end(made, run_id)
+    completed = [event for event in await on_the_bus(made, subjects.COMPLETED) if event["run_id"] == run_id]
+    assert (ended["state"], lines(file), len(completed)) == ("done", 2, 1), ended
+    assert await steps_on_the_bus(made, run_id) == [1, 2]
+
+
+@pytest.mark.attack(108)
+async def test_nothing_begins_until_somebody_lets_it_go_on_also_after_kills(made: DevStack, marks: Path) -> None:
+    run_id = await wake(made, "halted")
+    await until((marks / "halted").exists)
+    stopped = (await post(made, "/v1/stop-all", reason="it mails everybody", by="ann")).json()
+    touch(marks / "halted.go", 1)
+
+    async def has_recorded() -> bool:
+        return any(entry["kind"] == "ToolReturned" for entry in await entries(made, run_id))
+
+    async def lives() -> bool:
+        return bool((await view(made, run_id))["state"] != "away")
+
+    await until(has_recorded)
+    made.agent.kill()
+    made.gateway.kill()
+    await until(lives)
+    refused, readiness = await post(made, "/v1/wake", goal="record"), await get(made, "/readyz")
+    seen, why = await view(made, run_id), (await get(made, f"/v1/runs/{run_id}/why")).json()
+    asked = await steps_on_the_bus(made, run_id)
+    touch(marks / "halted.go", 2)
+    assert (await post(made, "/v1/go-on")).json()["stopped"] is False
+    ended = await to_the_end(made, run_id)
+    assert (stopped["stopped"], stopped["reason"]) == (True, "it mails everybody")
+    assert (refused.status_code, refused.json()["error"]["code"], refused.headers["retry-after"]) == (
+        503,
+        "stopped",
+        "30",
+    )
+    assert (readiness.status_code, 'says "ann"' in readiness.json()["checks"]["halt"]) == (503, True)
+    assert (seen["state"], "it mails everybody" in seen["stopped"]) == ("running", True)
+    assert ("it mails everybody" in why["verdict"], why["remedy"]["command"]) == (True, "agentic go-on")
+    assert (asked, await steps_on_the_bus(made, run_id)) == ([1], [1, 2])
+    assert (ended["state"], lines(marks / "halted")) == ("done", 2)
+
+
+async def test_a_model_call_under_way_is_waited_for_and_the_run_goes_on_after_the_next_start(
+    made: DevStack, marks: Path
+) -> None:
+    for step in (1, 2):
+        touch(marks / "slowly-drained.go", step)
+    before = made.agent.starts
+    run_id = await wake(made, "slowly-drained")
+
+    async def thinks() -> bool:
+        return bool((await get(made, "/v1/drain")).json()["model_calls"])
+
+    await until(thinks)
+    assert (await post(made, "/v1/drain")).json()["model_calls"] == 1
+    await until(lambda: made.agent.starts == before + 1)
+    ended = await to_the_end(made, run_id)
+    assert (ended["state"], ended["usage"]["lost_calls"], made.agent.starts) == ("done", 0, before + 1)
+    assert lines(marks / "slowly-drained") == 2
+
+
+async def test_a_stop_answers_those_who_wait_lets_readers_go_and_is_no_error(made: DevStack, marks: Path) -> None:
+    said = made.agent.log_file.stat().st_size
+    run_id = await wake(made, "read")
+    await shown(made, run_id, lambda run: run["waiting_for"] and run["waiting_for"]["kind"] == "tool")
+    waiting, ask = await asyncio.open_connection("127.0.0.1", int(made.url.rpartition(":")[2]))
+    ask.write(f"GET /v1/runs/{run_id}?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    async with api(made) as client, client.stream("GET", f"/v1/runs/{run_id}/events") as events:
+        told = events.aiter_lines()
+        await anext(told)  # whoever asked before this one waits now
+        assert made.agent.pid
+        os.kill(made.agent.pid, signal.SIGTERM)
+        assert [line async for line in told][-1] == ""
+    assert (await waiting.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
+    ask.close()
+    for step in (1, 2):
+        touch(marks / "read.go", step)
+    assert (await to_the_end(made, run_id))["state"] == "done"
+    assert b'"level":"ERROR"' not in made.agent.log_file.read_bytes()[said:]
+
+
+async def test_an_agent_of_the_same_store_takes_over_in_the_middle_of_a_run_which_goes_on_once(
+    made: DevStack, marks: Path
+) -> None:
+    run_id = await wake(made, "taken-over")
+    await until(lambda: lines(marks / "taken-over") == 1)
+    async with another_agent(made.config, "--take-over") as green:
+        await green.ready()
+        for step in (1, 2):
+            touch(marks / "taken-over.go", step)
         ended = await to_the_end(made, run_id)
-        completed = await on_the_bus(made, subjects.COMPLETED)
+        await until(lambda: f"process {green.process.pid}" in last_word(made.agent.log_file))
+    assert (ended["state"], lines(marks / "taken-over")) == ("done", 2)
+
+
+async def test_an_agent_that_was_stopped_for_longer_than_its_lease_finds_itself_fenced(
+    made: DevStack, tmp_path: Path
+) -> None:
+    async def works(there: DevStack) -> bool:
+        return bool((await to_the_end(there, await wake(there, "look up the bridge")))["state"] == "done")
+
+    stopped = made.agent.pid
+    assert stopped
+    assert await works(made)
+    os.kill(stopped, signal.SIGSTOP)
+    async with another_agent(made.config, store=tmp_path / "second") as second:
+        there = replace(made, url=await second.ready())
+        assert await works(there)
+        os.kill(stopped, signal.SIGCONT)
+        await until(lambda: made.agent.pid != stopped)
+        assert str(tmp_path / "second") in last_word(made.agent.log_file)
+        assert await works(there)
+
+
+@pytest.mark.timeout(300)
+async def test_a_call_cut_by_a_kill_is_the_only_one_made_again(tmp_path: Path, claude: FakeAnthropic) -> None:
+    """Every call of the run is cut once, with the real SDK over HTTP. What the run says it spent is the sum of its
+    journal, and what is asked again begins with the same words: only what is new each time comes after them."""
+    (tmp_path / "marks").mkdir()
+    mind = claude.policy = RecordingMind(tmp_path / "marks" / "lines", steps=1)
+    held = [mind.hold(request) for request in range(1, 2 * mind.calls, 2)]
+    agent, marks = asking(claude.base_url), [tmp_path / "marks"]
+    async with running(tmp_path / "stack", script(), agent=agent, marks=marks) as made:
+        run_id = await wake(made)
+        for life, hold in enumerate(held, start=2):
+            await until(hold.reached.is_set)
+            made.agent.kill()
+            await until(lambda life=life: made.agent.starts == life)  # type: ignore[misc] # a default of a lambda
+            hold.over.set()
+        ended = await to_the_end(made, run_id)
+        replies = [entry["event"] for entry in await entries(made, run_id) if entry["kind"] == "ModelReplied"]
+    spent = ended["usage"]
+    assert (ended["state"], mind.lines(), len(claude.requests)) == ("done", [1], 2 * mind.calls), ended
+    assert [kept(request) for request in claude.requests[::2]] == [kept(request) for request in claude.requests[1::2]]
+    assert (spent["calls"], spent["lost_calls"]) == (mind.calls, mind.calls)
+    assert len({reply["call"] for reply in replies}) == len(replies) == mind.calls
+    for name in ("input_tokens", "output_tokens", "cost_usd"):
+        assert sum(reply["usage"][name] for reply in replies) == pytest.approx(spent[name]), name
+
+
+def kept(request: dict[str, Any]) -> Any:
+    """What of a prompt a provider may know from the last one."""
+    return request["system"], request["messages"][0]["content"][:-1]
+
+
+@pytest.mark.timeout(600)
+async def test_a_tool_that_takes_four_minutes_is_waited_for_through_a_kill_of_each_process(tmp_path: Path) -> None:
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
+    gateway = {"timeout_s": 2 * FOUR_MINUTES}
+    async with running(tmp_path / "stack", recording(file, go=go, steps=1), gateway=gateway) as made:
+        began = time.monotonic()
+        run_id = await wake(made)
+        await until(lambda: lines(file) == 1)
+        for kill in (_agent, _gateway, _nats):
+            await asyncio.sleep(FOUR_MINUTES / 4)
+            await kill(made)
+        await asyncio.sleep(max(0.0, began + FOUR_MINUTES - time.monotonic()))
+        touch(go, 1)
+        ended = await to_the_end(made, run_id)
         requests = await on_the_bus(made, subjects.ALL_TOOL_REQUESTS)
-    assert ended["state"] == "done", ended
-    assert lines(file) == len(KILLS)
-    assert [event["run_id"] for event in completed] == [run_id]
-    assert [event["step"] for event in requests] == [1, 2, 3, 4]
+    assert (ended["state"], lines(file)) == ("done", 1), ended
+    assert {request["step"] for request in requests} == {1}

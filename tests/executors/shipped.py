@@ -20,8 +20,8 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import create_missing
-from tests.e2e.bodies import FRAME
 from tests.kit import nats_cli
+from tests.kit.stack import FRAME
 from tests.kit.waiting import until
 
 EXECUTORS = Path(__file__).resolve().parent.parent.parent / "deploy" / "executors"

@@ -11,9 +11,9 @@ import pytest_asyncio
 from agent_service.workbench.dev import DevStack, until_ready
 from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
-from tests.e2e.bodies import on_the_bus, running, to_the_end, view, wake
 from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, asking_by_goal, heard, linked
 from tests.kit import nats_cli
+from tests.kit.stack import on_the_bus, running, to_the_end, view, wake
 from tests.kit.waiting import until
 
 HERE = (PYTHON, BASH) if nats_cli.FOUND else (PYTHON,)

@@ -18,7 +18,7 @@ from groundwork.service.errors import Misconfigured
 from schemas import catalog, subjects
 from schemas.catalog import ToolOffer
 from tests.cli.examined import configured, found
-from tests.e2e.agents import another_agent
+from tests.kit.stack import another_agent
 
 
 def catalog_of(executor: str | None, *names: str, tier: str = "read") -> bytes:

@@ -1,9 +1,11 @@
-"""Disks that fail: one so small that a test can fill it, one that is read-only, and one that does as the test says."""
+"""Disks that fail: one that a test can fill, one that is read-only, one that forgets what was not synced, and one that
+does as the test says."""
 
 import _sqlite3
 import contextlib
 import ctypes
 import os
+import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,6 +34,51 @@ def read_only(folder: Path) -> Iterator[None]:
     with _mounted(folder, "--bind", str(folder)):
         subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
         yield
+
+
+class ForgetfulDisk:
+    """A file system in a file, which has what was written through to the disk; the rest is in memory alone. So a copy
+    of the file is what a disk holds once the power has failed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.image = folder.with_name(f"{folder.name}.ext4")
+        self._mounts = contextlib.ExitStack()
+
+    def mount(self) -> None:
+        # what is not asked to be synced is not written for five minutes
+        self._mounts.enter_context(_mounted(self.folder, "-o", "loop,commit=300", str(self.image)))
+
+    def unmount(self) -> None:
+        self._mounts.close()
+
+    def sync(self) -> None:
+        subprocess.run(["sync", "--file-system", self.folder], check=True)
+
+    def lose_power(self) -> None:
+        """Whoever writes to it was killed before."""
+        held = self.image.with_suffix(".held")
+        subprocess.run(["cp", "--sparse=always", self.image, held], check=True)
+        self.unmount()
+        held.replace(self.image)
+        self.mount()
+
+
+@contextlib.contextmanager
+def forgetful_disk(folder: Path, size_mib: int = 256) -> Iterator[ForgetfulDisk]:
+    """`folder`, which is made, on such a disk; skips where none can be mounted."""
+    folder.mkdir(parents=True)
+    disk = ForgetfulDisk(folder)
+    with disk.image.open("wb") as image:
+        image.truncate(size_mib << 20)
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("there is no mkfs.ext4")
+    subprocess.run(["mkfs.ext4", "-q", disk.image], check=True)
+    disk.mount()
+    try:
+        yield disk
+    finally:
+        disk.unmount()
 
 
 @contextlib.contextmanager

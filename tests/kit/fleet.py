@@ -8,15 +8,12 @@ Nobody starts again what is killed. With `cut`, each agent and gateway reaches t
 
 import contextlib
 import json
-import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-import httpx2
 
 from agent_service.bus.topology import topology
 from agent_service.workbench.dev import PLUGINS, free_port
@@ -25,6 +22,7 @@ from groundwork.service.errors import Failure
 from tests.kit import cut_wire
 from tests.kit.cluster import Cluster, Way
 from tests.kit.processes import Process
+from tests.kit.stack import is_ready, recorded, written
 from tests.kit.waiting import until
 
 READY_WITHIN_S = 40.0
@@ -41,13 +39,16 @@ class FleetOptions:
     gateways: int = 1
     store: Literal["jetstream", "sqlite"] = "sqlite"
     replicas: int = 3
-    script: Path | None = None
+    script: Mapping[str, Any] | None = None
+    """What the scripted model follows; None for its own."""
     plugins: tuple[Path, ...] = (PLUGINS,)
     written: tuple[Path, ...] = ()
-    """What plugins may write to."""
+    """What plugins may write to, beside what the script says."""
     agent: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the section `agent:`, of every agent."""
     gateway: Mapping[str, Any] = field(default_factory=dict)
+    begun: bool = True
+    """Whether all are started, and ready; else whoever wants one starts it."""
     cut: bool = False
     older: Path | None = None
     """A checkout of an earlier version, which all run at first."""
@@ -79,10 +80,7 @@ class Member(Process):
         if self.pid is None:
             self.gave_up.append(self.log.read_text(errors="replace").rpartition("CRITICAL")[2].strip())
             self.start()
-        with contextlib.suppress(httpx2.TransportError):
-            async with httpx2.AsyncClient(trust_env=False, timeout=2) as client:
-                return (await client.get(f"{self.url}/readyz")).status_code == httpx2.codes.OK
-        return False
+        return await is_ready(self)
 
     def _last_words(self) -> str:
         return f"{self.name} is not ready: {self.log.read_text(errors='replace')[-2000:]}"
@@ -126,7 +124,8 @@ async def fleet(cluster: Cluster, options: FleetOptions) -> AsyncIterator[Fleet]
             configure(member, options, urls)
             member.code = options.older
             wires.callback(member.kill)
-        await made.heal()
+        if options.begun:
+            await made.heal()
         yield made
 
 
@@ -148,33 +147,26 @@ async def _wired(cluster: Cluster, member: Member, wires: contextlib.AsyncExitSt
 def configure(member: Member, options: FleetOptions, urls: tuple[str, ...]) -> None:
     """Write its configuration: an agent's or a gateway's, for whichever it is."""
     folder = options.folder
+    script = {} if options.script is None else {"script": str(written(options.script, folder))}
+    marks = () if options.script is None else recorded(options.script)
     folder.mkdir(parents=True, exist_ok=True)
     agent = {
         **_stored(options, folder / "agent"),
         "workspaces": str(folder / "workspaces"),
         "http": {"host": "127.0.0.1", "port": member.port},
-        "model": {"provider": "scripted"} | ({"script": str(options.script)} if options.script else {}),
+        "model": {"provider": "scripted"} | script,
         "log": {"level": "warning"},
         **options.agent,
     }
     gateway = {
         **_stored(options, folder / "gateway"),
         "http": {"host": "127.0.0.1", "port": member.port},
-        "plugins": {"folders": _named(options.plugins), "write": _named((*options.written, *recorded(options.script)))},
+        "plugins": {"folders": _named(options.plugins), "write": _named((*options.written, *marks))},
         "log": {"level": "warning"},
         **options.gateway,
     }
     settings = {"nats": {"urls": list(urls)}, "agent": agent, "gateway": gateway}
     member.config.write_text(json.dumps(settings, indent=2))
-
-
-def recorded(script: Path | None) -> tuple[Path, ...]:
-    """The folders in which tools write by that script. They are made: a plugin changes what its gateway is told of."""
-    found = re.findall(r"\bfile: (/[^\s$]+)$", script.read_text(), re.MULTILINE) if script else []
-    folders = {Path(path).parent for path in found}
-    for folder in folders:
-        folder.mkdir(exist_ok=True)
-    return tuple(folders)
 
 
 def _named(paths: tuple[Path, ...]) -> list[str]:

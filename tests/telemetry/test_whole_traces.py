@@ -13,8 +13,8 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
 from schemas.events import AgenticStart, Envelope
-from tests.e2e.bodies import lines, recording, running, to_the_end, touch, wake
 from tests.kit.otlp import Otlp, Trace, receiving
+from tests.kit.stack import lines, recording, running, to_the_end, touch, wake
 from tests.kit.waiting import until
 
 CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")

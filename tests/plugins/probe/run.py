@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_SECONDS = 30
+RECORDS_WITHIN_S = 300
 
 
 def show(request: dict[str, Any]) -> dict[str, Any]:
@@ -23,9 +24,9 @@ def show(request: dict[str, Any]) -> dict[str, Any]:
 def record(payload: dict[str, Any], call: str) -> dict[str, Any]:
     with Path(payload["file"]).open("a", encoding="utf-8") as file:
         file.write(f"{call}\n")
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + RECORDS_WITHIN_S
     while "wait_for" in payload and not Path(payload["wait_for"]).exists() and time.monotonic() < until:
-        time.sleep(0.005)
+        time.sleep(0.01)
     return {"status": "ok", "result": "recorded"}
 
 

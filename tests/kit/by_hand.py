@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import yaml
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import api
@@ -20,28 +19,17 @@ from agent_service import app
 from agent_service.bus.topology import topology
 from agent_service.settings import load
 from agent_service.workbench.dev import Service, free_port
-from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
-from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import create_missing
 from schemas import subjects
-from tests.e2e.bodies import ENDED, FRAME
 from tests.kit.bus import server_with
-from tests.kit.waiting import until
+from tests.kit.stack import linked, to_the_end, until, written
 
 READ = {"name": "look", "route": "look", "commands": [{"name": "handle", "tier": "read"}]}
 WRITE = {"name": "put", "route": "put", "commands": [{"name": "handle", "tier": "write"}]}
 
 NO_REUSE = httpx2.Limits(max_keepalive_connections=0)
 """A connection that outlives its agent is answered by the one that has ended, if both are in this process."""
-
-
-def one_step(tool: str) -> dict[str, Any]:
-    """A script that calls `tool` once and is done."""
-    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
-    plan = {"action": {"tool": tool, "command": "handle", "arguments": {}}}
-    end = {"verdict": "done", "summary": "done", "met": met}
-    return {"name": "one", "rules": [FRAME, {"phase": "plan", "plan": plan}, {"phase": "reflect", "reflect": end}]}
 
 
 class Here:
@@ -70,6 +58,7 @@ class Here:
 class Bench:
     """The agent, the bus it is on, and what it asked its tools for."""
 
+    folder: Path
     agent: Service
     """For those who start it as a process of its own and kill it."""
     here: Here
@@ -81,6 +70,10 @@ class Bench:
     """The requests with their repetitions."""
     rejected: list[dict[str, Any]] = field(default_factory=list)
     """What the agent said of messages that it refused."""
+
+    @property
+    def url(self) -> str:
+        return str(self.http.base_url)
 
     @property
     def client(self) -> Client:
@@ -109,13 +102,21 @@ class Bench:
         message = {"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": key}
         return await self.publish(subjects.TOOL_RESULT, message, msg_id=msg_id or key)
 
-    async def request(self, number: int) -> dict[str, Any]:
-        """The payload of the `number`-th request, counted from 1, once it has come."""
-        await until(lambda: len(self.requests) >= number, within_s=20)
-        return self.requests[number - 1]
+    async def request(self, number: int, of: str = "") -> dict[str, Any]:
+        """The payload of the `number`-th request, counted from 1, once it has come; of this run, or of any."""
+        await until(lambda: len(self.asked(of)) >= number)
+        return self.asked(of)[number - 1]
+
+    def asked(self, of: str) -> list[dict[str, Any]]:
+        return [request for request in self.requests if not of or request["run_id"] == of]
 
     async def wake(self, wake_id: str, **more: Any) -> httpx2.Response:
         return await self.http.post("/v1/wake", json={"goal": "record", "wake_id": wake_id, **more})
+
+    async def begun(self, wake_id: str, **more: Any) -> tuple[str, dict[str, Any]]:
+        """A new run, and its first request."""
+        run_id = (await self.wake(wake_id, **more)).json()["run_id"]
+        return run_id, await self.request(1, run_id)
 
     async def get(self, path: str) -> httpx2.Response:
         return await self.http.get(path)
@@ -129,20 +130,26 @@ class Bench:
 
     async def ended(self, run_id: str) -> dict[str, Any]:
         """The run's view once it has ended."""
-        found: dict[str, Any] = {}
-
-        async def has_ended() -> bool:
-            found.update((await self.get(f"/v1/runs/{run_id}")).json())
-            return found["state"] in ENDED
-
-        await until(has_ended, within_s=20)
-        return found
+        return await to_the_end(self, run_id, within_s=30)
 
     async def is_ready(self) -> bool:
         try:
             return (await self.get("/readyz")).is_success
         except httpx2.TransportError:
             return False
+
+    async def crash(self) -> None:
+        """The agent is killed, and starts again."""
+        before = self.agent.starts
+        self.agent.kill()
+        await until(lambda: self.agent.starts > before)
+        await until(self.is_ready)
+
+    async def restart(self) -> None:
+        """It is stopped in good order, and starts again."""
+        await self.here.stop()
+        self.here.start()
+        await until(self.is_ready)
 
     async def _serve_catalog(self, message: Msg) -> None:
         if self.offers:  # else it knows of no catalog
@@ -166,19 +173,19 @@ class Bench:
 @asynccontextmanager
 async def bench(
     folder: Path,
-    script: Mapping[str, Any],
+    rules: Mapping[str, Any],
     *,
     mortal: bool = False,
     max_payload: int = 1024 * 1024,
     offers: Sequence[dict[str, Any]] = (READ, WRITE),
     **agent: Any,
 ) -> AsyncIterator[Bench]:
-    """An agent with the scripted model that follows `script`; `agent` are further settings of it.
+    """An agent with the scripted model that follows `rules`; `agent` are further settings of it.
 
     A `mortal` one is a process that may be killed, and is then started again.
     """
     bus_port, http_port = free_port(), free_port()
-    config = _written(folder, script, agent, bus_port=bus_port, http_port=http_port)
+    config = _written(folder, rules, agent, bus_port=bus_port, http_port=http_port)
     bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
     command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config))
     async with (
@@ -187,21 +194,12 @@ async def bench(
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{http_port}", trust_env=False, limits=NO_REUSE) as http,
     ):
         service = Service("agent", command, folder / "agent.log")
-        made = Bench(service, Here(config), http, link, offers)
+        made = Bench(folder, service, Here(config), http, link, offers)
         await made.set_up()
         await made.listen()
         async with _process(service) if mortal else _in_process(made.here):
-            await until(lambda: made.here.has_ended() or made.is_ready(), within_s=30)
+            await until(lambda: made.here.has_ended() or made.is_ready())
             yield made
-
-
-@asynccontextmanager
-async def linked(address: str) -> AsyncIterator[NatsLink]:
-    link = await nats_link.connect(NatsSettings(urls=(address,)))
-    try:
-        yield link
-    finally:
-        await link.close()
 
 
 @asynccontextmanager
@@ -224,19 +222,17 @@ async def _in_process(agent: Here) -> AsyncIterator[None]:
 
 
 def _written(
-    folder: Path, script: Mapping[str, Any], agent: Mapping[str, Any], *, bus_port: int, http_port: int
+    folder: Path, rules: Mapping[str, Any], agent: Mapping[str, Any], *, bus_port: int, http_port: int
 ) -> Path:
     """The configuration of the agent, with its script beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "script.yaml").write_text(yaml.safe_dump(dict(script)))
     settings = {
         "store": str(folder / "agent"),
         "workspaces": str(folder / "workspaces"),
         "http": {"port": http_port},
-        "model": {"provider": "scripted", "script": str(folder / "script.yaml")},
+        "model": {"provider": "scripted", "script": str(written(rules, folder))},
+        **agent,
+        "limits": {"retry_base_s": 0.1} | agent.get("limits", {}),
     }
-    settings["limits"] = {"retry_base_s": 0.1} | agent.get("limits", {})
-    rest = {key: value for key, value in agent.items() if key != "limits"}
     path = folder / "agentic.yaml"
-    path.write_text(json.dumps({"nats": {"urls": [f"nats://127.0.0.1:{bus_port}"]}, "agent": settings | rest}))
+    path.write_text(json.dumps({"nats": {"urls": [f"nats://127.0.0.1:{bus_port}"]}, "agent": settings}))
     return path

@@ -1,0 +1,90 @@
+"""What the files of this folder share: a stack for each that asks for it, and a model to hold in mid-thought."""
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from agent_service.workbench.dev import PLUGINS, DevStack
+from tests.kit.pages import ROOT
+from tests.kit.pages import written as files_of
+from tests.kit.stack import DONE, FRAME, PROBES, is_ready, of_goal, planning, recording, running, until
+from tests.models.fake_anthropic import FakeAnthropic
+
+SCRIPTS = Path(str(resources.files("agent_service"))) / "scripts"
+KNOWN = {
+    "bridge.md": "# The old bridge\n\nThe old bridge was built in 1821.\n",
+    "tower.md": "# The round tower\n\nThe round tower was built in 1790.\n",
+}
+THINKS_S = 3.0
+
+
+class QuietPages(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietPages, directory=str(SCRIPTS))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/page.html"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where runs of `made` record two lines, each in a file of the name that is its goal; they wait for `NAME.go1` and
+    `NAME.go2`."""
+    return tmp_path_factory.mktemp("marks")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack_of_file(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> AsyncIterator[DevStack]:
+    """A stack for all tests of a file, which writes nothing that its agent did not sign.
+
+    What a run does is said by its goal: `fetch web …` the worked example, `look up …` a tool of docs/CONTINUATIONS.md
+    that asks for more, `slowly …` thinks before it frames; any other is the name of what it records.
+    """
+    folder = tmp_path_factory.mktemp("stack")
+    files_of(ROOT / "docs" / "CONTINUATIONS.md", folder)
+    (folder / "pages").mkdir()
+    for name, text in KNOWN.items():
+        (folder / "pages" / name).write_text(text)
+    demo = yaml.safe_load((SCRIPTS / "demo.yaml").read_text())["rules"]
+    records = recording(marks / "$goal", go=marks / "$goal.go")
+    rules = [
+        *(rule for rule in demo if rule.get("when", {}).get("goal", "").startswith("fetch web")),
+        *of_goal("^look up", planning("look-up", question="When was the old bridge built?"), DONE),
+        *of_goal("^slowly", FRAME | {"wait_s": THINKS_S}),
+        *records["rules"],
+    ]
+    async with running(
+        folder / "dev",
+        records | {"rules": rules},
+        plugins=(PLUGINS, PROBES, folder / "plugins"),
+        plugin_config={"fetch": {"allow_private": True}, "knowledge": {"folder": str(folder / "pages")}},
+        gateway={"require_signed_writes": True},
+    ) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def made(stack_of_file: DevStack) -> DevStack:
+    """The same, whole again after what a test did to it."""
+    await until(lambda: is_ready(stack_of_file))
+    return stack_of_file
+
+
+@pytest.fixture
+def claude() -> Iterator[FakeAnthropic]:
+    fake = FakeAnthropic()
+    yield fake
+    fake.close()

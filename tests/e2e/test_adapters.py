@@ -1,0 +1,141 @@
+"""What the agent makes of a real bus: where a message is, which message is the same, what has room."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.admission.capacity import Room
+from agent_service.bus.messages import NatsBus
+from agent_service.bus.reading import NatsWhereabouts
+from agent_service.bus.room import is_leaderless, of_stream
+from agent_service.bus.topology import topology
+from agent_service.core.waiting import Status
+from agent_service.telling.answers.why import Holder, Whereabouts
+from agent_service.trust.signing import Signing
+from groundwork.nats.link import NatsLink
+from groundwork.nats.topology import create_missing
+from groundwork.service.errors import TryAgain
+from groundwork.service.keys import KeyRing
+from schemas import keys, subjects
+from schemas.envelope import SIGNATURE, with_capability
+
+REQUEST = subjects.tool_request("echo")
+BODY = json.dumps({"type": REQUEST, "payload": {"run_id": "r"}}, separators=(",", ":")).encode()
+KEY = "agentic:run:r:said"
+
+
+@pytest.fixture
+async def bus(link: NatsLink) -> NatsLink:
+    await create_missing(link, topology(max_gib=1))
+    return link
+
+
+async def ask(bus: NatsLink, *steps: int) -> None:
+    for step in steps:
+        await bus.publish(REQUEST, b"{}", msg_id=keys.request("run_1", step, 1), headers={})
+
+
+async def found(bus: NatsLink, step: int, since: datetime) -> Whereabouts | None:
+    return await NatsWhereabouts(bus).of(subjects.STREAM_REQUESTS, REQUEST, keys.request("run_1", step, 1), since)
+
+
+def only(place: Whereabouts | None) -> Holder:
+    assert place is not None
+    (holder,) = place.holders
+    return holder
+
+
+async def test_a_request_is_followed_from_the_stream_into_a_hand_and_out_of_it(bus: NatsLink) -> None:
+    since = datetime.now(UTC)
+    await ask(bus, 1, 2, 3)
+    ahead = await found(bus, 2, since)
+    assert ahead is not None
+    assert (ahead.stream, ahead.seq) == (subjects.STREAM_REQUESTS, 2)
+    assert abs(ahead.at - since) < timedelta(seconds=30)
+    assert (only(ahead).consumer, only(ahead).stands, only(ahead).before) == ("tools", "ahead", 1)
+    pulled = await bus.jetstream.pull_subscribe_bind(subjects.DURABLE_TOOLS, subjects.STREAM_REQUESTS)
+    first, second = await pulled.fetch(2)
+    in_hand = only(await found(bus, 2, since))
+    assert (in_hand.stands, in_hand.in_hand, in_hand.redelivered) == ("in_hand", 2, 0)
+    await second.ack_sync()
+    await first.ack_sync()
+    assert only(await found(bus, 2, since)).stands == "done"
+    assert only(await found(bus, 3, since)).stands == "ahead"
+
+
+async def test_a_message_that_took_the_id_of_ours_is_not_taken_for_it(bus: NatsLink) -> None:
+    since = datetime.now(UTC)
+    await bus.publish(REQUEST, b"somebody else's", msg_id=keys.request("run_1", 1, 1), headers={})
+    await ask(bus, 1)
+    place = await found(bus, 1, since)
+    assert place is not None
+    assert place.seq == 2
+
+
+async def test_what_is_not_there_or_was_sent_long_before_is_not_found(bus: NatsLink) -> None:
+    await ask(bus, 1)
+    now = datetime.now(UTC)
+    assert await found(bus, 2, now) is None
+    assert await found(bus, 1, now + timedelta(hours=1)) is None
+
+
+async def test_a_request_with_a_newer_capability_is_the_same_request(bus: NatsLink) -> None:
+    for capability in ("k1.old", "k2.new"):
+        await NatsBus(bus).publish(REQUEST, with_capability(BODY, capability), key=KEY, headers={})
+    assert (await bus.jetstream.stream_info(subjects.STREAM_REQUESTS)).state.messages == 1
+
+
+@pytest.mark.attack(99)
+async def test_an_ending_that_somebody_said_before_without_a_signature_is_said_with_one(
+    bus: NatsLink, tmp_path: Path
+) -> None:
+    await bus.publish(subjects.COMPLETED, BODY, msg_id=KEY, headers={SIGNATURE: f"k1.{'A' * 86}"})
+    signing = Signing(KeyRing.fresh(), tmp_path)
+    headers = {SIGNATURE: signing.sign(subjects.COMPLETED, BODY)}
+    await NatsBus(bus, signing).publish(subjects.COMPLETED, BODY, key=KEY, headers=headers)
+    stored = await bus.stored(subjects.STREAM, 2)
+    assert stored is not None
+    assert signing.made(stored.subject, stored.body, stored.headers.get(SIGNATURE))
+
+
+@pytest.mark.parametrize(("discard", "most", "told"), [("new", 100, True), ("new", 200, False), ("old", 100, False)])
+def test_only_what_refuses_new_work_when_it_is_full_is_told(discard: str, most: int, told: bool) -> None:
+    info = {"config": {"name": "AGENTIC", "discard": discard, "max_bytes": most}, "state": {"bytes": 90}}
+    assert bool(list(of_stream(info))) == told
+
+
+async def test_a_wake_that_waits_is_refused_as_soon_as_nothing_can_be_stored() -> None:
+    room = Room(_none, max_queued=1)
+
+    async def wake() -> None:
+        async with room.unless_trouble():
+            await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(wake())
+    await asyncio.sleep(0)
+    room.say("stream AGENTIC_RUNS is full", again_s=7)
+    with pytest.raises(TryAgain, match="AGENTIC_RUNS is full") as refused:
+        await waiting
+    assert refused.value.delay_s == 7
+
+
+async def _none() -> dict[Status, int]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("info", "told"),
+    [
+        ({"config": {}, "cluster": {"leader": "", "replicas": [{"name": "n1", "current": True}]}}, True),
+        ({"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}, True),
+        ({"config": {}, "cluster": {"leader": "n1"}}, False),
+        ({"config": {}}, False),
+        ({"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}, False),
+    ],
+)
+def test_a_stream_is_without_a_leader_by_what_jetstream_says_of_it(info: dict[str, Any], told: bool) -> None:
+    assert is_leaderless(info) == told

@@ -1,0 +1,174 @@
+"""Three agents and a gateway on a cluster, as processes: whichever is asked answers for any run, what one dies in the
+middle of goes on in another, and none stands in another's way."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+
+import pytest
+import pytest_asyncio
+
+from schemas import subjects
+from tests.e2e.minds import RecordingMind, asking
+from tests.http.wire import Event, events
+from tests.kit.cluster import Cluster
+from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
+from tests.kit.stack import PROBES, api, entries, get, is_ready, messages, post, shown, to_the_end, until, wake
+from tests.models.fake_anthropic import FakeAnthropic
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ELSEWHERE_WITHIN_S = 6.0
+"""The time in which what a process had in hand is another's, and a second."""
+WITHIN_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[FakeAnthropic]:
+    fake = FakeAnthropic()
+    yield fake
+    fake.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ships_of_file(tmp_path_factory: pytest.TempPathFactory, model: FakeAnthropic) -> AsyncIterator[Fleet]:
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "marks").mkdir()
+    options = FleetOptions(
+        folder=folder / "fleet",
+        agents=3,
+        store="jetstream",
+        plugins=(PROBES,),
+        written=(folder / "marks",),
+        agent=asking(model.base_url),
+    )
+    async with Cluster(folder / "nodes") as cluster, fleet(cluster, options) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def ships(ships_of_file: Fleet) -> Fleet:
+    """The same, whole again after what a test did to them."""
+    await ships_of_file.heal()
+    return ships_of_file
+
+
+@pytest.fixture
+def mind(request: pytest.FixtureRequest, ships: Fleet, model: FakeAnthropic) -> RecordingMind:
+    made = RecordingMind(ships.options.written[0] / request.function.__name__[:40])
+    model.policy, model.calls[:] = made, []
+    return made
+
+
+async def kinds(member: Member, run_id: str) -> list[str]:
+    return [entry["kind"] for entry in await entries(member, run_id)]
+
+
+async def ended_once(ships: Fleet, member: Member, run_id: str, mind: RecordingMind) -> dict[str, int]:
+    """What the run has used."""
+    ended = await to_the_end(member, run_id)
+    async with ships.cluster.linked() as link:
+        told = [message async for message in messages(link, stream=subjects.STREAM)]
+    endings = [message for message in told if message.subject in subjects.ENDINGS and run_id.encode() in message.data]
+    assert (ended["state"], mind.lines(), len(endings)) == ("done", [1, 1], 1), ended
+    return dict(ended["usage"])
+
+
+async def followed(member: Member, run_id: str, *, after: int | None = None, most: int = 10_000) -> list[Event]:
+    """What happens in a run, until it has ended or so much was told."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    told: list[Event] = []
+    async with (
+        asyncio.timeout(WITHIN_S),
+        api(member) as client,
+        client.stream("GET", f"/v1/runs/{run_id}/events", headers=headers) as answer,
+        aclosing(events(answer)) as stream,  # type: ignore[type-var] # an async generator
+    ):
+        assert answer.status_code == 200
+        while len(told) < most and (event := await anext(stream, None)):
+            told.append(event)
+    return told
+
+
+@pytest.mark.usefixtures("mind")
+async def test_what_one_agent_has_accepted_any_other_shows_at_once(ships: Fleet) -> None:
+    first, second, _ = ships.agents
+    for asked, other in ((first, second), (second, first)) * 3:
+        run_id = await wake(asked)
+        assert [run["run_id"] for run in (await get(other, "/v1/runs", limit=1)).json()["runs"]] == [run_id]
+        assert (await kinds(other, run_id))[0] == "WakeAccepted"
+        assert (await get(other, f"/v1/runs/{run_id}/timeline")).json()["items"]
+        await to_the_end(other, run_id)
+
+
+async def test_a_run_whose_agent_is_killed_while_the_model_thinks_goes_on_elsewhere(
+    ships: Fleet, model: FakeAnthropic, mind: RecordingMind
+) -> None:
+    """Who reads it misses nothing, and the other asks the model in the same words."""
+    held = mind.hold(1)
+    first, second, third = ships.agents
+    run_id = await wake(first)
+    await until(held.reached.is_set)
+    told = await followed(first, run_id, most=3)
+    first.kill()
+    killed_at = time.monotonic()
+    await until(lambda: len(model.requests) == 2)
+    assert time.monotonic() - killed_at < ELSEWHERE_WITHIN_S
+    held.over.set()
+    told += await followed(second, run_id, after=told[-1].id)
+    used = await ended_once(ships, second, run_id, mind)
+    assert (len(model.requests), used["calls"], used["lost_calls"]) == (mind.calls + 1, mind.calls, 1)
+    assert model.requests[0] == model.requests[1]
+    assert [event.id for event in told] == list(range(1, len(told) + 1))
+    assert await kinds(third, run_id) == await kinds(second, run_id)
+
+
+async def test_the_reply_of_an_agent_that_was_stopped_for_too_long_counts_for_nothing_and_it_works_on(
+    ships: Fleet, model: FakeAnthropic, mind: RecordingMind
+) -> None:
+    held, again = mind.hold(1), mind.hold(2)
+    first, second, _ = ships.agents
+    run_id = await wake(first)
+    await until(held.reached.is_set)
+    first.stop()
+    await until(again.reached.is_set)
+    held.over.set()
+    first.go_on()
+    await first.ready()
+    assert (await kinds(second, run_id))[-1] == "CallReserved"
+    again.over.set()
+    used = await ended_once(ships, first, run_id, mind)
+    assert (len(model.requests), used["calls"], used["lost_calls"]) == (mind.calls + 1, mind.calls, 1)
+
+
+@pytest.mark.usefixtures("mind")
+async def test_without_a_leader_no_agent_is_ready_and_a_wake_is_refused_at_once_until_there_is_one(
+    ships: Fleet,
+) -> None:
+    agent = ships.agents[0]
+
+    async def wake_at(wake_id: str) -> tuple[int, str, float]:
+        """How it was answered, for which run or why not, and after how many seconds."""
+        began = time.monotonic()
+        answer = await post(agent, "/v1/wake", goal="the same", wake_id=wake_id)
+        told = answer.json()
+        return answer.status_code, str(told.get("run_id") or told["error"]["message"]), time.monotonic() - began
+
+    async def says_so() -> bool:
+        ready = (await get(agent, "/readyz")).json()
+        return not ready["ready"] and subjects.STREAM_RUNS in ready["checks"]["room"]
+
+    known = await wake_at("known")
+    await shown(agent, known[1], lambda run: run["state"] == "done")
+    for node in ships.cluster.nodes[1:]:
+        node.kill()
+    status, why, took = await wake_at("early")
+    assert (status, "no server leads AGENTIC" in why, took < 12.0) == (503, True, True), (why, took)
+    await until(says_so)
+    status, _, took = await wake_at("late")
+    assert (status, took < 4.0) == (503, True), took
+    assert (await wake_at("known"))[:2] == known[:2], "what is known already is answered"
+    await ships.cluster.heal()
+    await until(lambda: is_ready(agent), within_s=WITHIN_S)
+    assert (await wake_at("early"))[0] == 202

@@ -1,0 +1,159 @@
+"""What a disk does to the program: it gets full, or the power fails and what was not synced is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from nats.js.errors import NotFoundError
+
+from agent_service.bus.room import CANNOT_WRITE
+from agent_service.cli.doctor.machine import api
+from agent_service.settings import load
+from groundwork.nats.link import NatsLink
+from schemas import subjects
+from tests.kit.bus import a_stream
+from tests.kit.cluster import Cluster
+from tests.kit.disks import ForgetfulDisk, forgetful_disk, small_disk
+from tests.kit.fleet import Fleet, FleetOptions, fleet
+from tests.kit.stack import (
+    PROBES,
+    get,
+    is_ready,
+    lines,
+    payloads,
+    recording,
+    running,
+    shown,
+    to_the_end,
+    until,
+    view,
+    wake,
+)
+
+RUNS, STEPS = 12, 3
+NEVER = "1h"
+"""A sync interval that no test sees the end of."""
+
+
+def filled(disk: Path) -> Path:
+    """What takes all that was free, to the last byte."""
+    filler = disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+    return filler
+
+
+async def test_a_run_goes_on_by_itself_once_a_disk_that_nats_shares_has_room_again(tmp_path: Path) -> None:
+    """Why nothing is stored is said meanwhile."""
+    rules = recording(tmp_path / "marks" / "lines", steps=1)
+    frame, plan, end = rules["rules"]
+    waits = {"phase": "plan", "wait": {"seconds": 3, "why": "the disk is filled"}}
+    rules["rules"] = [frame, plan | {"when": {"feedback": "you have waited"}}, waits, end]
+    with small_disk(tmp_path / "disk", "64m") as disk:
+        async with running(disk, rules) as made:
+
+            async def is_told() -> bool:
+                return CANNOT_WRITE in (await get(made, "/readyz")).json()["checks"]["room"]
+
+            run_id = await wake(made)
+            await shown(made, run_id, lambda run: "the disk is filled" in str(run.get("summary")))
+            filler = filled(disk)
+            await until(is_told, within_s=90)
+            settings = load(made.config, {})
+            assert "systemctl restart agentic-nats" in (await api(settings.http, settings.store)).remedy
+            filler.unlink()
+            assert (await to_the_end(made, run_id))["state"] == "done"
+            await until(lambda: is_ready(made))
+
+
+@pytest.mark.parametrize(("sync_interval", "kept"), [("always", 50), (NEVER, 0)])
+async def test_jetstream_has_after_a_power_loss_what_it_acknowledged_where_it_syncs_always_and_only_there(
+    tmp_path: Path, sync_interval: str, kept: int
+) -> None:
+    with forgetful_disk(tmp_path / "nodes" / "n1" / "store") as disk:
+        async with Cluster(tmp_path / "nodes", nodes=1, sync_interval=sync_interval) as bus:
+            async with bus.linked() as link:
+                await a_stream(link)
+                disk.sync()
+                for number in range(50):
+                    await link.publish("work.new", b"x" * 1000, msg_id=str(number), headers={})
+            bus.kill()
+            disk.lose_power()
+            bus.nodes[0].start()
+            await bus.ready()
+            async with bus.linked() as link:
+                assert await _stored(link) == kept
+
+
+async def _stored(link: NatsLink) -> int:
+    with suppress(NotFoundError):
+        return int((await link.jetstream.stream_info("WORK")).state.messages)
+    return -1
+
+
+@asynccontextmanager
+async def on_forgetful_disks(folder: Path) -> AsyncIterator[tuple[Fleet, ForgetfulDisk, list[ForgetfulDisk]]]:
+    """Both services, each with its store on a disk of its own, and a bus on another, which syncs nothing by itself."""
+    rules = recording(folder / "marks" / "$goal", steps=STEPS)
+    for rule in rules["rules"]:
+        rule["wait_s"] = 0.3
+    options = FleetOptions(folder=folder / "fleet", replicas=1, script=rules, plugins=(PROBES,))
+    async with AsyncExitStack() as opened:
+        of_bus = opened.enter_context(forgetful_disk(folder / "nodes" / "n1" / "store"))
+        stores = [opened.enter_context(forgetful_disk(folder / "fleet" / name)) for name in ("agent", "gateway")]
+        bus = await opened.enter_async_context(Cluster(folder / "nodes", nodes=1, sync_interval=NEVER))
+        yield await opened.enter_async_context(fleet(bus, options)), of_bus, stores
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("services", [True, False], ids=["everything loses power", "only the bus does"])
+async def test_what_the_bus_forgot_is_said_again_and_every_run_completes(tmp_path: Path, services: bool) -> None:
+    """Where the gateway's disk forgot what a tool said, its write is in doubt: it is not made again."""
+    files = [tmp_path / "marks" / f"w{number}" for number in range(RUNS)]
+    async with on_forgetful_disks(tmp_path) as (ships, of_bus, stores):
+        (agent,), (node,) = ships.agents, ships.cluster.nodes
+        async with ships.cluster.linked() as link:
+            await a_stream(link)
+        run_ids = await asyncio.gather(*(wake(agent, file.name) for file in files))
+        await until(lambda: sum(map(lines, files)) >= RUNS // 2)
+        of_bus.sync()
+        async with ships.cluster.linked() as link:
+            await link.publish("work.new", b"acknowledged", msg_id="one", headers={})
+        await until(lambda: sum(map(lines, files)) >= RUNS + RUNS // 2)
+        node.kill()
+        for member in ships.members if services else ():
+            member.kill()
+        for disk in (of_bus, *stores) if services else (of_bus,):
+            disk.lose_power()
+        await ships.cluster.heal()
+        await ships.heal()
+        ended = [await to_the_end(agent, run_id) for run_id in run_ids]
+        async with ships.cluster.linked() as link:
+            assert await _stored(link) == 0, "the bus forgot nothing: the test shows nothing"
+            completed = await payloads(link, subjects.COMPLETED)
+    done = [run["run_id"] for run in ended if run["state"] == "done"]
+    assert sorted(event["run_id"] for event in completed) == sorted(done)
+    assert len(done) == RUNS or (services and done)
+    for run, file in zip(ended, files, strict=True):
+        assert (run["state"], run["class"]) in (("done", "completed"), ("escalated", "in_doubt")), run
+        assert lines(file) == STEPS if run["state"] == "done" else lines(file) <= STEPS, run
+
+
+async def test_a_wake_that_was_answered_is_there_after_a_power_loss(tmp_path: Path) -> None:
+    async with on_forgetful_disks(tmp_path) as (ships, of_bus, stores):
+        (agent,) = ships.agents
+        of_bus.sync()
+        run_ids = [await wake(agent, f"w{number}") for number in range(3)]
+        ships.cluster.kill()
+        for member in ships.members:
+            member.kill()
+        for disk in (of_bus, *stores):
+            disk.lose_power()
+        await ships.cluster.heal()
+        await ships.heal()
+        assert [(await view(agent, run_id))["run_id"] for run_id in run_ids] == run_ids

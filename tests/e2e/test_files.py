@@ -1,0 +1,160 @@
+"""What lies in an agent's folder: rows that cannot be read, runs that somebody removed or wrote anew, who may read it;
+and settings that only one agent has."""
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_service.cli.archive.verifying import verify_all
+from agent_service.cli.doctor.machine import database
+from agent_service.settings import load
+from schemas import keys, subjects
+from tests.kit.by_hand import READ, Bench, bench
+from tests.kit.stack import DONE, action, messages, one_step, payloads, script, until
+
+DAMAGE = {
+    "state": "UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?",
+    "no-text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
+    "brief": "UPDATE briefs SET brief = '{}' WHERE run_id = ?",
+    "entry": "UPDATE journal SET event = 'nothing' WHERE run_id = ? AND seq = 2",
+}
+REWRITTEN = "UPDATE journal SET hash = zeroblob(32) WHERE run_id = ? AND kind = 'ModelReplied'"
+REMOVED = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("items", "briefs", "journal", "runs")]  # noqa: S608
+ASKS = script(
+    {"phase": "plan", "ask": {"question": "Which sensor?", "tried": "Both are doors."}},
+    DONE | {"when": {"steps": 1}},
+    {
+        "phase": "reflect",
+        "when": {"person": "cellar"},
+        "reflect": {"verdict": "continue", "summary": "it is the cellar"},
+        "plan": {"action": action("look", where="cellar")},
+    },
+)
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with bench(tmp_path, one_step("look")) as agent:
+        yield agent
+
+
+def changed(made: Bench, statement: str, run_id: str) -> None:
+    with contextlib.closing(sqlite3.connect(made.folder / "agent" / "runs.db", timeout=10)) as connection, connection:
+        assert connection.execute(statement, (run_id,)).rowcount > 0
+
+
+async def test_a_damaged_row_stops_its_own_run_and_no_other(made: Bench) -> None:
+    asked = {name: (await made.begun(name))[1] for name in (*DAMAGE, "sound")}
+    runs = {damage: str(asked[damage]["run_id"]) for damage in DAMAGE}
+    for damage, statement in DAMAGE.items():
+        changed(made, statement, runs[damage])
+    await made.restart()
+
+    async def all_are_shown_damaged() -> bool:
+        return {line["run_id"] for line in await made.runs() if line["damaged"]} == set(runs.values())
+
+    async def each_has_a_dead_letter() -> bool:
+        kept = [message.headers or {} async for message in messages(made.link, stream=subjects.STREAM_DEAD_LETTERS)]
+        reasons = " ".join(letter.get("Dead-Letter-Reason", "") for letter in kept)
+        return all(f"run {run_id} is damaged" in reasons for run_id in runs.values())
+
+    await until(all_are_shown_damaged)
+    for damage, run_id in runs.items():
+        for answer in (await made.get(f"/v1/runs/{run_id}"), await made.post(f"/v1/runs/{run_id}/cancel")):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged"), damage
+        await made.answer(asked[damage])
+    await until(each_has_a_dead_letter)
+    await made.answer(asked["sound"])
+    assert (await made.ended(str(asked["sound"]["run_id"])))["state"] == "done"
+    await made.begun("another")
+    told = {check.name: check async for check in database(load(made.folder / "agentic.yaml", {}), deep=False)}
+    assert (told["runs"].mark, [run for run in runs.values() if run not in told["runs"].text]) == ("wrong", [])
+
+
+@pytest.mark.attack
+async def test_a_run_that_was_removed_or_written_anew_is_told_by_the_bus(made: Bench) -> None:
+    config, runs = made.folder / "agentic.yaml", []
+    for name in ("removed", "rewritten", "sound"):
+        run_id, request = await made.begun(name)
+        await made.answer(request)
+        assert (await made.ended(run_id))["state"] == "done"
+        runs.append(run_id)
+    removed, rewritten, sound = runs
+    await made.here.stop()
+    assert (await verify_all(config, against_bus=True)).ok
+    for statement in REMOVED:
+        changed(made, statement, removed)
+    changed(made, REWRITTEN, rewritten)
+    told = await verify_all(config, against_bus=True)
+    of_the_bus = [flaw.text for flaw in told.flaws if flaw.place == "bus"]
+    assert any(removed in text and "is not there any more" in text for text in of_the_bus)
+    assert any(rewritten in text and "another entry is there now" in text for text in of_the_bus)
+    assert not any(sound in text for text in of_the_bus)
+    assert [run.run_id for run in told.flawed] == [rewritten]
+
+
+@pytest.mark.attack
+async def test_nobody_else_on_the_machine_reads_what_the_agent_keeps_also_where_it_could_before(tmp_path: Path) -> None:
+    for name in ("agent", "workspaces"):
+        (tmp_path / name).mkdir(mode=0o755)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "agent" / "runs.db").touch()
+    (tmp_path / "agent" / "runs.db").chmod(0o644)
+    async with bench(tmp_path, one_step("look")) as made:
+        run_id, request = await made.begun("one")
+        await made.answer(request)
+        await until((tmp_path / "workspaces" / run_id / "trace.jsonl").exists)
+        assert open_to_others(tmp_path) == []
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What others than this user may read or change, of what an agent keeps."""
+    kept = [folder / "agent", folder / "workspaces", *folder.glob("agent*/*"), *folder.glob("agent.keys*")]
+    kept += (folder / "workspaces").rglob("*")
+    return [path.name for path in kept if path.stat().st_mode & 0o077]
+
+
+async def test_a_context_beyond_the_limit_is_refused_at_once(made: Bench) -> None:
+    answer = await made.wake("w", context={"text": "x" * 70_000})
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "context")
+
+
+async def test_a_tool_of_one_that_answers_no_catalog_is_called_once_the_settings_declare_it(tmp_path: Path) -> None:
+    tool = READ | {"name": "jina-reader", "route": "jina-reader"}
+    async with bench(tmp_path, one_step("jina-reader"), offers=(), tools={"declared": [tool]}) as made:
+        assert await made.is_ready()
+        run_id, request = await made.begun("w")
+        assert (request["tool"], request["executor"]) == ("jina-reader", None)
+        await made.answer(request)
+        assert (await made.ended(run_id))["state"] == "done"
+
+
+async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path, ASKS, limits={"answer_s": 6}) as made:
+        run_id = (await made.wake("w")).json()["run_id"]
+        waiting: list[dict[str, Any]] = []
+
+        async def asks() -> bool:
+            waiting[:] = await payloads(made.link, subjects.WAITING)
+            return bool(waiting)
+
+        await until(asks)
+        await made.here.stop()
+        key = keys.signal(run_id, "s-1")
+        said = {"run_id": run_id, "signal_id": "s-1", "kind": "message", "message": "the cellar"}
+        body = {"type": subjects.SIGNAL, "payload": said, "dedupe_key": key}
+        await made.publish(subjects.SIGNAL, body, msg_id=key)
+        expires_at = datetime.fromisoformat(waiting[0]["expires_at"])
+        await until(lambda: datetime.now(UTC) > expires_at, within_s=10)
+        made.here.start()
+        request = await made.request(1)
+        assert request["tool_payload"] == {"where": "cellar"}
+        await made.answer(request)
+        assert (await made.ended(run_id))["state"] == "done"

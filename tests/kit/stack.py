@@ -1,0 +1,306 @@
+"""Real processes for tests: a bus with both services, or one more of these; scripts for their models; what they left.
+
+What asks a service takes anything with a `url`: a stack, an agent by hand, a member of a fleet.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx2
+import yaml
+from nats.aio.msg import Msg
+
+from agent_service.workbench.dev import DevOptions, DevStack, stack
+from groundwork.nats import link as nats_link
+from groundwork.nats.link import NatsLink
+from groundwork.nats.settings import NatsSettings
+from tests.kit import waiting
+
+PROBES = Path(__file__).resolve().parent.parent / "plugins"
+ENDED = {"done", "escalated", "failed", "cancelled"}
+FRAME = {
+    "phase": "frame",
+    "frame": {"goal_statement": "Record.", "definition_of_done": ["one", "two", "three"]},
+}
+MET = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+DONE = {"phase": "reflect", "reflect": {"verdict": "done", "summary": "done", "met": MET}}
+WAITS_S = 20
+WITHIN_S = 60.0
+
+until = partial(waiting.until, within_s=WITHIN_S)
+"""Processes take their time, and more where a machine does other things."""
+
+
+class Answering(Protocol):
+    @property
+    def url(self) -> str: ...
+
+
+def action(tool: str, command: str = "handle", **arguments: Any) -> dict[str, Any]:
+    return {"tool": tool, "command": command, "arguments": arguments}
+
+
+def planning(tool: str, command: str = "handle", **arguments: Any) -> dict[str, Any]:
+    """A rule that plans this."""
+    return {"phase": "plan", "plan": {"action": action(tool, command, **arguments)}}
+
+
+def of_goal(goal: str, *rules: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same rules for goals in which this pattern is found."""
+    return [{**rule, "when": {**rule.get("when", {}), "goal": goal}} for rule in rules]
+
+
+def script(*rules: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": "played", "rules": [FRAME, *rules]}
+
+
+def one_step(tool: str) -> dict[str, Any]:
+    """A script that calls `tool` once and is done."""
+    return script(planning(tool), DONE)
+
+
+def recording(file: Path, *, go: Path | None = None, steps: int = 2) -> dict[str, Any]:
+    """A script that records `steps` lines in `file` with a write-tier tool, which waits each time for `go<n>`."""
+
+    def plan(step: int) -> dict[str, Any]:
+        return planning("probe", "record", file=str(file), **({"wait_for": f"{go}{step}"} if go else {}))
+
+    on = [
+        {
+            "phase": "reflect",
+            "when": {"steps": n},
+            "reflect": {"verdict": "continue", "summary": "on"},
+            "plan": plan(n + 1)["plan"],
+        }
+        for n in range(1, steps)
+    ]
+    return script(plan(1), *on, DONE)
+
+
+def written(rules: Mapping[str, Any], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "script.yaml"
+    path.write_text(yaml.safe_dump(dict(rules)))
+    return path
+
+
+def recorded(rules: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The folders in which tools write by that script. They are made: a plugin changes what its gateway is told of."""
+    planned = [rule["plan"]["action"].get("arguments", {}) for rule in rules["rules"] if "plan" in rule]
+    folders = {Path(arguments["file"]).parent for arguments in planned if "file" in arguments}
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    return tuple(folders)
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    rules: Mapping[str, Any],
+    *,
+    marks: Iterable[Path] = (),
+    plugins: tuple[Path, ...] = (PROBES,),
+    plugin_config: Mapping[str, Any] | None = None,
+    sync_interval: str = "1s",
+    **services: Any,
+) -> AsyncIterator[DevStack]:
+    """The whole stack, following a script, with the probe among its tools; what is killed is started again.
+
+    `marks`: where this writes, too. `services`: settings of `agent` and `gateway`.
+    """
+    places = {"probe": {str(n): str(place) for n, place in enumerate((*recorded(rules), *marks))}}
+    options = DevOptions(
+        folder=folder,
+        script=written(rules, folder),
+        plugins=plugins,
+        plugin_config=places | dict(plugin_config or {}),
+        sync_interval=sync_interval,
+        **services,
+    )
+    async with stack(options) as made:
+        yield made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """A process of its own, beside a stack on the same bus. It is not started again."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    async def ready(self, *, within_s: float = WITHIN_S) -> str:
+        """Where its API answers, once it is ready; empty for a gateway."""
+        await until(lambda: _said(self.log, "msg", "ready"), within_s=within_s)
+        return str(_said(self.log, "msg", "ready")[-1].get("http", ""))
+
+    async def ended(self, *, within_s: float = WITHIN_S) -> tuple[int, str]:
+        """Its exit code, and what it said at last."""
+        code = await asyncio.wait_for(self.process.wait(), within_s)
+        assert "Traceback" not in self.log.read_text()
+        return code, last_word(self.log)
+
+
+def another_agent(
+    config: Path, *options: str, store: Path | None = None, bus: str = ""
+) -> contextlib.AbstractAsyncContextManager[Other]:
+    """One that was just started as configured; with a `store` of its own also at an address of its own, and perhaps
+    another way to the bus."""
+    return _another("agent_service", config if store is None else _with_store(config, store, bus), options)
+
+
+def another_gateway(config: Path, *options: str) -> contextlib.AbstractAsyncContextManager[Other]:
+    """As `another_agent`."""
+    return _another("ductile_gateway", config, options)
+
+
+@asynccontextmanager
+async def _another(package: str, config: Path, options: tuple[str, ...]) -> AsyncIterator[Other]:
+    log = config.with_suffix(f".{package}.log")
+    command = (sys.executable, "-m", package, "serve", "--config", str(config), *options)
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(*command, stderr=output)
+    try:
+        yield Other(process=process, log=log)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _with_store(config: Path, store: Path, bus: str) -> Path:
+    settings = json.loads(config.read_text())
+    settings["nats"]["urls"] = [bus] if bus else settings["nats"]["urls"]
+    settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
+    store.mkdir(parents=True, exist_ok=True)
+    path = store.with_suffix(".yaml")
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def last_word(log: Path) -> str:
+    """What a service said when it ended."""
+    told = _said(log, "level", "CRITICAL")
+    return str(told[-1]["msg"]) if told else ""
+
+
+def _said(log: Path, field: str, text: str) -> list[dict[str, Any]]:
+    lines = []
+    for line in log.read_text().splitlines():
+        with contextlib.suppress(ValueError):  # one that is being written
+            lines.append(json.loads(line))
+    return [line for line in lines if line[field] == text]
+
+
+def api(made: Answering, *, timeout_s: float = WAITS_S + 20) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=made.url, trust_env=False, timeout=timeout_s)
+
+
+async def get(made: Answering, path: str, **asked: Any) -> httpx2.Response:
+    async with api(made) as client:
+        return await client.get(path, params=asked)
+
+
+async def post(made: Answering, path: str, **body: Any) -> httpx2.Response:
+    async with api(made) as client:
+        return await client.post(path, json=body)
+
+
+async def wake(made: Answering, goal: str = "record", **more: Any) -> str:
+    """The id of a new run."""
+    answer = await post(made, "/v1/wake", goal=goal, **more)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["run_id"])
+
+
+async def view(made: Answering, run_id: str, **asked: Any) -> dict[str, Any]:
+    """Where the run stands; `away` while the agent is."""
+    try:
+        found: dict[str, Any] = (await get(made, f"/v1/runs/{run_id}", **asked)).json()
+    except httpx2.TransportError:
+        return {"state": "away"}
+    return found
+
+
+async def entries(made: Answering, run_id: str) -> list[dict[str, Any]]:
+    """The journal of the run."""
+    found: list[dict[str, Any]] = (await get(made, f"/v1/runs/{run_id}/entries")).json()["entries"]
+    return found
+
+
+async def shown(
+    made: Answering, run_id: str, fact: Callable[[dict[str, Any]], object], *, within_s: float = WITHIN_S, **asked: Any
+) -> dict[str, Any]:
+    """The run's view once this is true of it."""
+    found: dict[str, Any] = {}
+
+    async def is_true() -> bool:
+        found.clear()
+        found.update(await view(made, run_id, **asked))
+        return "run_id" in found and bool(fact(found))
+
+    await until(is_true, within_s=within_s, otherwise=lambda: f"it is {found}")
+    return found
+
+
+async def to_the_end(made: Answering, run_id: str, *, within_s: float = WITHIN_S) -> dict[str, Any]:
+    """The run's view once it has ended."""
+    return await shown(made, run_id, lambda found: found["state"] in ENDED, within_s=within_s, wait=WAITS_S)
+
+
+async def is_ready(made: Answering) -> bool:
+    async with api(made, timeout_s=2) as client:
+        try:
+            return (await client.get("/readyz")).is_success
+        except httpx2.TransportError:
+            return False
+
+
+def touch(go: Path, step: int) -> None:
+    """Let the tool of a step answer."""
+    Path(f"{go}{step}").touch()
+
+
+def lines(file: Path) -> int:
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+@asynccontextmanager
+async def linked(url: str) -> AsyncIterator[NatsLink]:
+    link = await nats_link.connect(NatsSettings(urls=(url,)))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def messages(link: NatsLink, subject: str = ">", stream: str = "") -> AsyncIterator[Msg]:
+    """All of that subject which is on the bus now, of the one stream that takes it."""
+    stream = stream or await link.jetstream.find_stream_name_by_subject(subject)
+    state = (await link.jetstream.stream_info(stream, subjects_filter=subject)).state
+    left = sum((state.subjects or {}).values())
+    if not left:
+        return
+    subscription = await link.jetstream.subscribe(subject, stream=stream, ordered_consumer=True)
+    try:
+        for _ in range(left):
+            yield await subscription.next_msg(timeout=WAITS_S)
+    finally:
+        await subscription.unsubscribe()
+
+
+async def payloads(link: NatsLink, subject: str) -> list[dict[str, Any]]:
+    return [json.loads(message.data)["payload"] async for message in messages(link, subject)]
+
+
+async def on_the_bus(made: DevStack, subject: str) -> list[dict[str, Any]]:
+    """The payloads of everything that the bus holds of `subject`."""
+    async with linked(made.nats.url) as link:
+        return await payloads(link, subject)

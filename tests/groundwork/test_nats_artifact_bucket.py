@@ -6,12 +6,10 @@ import hashlib
 import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket, Stored
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.nats.topology import BucketSpec, Topology, create_missing
 from groundwork.service.errors import NoRoom
-from tests.kit.waiting import until
 
 
 @pytest.fixture
@@ -72,13 +70,3 @@ async def test_a_key_that_is_no_path_of_plain_names_is_refused(bucket: ArtifactB
         await bucket.put(key, b"", "text/plain")
     with pytest.raises(Refused):
         await bucket.get(key)
-
-
-async def test_artifacts_survive_a_crash_of_the_server(
-    nats_server: EmbeddedNats, link: NatsLink, bucket: ArtifactBucket
-) -> None:
-    await bucket.put("a", b"kept" * 100_000, "text/plain")
-    nats_server.kill()
-    await nats_server.start()
-    await until(lambda: link.connected)
-    assert await bucket.get("a") == b"kept" * 100_000

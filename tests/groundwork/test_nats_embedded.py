@@ -47,20 +47,12 @@ def pid_of(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("folder", ["bus", "grüner 🌱"])
-async def test_jetstream_answers_as_soon_as_it_is_started(tmp_path: Path, folder: str) -> None:
+async def test_it_answers_once_started_and_what_it_acknowledged_survives_a_kill_at_the_same_address(
+    tmp_path: Path, folder: str
+) -> None:
     async with EmbeddedNats(tmp_path / folder) as server:
-        link = await connect(NatsSettings(urls=(server.url,)))
-        await a_stream(link)
-        await link.publish("work.a", b"", msg_id="one", headers={})
-        assert link.server_version.startswith("2.")
-        assert link.max_payload == 1024 * 1024
-        await link.close()
-
-
-async def test_acknowledged_messages_survive_a_kill_and_the_address_stays(tmp_path: Path) -> None:
-    async with EmbeddedNats(tmp_path) as server:
-        url = server.url
-        link = await connect(NatsSettings(urls=(url,)))
+        link = await connect(NatsSettings(urls=(url := server.url,)))
+        assert (link.server_version.startswith("2."), link.max_payload) == (True, 1024 * 1024)
         await a_stream(link)
         for number in range(20):
             await link.publish("work.a", b"x", msg_id=str(number), headers={})

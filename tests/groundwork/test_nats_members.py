@@ -1,19 +1,25 @@
-"""Members of a role, on real servers: who lives, who is gone, and what becomes of one that was taken for dead."""
+"""The lease and the members of a role, on real servers: one owner at a time; who lives, and who may still act."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 
 import pytest
 
+from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.leases.lease import Lease, Owner, Role, Taken
+from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, boot_time, hold, look
 from groundwork.nats.leases.members import Members, joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import KeyValueSpec, Topology, create_missing
+from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
 from groundwork.service.errors import Misconfigured, TryAgain, causes
+from tests.kit.bus import a_consumer, a_stream
 from tests.kit.cluster import Cluster, Way
+from tests.kit.consuming import Seen, consuming
 from tests.kit.cut_wire import wire
 from tests.kit.waiting import until
 
@@ -21,19 +27,172 @@ ROLE = Role(bucket="leases", key="agent", command="agentic serve")
 TTL_S = 1.0
 
 
-@pytest.fixture
-async def server(link: NatsLink, some_server: EmbeddedNats) -> EmbeddedNats:
-    await create_missing(link, _topology(1))
-    return some_server
-
-
-def _topology(replicas: int) -> Topology:
+def _topology(replicas: int = 1) -> Topology:
     settings = {"storage": "file", "max_bytes": 1 << 20, "num_replicas": replicas}
-    return Topology(buckets=(KeyValueSpec("leases", settings),))
+    return Topology(
+        buckets=(
+            KeyValueSpec("leases", settings),
+            BucketSpec("files", {"max_bytes": 1 << 20, "num_replicas": replicas}),
+        )
+    )
+
+
+@pytest.fixture
+async def bus(link: NatsLink) -> NatsLink:
+    await create_missing(link, _topology())
+    return link
 
 
 def owner(name: str, ttl_s: float = TTL_S) -> Owner:
     return Owner(holder=name, host="here", pid=1, store=f"/{name}", since="2026-11-22T10:00:00Z", ttl_s=ttl_s)
+
+
+def lease(link: NatsLink, name: str, ttl_s: float = TTL_S) -> Lease:
+    return Lease(link, ROLE, owner(name, ttl_s), clock=boot_time)
+
+
+async def record(link: NatsLink) -> Record:
+    found = await look(link, ROLE)
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def another_link(server: EmbeddedNats) -> AsyncIterator[NatsLink]:
+    link = await connect(NatsSettings(urls=(server.url,)))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def test_of_two_that_come_at_once_one_has_the_lease_and_the_other_is_told_who_and_what_to_do(
+    bus: NatsLink,
+) -> None:
+    async def kept(name: str) -> Lease:
+        """Renewed while the other waits."""
+        wanted = lease(bus, name)
+        await wanted.acquire()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wanted.keep(), 0.6)
+        return wanted
+
+    ends = await asyncio.gather(kept("one"), kept("two"), return_exceptions=True)
+    (winner,) = [end for end in ends if isinstance(end, Lease)]
+    (refusal,) = [end for end in ends if isinstance(end, Held)]
+    assert (await record(bus)).owner.holder in str(refusal).replace("/", "")
+    for told in ("process 1 on here", "since 2026-11-22T10:00:00Z", "serve --take-over"):
+        assert told in str(refusal)
+    await winner.held()
+
+
+async def test_a_lease_that_is_not_renewed_is_the_newcomers_after_its_time_and_not_before(bus: NatsLink) -> None:
+    dead = lease(bus, "one", ttl_s=0.6)
+    await dead.acquire()
+    began = boot_time()
+    before = await lease(bus, "two").acquire()
+    assert boot_time() - began > 0.5
+    assert (before.owner.holder if before else "", (await record(bus)).owner.epoch) == ("one", 2)
+    with pytest.raises(Taken, match="process 1 on here with the store /two"):
+        await dead.held()
+
+
+async def test_an_owner_that_is_taken_over_learns_it_within_one_renewal_and_by_whom(
+    bus: NatsLink, some_server: EmbeddedNats
+) -> None:
+    async def taken_over(by: Lease) -> None:
+        async with hold(lease(bus, "one"), bus), asyncio.timeout(5):
+            await by.acquire(take_over=True)
+            await asyncio.Event().wait()
+
+    async with another_link(some_server) as other:
+        with pytest.raises(ExceptionGroup) as ended:
+            await taken_over(lease(other, "two"))
+    (taken,) = ended.value.exceptions
+    assert isinstance(taken, Taken)
+    assert "process 1 on here with the store /two" in str(taken)
+
+
+@dataclass
+class Sleeper:
+    """An owner whose machine can sleep: so much time has passed then that it was not there."""
+
+    link: NatsLink
+    slept: float = 0.0
+    lease: Lease = field(init=False)
+
+    async def begin(self, ttl_s: float = 60) -> None:
+        self.lease = Lease(self.link, ROLE, owner("one", ttl_s), clock=lambda: boot_time() + self.slept)
+        await self.lease.acquire()
+        self.link.guard_by(self.lease.held)
+
+    async def overtaken(self, server: EmbeddedNats) -> None:
+        async with another_link(server) as other:
+            await lease(other, "two").acquire(take_over=True)
+        self.slept = 60
+
+
+async def _publishes(link: NatsLink) -> None:
+    await link.publish("work.a", b"", msg_id="a", headers={})
+
+
+async def _stores(link: NatsLink) -> None:
+    await ArtifactBucket(link, "files").put("run/a.txt", b"late", "text/plain")
+
+
+@pytest.mark.parametrize("act", [_publishes, _stores])
+async def test_an_owner_that_slept_does_nothing_once_another_has_the_lease(
+    bus: NatsLink, some_server: EmbeddedNats, act: Callable[[NatsLink], Awaitable[None]]
+) -> None:
+    await a_stream(bus)
+    sleeper = Sleeper(bus)
+    await sleeper.begin()
+    await sleeper.overtaken(some_server)
+    with pytest.raises(Taken):
+        await act(bus)
+    assert not await bus.tell("work.b", b"", msg_id="b", headers={})
+    assert (await bus.jetstream.stream_info("WORK")).state.messages == 0
+    assert await ArtifactBucket(bus, "files").list() == []
+
+
+async def test_an_owner_that_slept_and_had_no_successor_goes_on_and_keeps_its_epoch(bus: NatsLink) -> None:
+    await a_stream(bus)
+    sleeper = Sleeper(bus)
+    await sleeper.begin(ttl_s=0.5)
+    sleeper.slept = 60
+    await _publishes(bus)
+    assert (sleeper.lease.epoch, (await record(bus)).owner.epoch) == (1, 1)
+
+
+async def test_a_message_in_the_hands_of_a_fenced_process_is_not_acknowledged_by_it(
+    bus: NatsLink, some_server: EmbeddedNats
+) -> None:
+    await a_stream(bus)
+    await a_consumer(bus)
+    sleeper, seen = Sleeper(bus), Seen()
+    seen.gate.clear()
+    await sleeper.begin()
+    await _publishes(bus)
+    async with consuming(bus, seen, slots=1) as loop:
+        await until(lambda: seen.deliveries)
+        await sleeper.overtaken(some_server)
+        seen.gate.set()
+        await until(lambda: loop.in_hand == 0)
+    await bus.jetstream.account_info()  # whatever was sent before has arrived by now
+    assert (await bus.jetstream.consumer_info("WORK", "workers")).num_ack_pending == 1
+
+
+async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_lease(bus: NatsLink) -> None:
+    await lease(bus, "nobody").acquire()
+    old = (await record(bus)).owner
+    slept = 0.0
+    kept = Lease(bus, ROLE, owner("two", 60), clock=lambda: boot_time() + slept)
+    await kept.acquire(take_over=True)
+    lost = {"holder": "nobody", "host": "here", "pid": 1, "store": "/nobody", "since": "", "ttl_s": 1, "epoch": 1}
+    await bus.swap(ROLE.subject, json.dumps(lost).encode(), after=(await record(bus)).seq)
+    slept = 60
+    await kept.held()
+    assert ((await record(bus)).owner.holder, old.epoch) == ("two", 1)
 
 
 @asynccontextmanager
@@ -60,41 +219,20 @@ async def joining(link: NatsLink, who: Owner) -> AsyncIterator[tuple[Members, Le
         yield met
 
 
-@asynccontextmanager
-async def connected_at(first: str, second: str) -> AsyncIterator[NatsLink]:
-    """To the first of two servers, and knows the second."""
-    link = await connect(NatsSettings(urls=(first, second)))
-    try:
-        while str(link.client.connected_url and link.client.connected_url.port) not in first:
-            await link.go_elsewhere()
-            await until(lambda: link.connected)
-        yield link
-    finally:
-        await link.close(within_s=0.1)
-
-
-async def _stay(url: str) -> None:
-    async with member((url,), "b"):
-        await asyncio.Event().wait()
-
-
-@asynccontextmanager
-async def town(server: EmbeddedNats, *names: str) -> AsyncIterator[list[Members]]:
-    """Members that have met."""
-    async with AsyncExitStack() as stack:
-        all_of_them = [await stack.enter_async_context(member((server.url,), name)) for name in names]
-        await until(lambda: all(one.live == frozenset(names) for one in all_of_them))
-        yield all_of_them
-
-
+@pytest.mark.usefixtures("bus")
 async def test_one_that_is_cut_off_is_gone_after_its_ttl_and_is_told_so_when_it_comes_back(
-    server: EmbeddedNats,
+    some_server: EmbeddedNats,
 ) -> None:
     way, gone = Way(), list[str]()
-    address, _, real = server.url.rpartition(":")
-    async with member((server.url,), "a") as a, wire(int(real), way.rule) as port:
+    address, _, real = some_server.url.rpartition(":")
+
+    async def stay(url: str) -> None:
+        async with member((url,), "b"):
+            await asyncio.Event().wait()
+
+    async with member((some_server.url,), "a") as a, wire(int(real), way.rule) as port:
         a.gone.append(gone.append)
-        other = asyncio.create_task(_stay(f"{address}:{port}"))
+        other = asyncio.create_task(stay(f"{address}:{port}"))
         await until(lambda: "b" in a.live)
         way.cut()
         await until(lambda: gone == ["b"], within_s=4 * TTL_S)
@@ -105,17 +243,26 @@ async def test_one_that_is_cut_off_is_gone_after_its_ttl_and_is_told_so_when_it_
         assert a.live == {"a"}
 
 
-async def test_what_is_left_is_the_heirs_and_all_name_the_same(server: EmbeddedNats) -> None:
-    runs = [f"run_{number}" for number in range(300)]
-    async with town(server, "a", "b", "c") as members:
+async def test_what_is_left_is_the_heirs_and_all_name_the_same_and_nobody_wants_the_whole_role(
+    bus: NatsLink, some_server: EmbeddedNats
+) -> None:
+    runs, names = [f"run_{number}" for number in range(300)], frozenset("abc")
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member((some_server.url,), name)) for name in sorted(names)]
+        await until(lambda: all(one.live == names for one in members))
         heirs = [[one.heir(run) for run in runs] for one in members]
         assert heirs[0] == heirs[1] == heirs[2]
-        assert all(60 < heirs[0].count(name) < 140 for name in "abc")
+        assert all(60 < heirs[0].count(name) < 140 for name in names)
         assert [one.mine("gone", runs[0]) for one in members].count(True) == 1
         assert [one.mine("a", runs[0]) for one in members] == [True, False, False]
+        with pytest.raises(Misconfigured, match="store is shared"):
+            await refuse_members(bus, ROLE)
+    await refuse_members(bus, ROLE)
 
 
-async def test_nobody_is_taken_for_dead_while_the_bus_has_no_leader(cluster: Cluster, cluster_link: NatsLink) -> None:
+async def test_no_member_is_taken_for_dead_while_the_bus_has_no_leader(
+    cluster: Cluster, cluster_link: NatsLink
+) -> None:
     await create_missing(cluster_link, _topology(3))
     gone: list[str] = []
     urls = cluster.settings.urls
@@ -135,21 +282,15 @@ async def test_a_member_whose_server_is_cut_off_goes_to_another_and_stays_a_memb
         await create_missing(link, _topology(3))
     gone: list[str] = []
     lonely, other = await cut_cluster.others("KV_leases")
-    async with (
-        connected_at(lonely.url, other.url) as link,
-        joining(link, owner("a", 10.0)) as (a, lease),
-        member((other.url,), "b", ttl_s=10.0) as b,
-    ):
+    link = await connect(NatsSettings(urls=(lonely.url, other.url)))
+    while str(link.client.connected_url and link.client.connected_url.port) not in lonely.url:
+        await link.go_elsewhere()
+        await until(lambda: link.connected)
+    async with joining(link, owner("a", 10.0)) as (a, lease), member((other.url,), "b", ttl_s=10.0) as b:
         await until(lambda: a.live == b.live == {"a", "b"})
         b.gone.append(gone.append)
         cut_cluster.cut_off(lonely)
         await until(lambda: lease.age_s > 4.0, within_s=10)  # its server takes its renewals no more
         await until(lambda: lease.age_s < 2.0, within_s=20)  # another one does
         assert (gone, a.trouble) == ([], "")
-
-
-async def test_who_wants_the_whole_role_is_refused_beside_members(link: NatsLink, server: EmbeddedNats) -> None:
-    async with member((server.url,), "a"):
-        with pytest.raises(Misconfigured, match="store is shared"):
-            await refuse_members(link, ROLE)
-    await refuse_members(link, ROLE)
+    await link.close(within_s=0.1)

@@ -4,10 +4,12 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from groundwork.nats.keeping_informed import Sight
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, Moved, SharedLog
 from groundwork.nats.topology import StreamSpec, Topology, create_missing
@@ -55,19 +57,16 @@ async def test_a_fact_larger_than_a_message_comes_whole(log: SharedLog, tmp_path
         assert copy.bodies() == {"facts.large": LARGE}
 
 
-async def test_a_large_fact_that_lost_is_no_fact(log: SharedLog, tmp_path: Path) -> None:
+async def test_a_large_fact_is_gone_with_its_parts_and_one_that_lost_is_none(log: SharedLog, tmp_path: Path) -> None:
+    await log.append("facts.large", LARGE, after=0)
+    await log.purge("facts.large")
+    assert (await log.newest("facts.large"), await log.end()) == (None, 0)
     seq = await log.append("facts.large", b"won", after=0)
     with pytest.raises(Moved):
         await log.append("facts.large", LARGE, after=0)
     async with _copied(log, tmp_path) as copy:
         await copy.replica.caught_up()
         assert [fact.seq for fact in copy.told] == [seq]
-
-
-async def test_what_is_purged_is_gone_with_its_parts(log: SharedLog) -> None:
-    await log.append("facts.large", LARGE, after=0)
-    await log.purge("facts.large")
-    assert (await log.newest("facts.large"), await log.end()) == (None, 0)
 
 
 async def test_a_copy_has_what_there_was_and_what_comes(log: SharedLog, tmp_path: Path) -> None:
@@ -136,3 +135,29 @@ def _apply(connection: sqlite3.Connection, fact: Fact) -> None:
 
 def _forget(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM bodies")
+
+
+def _seen(first_seq: int, last_seq: int, *, reconnects: int = 0, day: int = 21) -> Sight:
+    return Sight(reconnects, datetime(2026, 11, day, tzinfo=UTC), first_seq, last_seq)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "may_have_forgotten"),
+    [
+        pytest.param(_seen(1, 5), _seen(1, 5, reconnects=1), True, id="was away"),
+        pytest.param(_seen(1, 5), _seen(1, 9, day=22), True, id="made anew"),
+        pytest.param(_seen(1, 5), _seen(1, 4), True, id="lost its end"),
+        pytest.param(_seen(1, 5), _seen(6, 5), True, id="emptied"),
+        pytest.param(_seen(1, 5), _seen(9, 12), True, id="emptied and used"),
+        pytest.param(_seen(0, 0), _seen(3, 2), True, id="emptied once used"),
+        pytest.param(_seen(6, 5), _seen(8, 7), True, id="emptied again"),
+        pytest.param(_seen(0, 0), _seen(1, 1), False, id="its first message"),
+        pytest.param(_seen(1, 5), _seen(1, 9), False, id="more of them"),
+        pytest.param(_seen(1, 5), _seen(4, 9), False, id="some grew old"),
+        pytest.param(_seen(6, 5), _seen(6, 8), False, id="used after it was emptied"),
+    ],
+)
+def test_a_bus_may_have_forgotten_when_its_stream_lacks_what_it_had(
+    before: Sight, now: Sight, *, may_have_forgotten: bool
+) -> None:
+    assert now.may_have_forgotten(before) is may_have_forgotten

@@ -166,7 +166,7 @@ async def until_refused(write: Callable[[int], Awaitable[object]], error: type[E
 def watched_disk(folder: Path) -> Iterator[Disk]:
     """Inside, what SQLite does to files in `folder` passes the disk that is yielded. Needs no rights: SQLite's own
     operations on files are put aside while it lasts. Connections to these files are opened and closed inside."""
-    disk = Disk({file.name: bytearray(file.read_bytes()) for file in folder.iterdir()})
+    disk = Disk({file.name: bytearray(file.read_bytes()) for file in folder.iterdir() if file.is_file()})
     kept: list[Any] = []
     library = ctypes.CDLL(_sqlite3.__file__)
     if not hasattr(library, "sqlite3_vfs_find"):

@@ -1,19 +1,13 @@
-"""The settings in deploy/ are read by both services, and fit what they run in."""
+"""The settings in deploy/kubernetes are read by both services, and fit what they run in."""
 
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
 from tests.deploy.inside import agent_inside, gateway_inside
 from tests.deploy.manifests import environment, needs_kubectl, of_kind, pods, rendered
-
-COMPOSE = Path("deploy/compose")
-SERVICES = yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))["services"]
-OF_COMPOSE = (COMPOSE / "agentic.yaml").read_text(encoding="utf-8")
-ENVIRON = {"NATS_TOKEN": "a token for tests alone", "AGENTIC_TOKEN": "another token for tests"}
 
 
 @needs_kubectl
@@ -49,16 +43,6 @@ def test_the_streams_of_a_shared_store_are_made(part: str, tmp_path: Path) -> No
     environ = environment(pods(documents)["agentic-setup"])
     assert agent_inside(settings, environ, tmp_path).shared
     assert gateway_inside(settings, {}, tmp_path).shared
-
-
-def test_agents_and_gateways_share_a_store_on_all_servers(tmp_path: Path) -> None:
-    agent, gateway = agent_inside(OF_COMPOSE, ENVIRON, tmp_path), gateway_inside(OF_COMPOSE, ENVIRON, tmp_path)
-    assert agent.shared
-    assert gateway.shared
-    assert agent.nats.urls == gateway.nats.urls == tuple(f"nats://nats-{n}:4222" for n in (1, 2, 3))
-    assert all(str(settings.cache).startswith(SERVICES["agent"]["volumes"][0]) for settings in (agent, gateway))
-    assert SERVICES["agent"]["deploy"]["replicas"] == 3
-    assert SERVICES["gateway"]["deploy"]["replicas"] == 2
 
 
 def loaded(part: str, folder: Path) -> tuple[AgentSettings, GatewaySettings]:

@@ -81,13 +81,3 @@ def test_all_phases_of_a_run_but_the_verification_have_one_schema() -> None:
 def planned(call: str) -> dict[str, Any]:
     tool, command = call.split(".")
     return reply(plan={**PLAN, "actions": [action(tool, command, {})]})
-
-
-def without_types_of_enums(node: Any) -> Any:
-    """The same schema: an enum says the type by its values."""
-    if isinstance(node, list):
-        return [without_types_of_enums(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    left = {name for name in node if name != "type" or "enum" not in node}
-    return {name: without_types_of_enums(value) for name, value in node.items() if name in left}

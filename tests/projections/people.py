@@ -7,7 +7,7 @@ from agent_service.core.events import Event, SignalReceived, WakeAccepted
 from agent_service.core.phases import Ask
 from agent_service.core.waiting import ForApproval
 from schemas.events import Outcome, Signal
-from tests.core.cues import RUN_ID, due, framing, goes_on, limits, plans, replies, returns, started
+from tests.core.cues import RUN_ID, due, framing, limits, replies, started
 from tests.core.cues import plan as planned
 from tests.core.script import Cue, Script
 from tests.projections.journals import asked_for, second_by_second
@@ -65,12 +65,6 @@ def a_run_in_doubt(run_id: str = RUN_ID) -> Script:
     """Its mail was sent, or not: no answer came in time."""
     wake = asked("tell ann that the page is up", run_id, limits=limits(reopen_days=36_500))
     return second_by_second(wake, started(), replies(framing()), replies(POSTING), due)
-
-
-def a_run_out_of_steps(run_id: str = RUN_ID) -> Script:
-    """It has planned a second step, and may take one only."""
-    wake = asked("read two pages", run_id, limits=limits(max_steps=1, reopen_days=36_500))
-    return second_by_second(wake, started(), replies(framing()), plans(), returns(), goes_on())
 
 
 def asked(goal: str, run_id: str = RUN_ID, **details: Any) -> WakeAccepted:

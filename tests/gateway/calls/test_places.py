@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +19,7 @@ from groundwork.nats.link import NatsLink
 from tests.gateway.on_nats import a_bus
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
+from tests.ledger.kit import Party
 
 GREEDY, SINGLE = "run_greedy", "run_single"
 
@@ -225,7 +225,7 @@ class Gateways:
         self.width = width
         self.link = link
         self.gone: set[str] = set()
-        self.absent = Absent(Members())
+        self.absent = Absent(Party("one", {"one", "two"}))
         self.lanes: dict[str, Lanes] = {}
         self.inside = self.most = self.done = 0
 
@@ -296,20 +296,6 @@ async def test_the_places_of_a_gateway_that_died_come_back() -> None:
         await asyncio.gather(*held)
 
 
-@dataclass
-class Members:
-    live: frozenset[str] = frozenset({"one", "two"})
-    me: str = "one"
-
-    def heir(self, key: str) -> str:
-        del key
-        return self.me
-
-    def mine(self, owner: str, key: str) -> bool:
-        del key
-        return owner == self.me
-
-
 async def test_on_a_real_bus_two_gateways_run_no_more_than_one_may_and_what_a_dead_one_had_is_theirs(
     link: NatsLink,
 ) -> None:
@@ -324,7 +310,7 @@ async def test_on_a_real_bus_two_gateways_run_no_more_than_one_may_and_what_a_de
 
 def test_who_is_said_to_be_gone_is_so_at_once_and_a_newcomer_is_not() -> None:
     times = iter([0.0, A_STRANGER_FOR_S - 1, A_STRANGER_FOR_S + 1, 99.0])
-    absent = Absent(Members(), clock=lambda: next(times))
+    absent = Absent(Party("one", {"one", "two"}), clock=lambda: next(times))
     assert [absent.is_gone("three") for _ in range(3)] == [False, False, True]
     absent.gone("four")
     assert (absent.is_gone("four"), absent.is_gone("two")) == (True, False)

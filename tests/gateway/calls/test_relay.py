@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import itertools
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -49,6 +49,7 @@ from tests.gateway.parts import (
     outcomes,
 )
 from tests.kit.waiting import until
+from tests.ledger.kit import Party
 
 SAVE = asked_for(a_request("save"))
 SUB = ("task-1", 2)
@@ -411,24 +412,8 @@ async def test_a_write_that_another_gateway_may_have_begun_is_in_doubt_and_a_rea
     assert (outcomes(world), executed(world)) == (["in_doubt", "ok"], 1)
 
 
-HERE, OTHER = "store_here", "store_other"
-
-
-@dataclass
-class Members:
-    """`OTHER` is one while it lives; the heir of all is this gateway if it `inherits`."""
-
-    live: frozenset[str] = frozenset({HERE, OTHER})
-    inherits: bool = True
-    me: str = HERE
-
-    def heir(self, key: str) -> str:
-        del key
-        return HERE if self.inherits else OTHER
-
-    def mine(self, owner: str, key: str) -> bool:
-        del key
-        return owner == HERE or (owner not in self.live and self.inherits)
+HERE, OTHER, FIRST = "store_here", "store_other", "store_0"
+"""The first of those who live is the heir of all who are gone."""
 
 
 class SharedLedger(MemoryLedger):
@@ -473,15 +458,14 @@ async def test_what_another_gateway_has_begun_is_its_own_while_it_lives_and_foun
     assert class_ != "in_doubt" or OTHER in error_of(world).message
 
 
-@pytest.mark.parametrize(("alive", "inherits", "taken_up"), [(True, True, 0), (False, False, 0), (False, True, 1)])
-async def test_what_a_gateway_left_is_taken_up_by_its_heir_alone(alive: bool, inherits: bool, taken_up: int) -> None:
-    live = {HERE, OTHER} if alive else {HERE}
-    world, _ = await begun_elsewhere("handle", live=live, inherits=inherits)
+@pytest.mark.parametrize(("live", "taken_up"), [({HERE, OTHER}, 0), ({HERE, FIRST}, 0), ({HERE}, 1)])
+async def test_what_a_gateway_left_is_taken_up_by_its_heir_alone(live: set[str], taken_up: int) -> None:
+    world, _ = await begun_elsewhere("handle", live=live)
     await world.relay().recover()
     assert len(world.bus.messages) == taken_up
 
 
-async def begun_elsewhere(command: str, *, live: set[str], inherits: bool = True) -> tuple[World, Asked]:
+async def begun_elsewhere(command: str, *, live: set[str]) -> tuple[World, Asked]:
     """A call that `OTHER` has begun."""
 
     async def held() -> None:
@@ -489,7 +473,7 @@ async def begun_elsewhere(command: str, *, live: set[str], inherits: bool = True
 
     world, asked = World(ledger=SharedLedger()), asked_for(a_request(command))
     clock = itertools.count(step=BACK_WITHIN_S).__next__
-    world.ownership = AmongOthers(Members(frozenset(live), inherits), held, clock=clock)
+    world.ownership = AmongOthers(Party(HERE, live), held, clock=clock)
     due = NOON + timedelta(seconds=60)
     await world.ledger.intend(Intent(asked=asked, may_repeat=command == "handle", deadline_at=due))
     world.ledger.by[asked.key] = OTHER

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.calls.call import CALL_ID
 from ductile_gateway.ingress.results import MAX_INLINE_BYTES
-from groundwork.nats.artifact_bucket import ArtifactBucket
-from groundwork.nats.link import NatsLink
-from schemas import keys, subjects
+from schemas import keys
 from schemas.events import ARTIFACT_PATH
 from tests.gateway.ingress.kit import (
     INGEST,
@@ -24,7 +21,6 @@ from tests.gateway.ingress.kit import (
     error_of,
     signed,
 )
-from tests.gateway.on_nats import a_bus, results
 from tests.gateway.parts import ASKS, FETCH, FORM, PAGES, RUN
 
 GIVEN, NEWER = "k1.first", "k2.newer"
@@ -322,16 +318,3 @@ async def test_for_what_is_no_name_of_a_run_nothing_is_stored(run_id: Any) -> No
     answer = await ingress.relay(relayed(result=PAGE, run_id=run_id))
     assert (answer.status_code, "other" in error_of(answer)) == (422, False)
     assert (ingress.artifacts.kept, ingress.bus.messages) == ({}, [])
-
-
-async def test_in_the_bucket_it_is_what_the_event_on_the_bus_says(link: NatsLink) -> None:
-    await a_bus(link)
-    bucket = ArtifactBucket(link, subjects.ARTIFACT_BUCKET)
-    ingress = Ingress(bus=NatsBus(link), artifacts=NatsArtifacts(bucket))
-    for _ in range(2):
-        assert (await ingress.relay(relayed(result={"content": PAGE, "links": LINKS}))).status_code == 202
-    (result,) = await results(link)
-    assert result.result is not None
-    listed = {(one["path"], one["size"], one["sha256"]) for one in result.result.model_dump()["artifacts"]}
-    stored = await bucket.list(f"{RUN}/")
-    assert (len(stored), {(one.key.replace(RUN, "artifacts"), one.size, one.sha256) for one in stored}) == (2, listed)

@@ -77,7 +77,10 @@ CHOSEN = {
         "executors/test_shipped.py::test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_up",
         "executors/test_shipped.py::test_it_goes_on_after_the_bus_was_killed[python]",
     ],
-    "forged results": ["attacks/test_results.py::test_a_result_of_the_pending_step"],
+    "forged results": [
+        "attacks/test_results.py::test_strike[a result of the pending step-ours]",
+        "attacks/test_results.py::test_strike[a result of the pending step-twin]",
+    ],
     "the boundary of plugins": [
         "attacks/test_plugins.py::test_the_box_lets_a_plugin_do_its_work",
         "attacks/test_plugins.py::test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services",

@@ -1,7 +1,6 @@
 """What makes a strike a test, on our program and on an unprotected twin of it."""
 
-import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pytest
@@ -17,23 +16,15 @@ class Target(Protocol):
         """Whether it is ours, and not the twin."""
 
 
-def attack(*cases: int, twin: bool = True) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., Any]]:
-    """The strike as a test: on our program it gets nothing, on the unprotected twin something.
+def rows(table: Mapping[str, tuple[tuple[int, ...], Any]]) -> list[Any]:
+    """Parameters of the rows of a table: what is tried, with its cases of docs/SECURITY.md and how it is done."""
+    return [pytest.param(how, id=name, marks=pytest.mark.attack(*cases)) for name, (cases, how) in table.items()]
 
-    cases: those of docs/SECURITY.md. `twin` is False where no twin can be had, which the table of attacks shows.
-    """
 
-    def as_test(strike: Callable[..., Awaitable[object]]) -> Callable[..., Any]:
-        @functools.wraps(strike)
-        async def test(target: Target, **given: Any) -> None:
-            got = await strike(target=target, **given)
-            if target.protected:
-                assert not got, f"the attacker got {got!r}"
-            else:
-                assert got, "the unprotected twin withstood this: it is no attack"
-
-        sides = SIDES if twin else SIDES[:1]
-        marked: Callable[..., Any] = pytest.mark.attack(*cases)(pytest.mark.parametrize("side", sides)(test))
-        return marked
-
-    return as_test
+def judge(target: Target, got: Mapping[str, object]) -> None:
+    """Each attempt got nothing of ours, and something of the unprotected twin."""
+    if target.protected:
+        through = {name: loot for name, loot in got.items() if loot}
+        assert through == {}, "the attacker got this"
+    else:
+        assert [name for name, loot in got.items() if not loot] == [], "the twin withstood this: it is no attack"

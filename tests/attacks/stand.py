@@ -76,7 +76,7 @@ def standing(
             gateway=held.enter_context(_service("ductile_gateway", config, folder / "gateway.log")),
             agent=held.enter_context(_service("agent_service", config, folder / "agent.log")),
         )
-        wait_until(stand.living, lambda: stand.log("agent")[-2000:] + stand.log("gateway")[-2000:])
+        wait_until(stand.living, lambda: stand.log("agent")[-2000:] + stand.log("gateway")[-2000:], within_s=90)
         yield stand
 
 

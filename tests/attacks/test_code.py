@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.kit import attack
+from tests.attacks.kit import SIDES, judge
 
 ROOT = Path(__file__).parents[2]
 OURS = ("agent_service", "ductile_gateway", "groundwork", "schemas", "deploy/ductile/plugins")
@@ -61,25 +61,28 @@ def is_secret(node: ast.AST) -> bool:
     return bool(SECRET.search(named(node))) or "hmac." in ast.unparse(node)
 
 
-@attack(34)
-async def test_a_digest_that_is_compared_until_it_differs(target: Code) -> list[str]:
+@pytest.mark.attack(34)
+@pytest.mark.parametrize("side", SIDES)
+async def test_a_digest_that_is_compared_until_it_differs(target: Code) -> None:
     """`==` ends at the first byte that differs, and its time tells where; `hmac.compare_digest` does not."""
     comparing = [node for node in target.nodes() if isinstance(node, ast.Compare)]
     equal = [node for node in comparing if isinstance(node.ops[0], ast.Eq | ast.NotEq)]
     secret = [node for node in equal if {*map(is_secret, (node.left, *node.comparators))} != {False}]
-    return [ast.unparse(node) for node in secret]
+    judge(target, {"compared": [ast.unparse(node) for node in secret]})
 
 
-@attack(11, 117)
-async def test_content_that_is_unpacked_or_revived(target: Code) -> list[str]:
+@pytest.mark.attack(11, 117)
+@pytest.mark.parametrize("side", SIDES)
+async def test_content_that_is_unpacked_or_revived(target: Code) -> None:
     found = set[str]()
     for file, nodes in target.files():
         imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
         imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
         found |= {name.partition(".")[0] for name in imported} & UNPACKS - HANDED_IN.get(file, set())
-    return sorted(found)
+    judge(target, {"unpacked": sorted(found)})
 
 
-@attack(51)
-async def test_text_that_is_run(target: Code) -> list[str]:
-    return sorted(RUNS_TEXT & {named(node) for node in target.nodes() if isinstance(node, ast.Call)})
+@pytest.mark.attack(51)
+@pytest.mark.parametrize("side", SIDES)
+async def test_text_that_is_run(target: Code) -> None:
+    judge(target, {"run": sorted(RUNS_TEXT & {named(node) for node in target.nodes() if isinstance(node, ast.Call)})})

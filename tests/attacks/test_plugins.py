@@ -27,7 +27,7 @@ from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
 from ductile_gateway.settings import load
-from tests.attacks.kit import attack
+from tests.attacks.kit import SIDES, judge, rows
 from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
 from tests.kit.waiting import until
@@ -39,6 +39,13 @@ pytestmark = pytest.mark.skipif(
 
 PLUGINS = Path(__file__).parent / "plugins"
 SMALL = Limits(cpu_s=1, memory_mb=96, file_mb=4, processes=12, open_files=32, output_mb=1, grace_s=0.3)
+NAMED = ["gateway.nk", "tls/key.pem", "elsewhere/owner.token"]
+"""Files that the settings name."""
+FILES = [
+    *("gateway.keys", "agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"),
+    *(*NAMED, "nats.conf", "jetstream/blocks"),
+]
+REQUEST = "gateway/calls/0/request"
 SECRET = "the-content-that-no-plugin-sees"  # noqa: S105 - no secret of anybody
 
 
@@ -96,17 +103,7 @@ def _service(
     shutil.copytree(PLUGINS, folder / "plugins")
     innocent = shutil.copytree(PLUGINS / "rogue", folder / "plugins" / "innocent") / "manifest.yaml"
     innocent.write_text(innocent.read_text().replace("name: rogue", "name: innocent"))
-    for name in (
-        "gateway.keys",
-        "agent/runs.db",
-        "gateway/ledger.db",
-        "agent.keys",
-        "home/.ssh/id_ed25519",
-        "gateway/calls/0/request",
-        *NAMED,
-        "nats.conf",
-        "jetstream/blocks",
-    ):
+    for name in (*FILES, REQUEST):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(SECRET)
     config = folder / "agentic.yaml"
@@ -155,7 +152,7 @@ def test_each_boundary_keeps_a_plugin_from_what_belongs_to_the_services(
     whole: dict[str, Any] = {"read": [str(tmp_path)]} if around else {}
     service = _service(tmp_path, monkeypatch, protected=True, view=view, **whole)
     kernel = ["/proc/sys/kernel/domainname", "/proc/sysrq-trigger", "/dev/kmsg", "/dev/mem"]
-    paths = [*(str(tmp_path / name) for name in (*FILES, "gateway/calls/0/request")), *kernel]
+    paths = [*(str(tmp_path / name) for name in (*FILES, REQUEST)), *kernel]
     code = f"""
 import os
 loot = []
@@ -196,63 +193,33 @@ def test_a_plugin_of_another_user_is_that_user_in_all(boundary: str, monkeypatch
     assert Path(work).parent == Path(tmp).parent
 
 
-NAMED = ["gateway.nk", "tls/key.pem", "elsewhere/owner.token"]
-"""Files that the settings name."""
-FILES = [
-    *("gateway.keys", "agent/runs.db", "gateway/ledger.db", "agentic.yaml", "agent.keys", "home/.ssh/id_ed25519"),
-    *(*NAMED, "nats.conf", "jetstream/blocks"),
-]
-
-
-@pytest.mark.parametrize("name", [*FILES, "gateway/calls/0/request"])
-@attack(92)
-async def test_reading_what_belongs_to_the_services(target: Service, name: str) -> Any:
-    return await target.turned("loot = open(path).read()", path=str(target.folder / name))
-
-
-@pytest.mark.parametrize("name", ["agent/runs.db", "gateway/ledger.db"])
-@pytest.mark.parametrize(
-    "how",
-    [
-        "open(path, 'a').write('x')",
-        "open(path, 'r+').truncate()",
-        "import os; os.truncate(path, 0)",
-        "import os; os.unlink(path)",
-        "import os; os.rename(path, path + '.old')",
-        "import os; os.chmod(path, 0o666); open(path, 'w').write('x')",
-    ],
+READ_MINE = "loot = open('mine').read()"
+CHANGES = (
+    "open(path, 'a').write('x')",
+    "open(path, 'r+').truncate()",
+    "import os; os.truncate(path, 0)",
+    "import os; os.unlink(path)",
+    "import os; os.rename(path, path + '.old')",
+    "import os; os.chmod(path, 0o666); open(path, 'w').write('x')",
 )
-@attack()
-async def test_changing_what_belongs_to_the_services(target: Service, name: str, how: str) -> Any:
-    return await target.turned(f"{how}\nloot = True", path=str(target.folder / name))
-
-
-@pytest.mark.parametrize("link", ["symlink", "link"])
-@attack(92)
-async def test_reading_a_store_by_a_link(target: Service, link: str) -> Any:
-    code = f"import os; os.{link}(path, 'mine'); loot = open('mine').read()"
-    return await target.turned(code, path=str(target.folder / "agent" / "runs.db"))
-
-
-@pytest.mark.parametrize("name", ["rogue/run.py", "innocent/run.py", "new/manifest.yaml"])
-@attack()
-async def test_putting_code_where_plugins_are_run_from(target: Service, name: str) -> Any:
-    code = "import os; os.makedirs(os.path.dirname(path), exist_ok=True); open(path, 'a').write('#'); loot = True"
-    return await target.turned(code, path=str(target.folder / "plugins" / name))
-
-
-@pytest.mark.parametrize("name", ["environ", "mem", "root/etc/hostname", "cwd/pyproject.toml", "fd", "maps"])
-@attack(92)
-async def test_looking_into_the_service_by_proc(target: Service, name: str) -> Any:
-    code = "import os; loot = str(os.listdir(path) if path.endswith('fd') else open(path, 'rb').read(1))"
-    if name == "mem":
-        code = "open(path, 'rb'); loot = True"
-    return await target.turned(code, path=f"/proc/{os.getpid()}/{name}")
-
-
-@attack(92)
-async def test_reading_the_environment_of_any_other_process(target: Service) -> Any:
-    code = """
+AS_ROOT = (
+    "open('own', 'w').close(); os.chown('own', 65534, 65534)",
+    "os.mknod('own', stat.S_IFBLK | 0o600, os.makedev(8, 0))",
+    "os.chroot('.')",
+    "os.setuid(65534)",
+    "os.setpriority(os.PRIO_PROCESS, 0, -5)",
+)
+KERNEL = ("/proc/sys/kernel/domainname", "/proc/sys/kernel/core_pattern", "/dev/kmsg")
+OF_OURS = ("environ", "mem", "root/etc/hostname", "cwd/pyproject.toml", "fd", "maps")
+LOOK = """
+import os
+if path.endswith("fd"):
+    loot = os.listdir(path)
+else:
+    file = open(path, "rb")
+    loot = path if path.endswith("mem") else str(file.read(1))
+"""
+OTHERS = """
 import glob, os
 loot = []
 for path in glob.glob("/proc/[0-9]*/environ"):
@@ -262,98 +229,151 @@ for path in glob.glob("/proc/[0-9]*/environ"):
     except OSError:
         pass
 """
-    return await target.turned(code)
+PUT = "import os; os.makedirs(os.path.dirname(path), exist_ok=True); open(path, 'a').write('#'); loot = True"
+FORK = """
+import os, time
+children = []
+for _ in range({count}):
+    child = os.fork()
+    if child == 0:
+        {deed}
+        time.sleep(0.7)
+        os._exit(0)
+    children.append(child)
+loot = sum(os.waitpid(child, 0)[1] == 0 for child in children) == {count}
+"""
+MANY_FILES = """
+import time
+for number in range(10):
+    open(str(number), "wb").write(b"x" * 2**20)
+time.sleep(0.7)
+loot = True
+"""
+BURN = "import time\nuntil = time.process_time() + 1.8\nwhile time.process_time() < until: pass\nloot = True"
+FLOOD = "import os\nwritten = 0\nwhile written < 20 * 2**20: written += os.write(2, b'x' * 65536)\nloot = written"
+LATE = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1.5)\nloot = True"
+VERDICT = "open('../exit', 'w').write('0'); open('../stdout', 'w').write('{}'); loot = True"
+TURNED: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
+    **{f"reading {name}": ((92,), ("loot = open(path).read()", name)) for name in (*FILES, REQUEST)},
+    **{
+        f"changing {name}: {how}": ((), (f"{how}\nloot = True", name))
+        for name in ("agent/runs.db", "gateway/ledger.db")
+        for how in CHANGES
+    },
+    **{
+        f"reading a store by a {link}": ((92,), (f"import os; os.{link}(path, 'mine'); {READ_MINE}", "agent/runs.db"))
+        for link in ("symlink", "link")
+    },
+    **{
+        f"putting code into {name}": ((), (PUT, f"plugins/{name}"))
+        for name in ("rogue/run.py", "innocent/run.py", "new/manifest.yaml")
+    },
+    **{f"looking into the service by {name}": ((92,), (LOOK, f"/proc/{os.getpid()}/{name}")) for name in OF_OURS},
+    "reading the environment of any other process": ((92,), (OTHERS, "")),
+    "finding a token in its own environment": (
+        (90,),
+        (f"import os; loot = [v for v in os.environ.values() if v == {SECRET!r}]", ""),
+    ),
+    "sending a signal to the service": ((), (f"import os; os.kill({os.getpid()}, 0); loot = True", "")),
+    "killing who watches it": ((), ("import os; os.kill(os.getppid(), 0); loot = True", "")),
+    "forking beyond its limit": ((), (FORK.format(count=40, deed="pass"), "")),
+    "filling the memory": ((), ("loot = len(bytearray(200 * 2**20))", "")),
+    "filling the memory by many": (
+        (),
+        (FORK.format(count=5, deed="held = bytearray(os.urandom(1)) * (40 * 2**20)"), ""),
+    ),
+    "filling the disk with one file": ((), ("open('large', 'wb').write(b'x' * (8 * 2**20)); loot = True", "")),
+    "filling the disk with many files": ((), (MANY_FILES, "")),
+    "opening more files than it may": ((), ("held = [open('/dev/null') for _ in range(100)]; loot = len(held)", "")),
+    "burning the processor": ((), (BURN, "")),
+    "writing without end": ((), (FLOOD, "")),
+    "going on when its time is over": ((), (LATE, "")),
+    "writing its own verdict": ((), (VERDICT, "")),
+    "taking the lock of its call": ((), ("open('../lock', 'r+'); loot = True", "")),
+}
+TURNED_ROOT: dict[str, tuple[tuple[int, ...], tuple[str, str]]] = {
+    **{f"being root: {how}": ((), (f"import os, stat\n{how}\nloot = True", "")) for how in AS_ROOT},
+    **{f"changing {path}": ((), ("import os; loot = os.open(path, os.O_WRONLY)", path)) for path in KERNEL},
+}
+"""What is tried, and the code that is run with `path`, below the service's folder unless it is one of the system."""
 
 
-@attack(90)
-async def test_finding_a_token_in_its_own_environment(target: Service) -> Any:
-    return await target.turned("import os; loot = [v for v in os.environ.values() if v == secret]", secret=SECRET)
+async def strike(target: Service, how: tuple[str, str]) -> None:
+    code, path = how
+    (target.folder / "lock").touch()
+    seconds = 0.5 if code == LATE else 20
+    judge(target, {"loot": await target.turned(code, seconds=seconds, path=str(target.folder / path))})
 
 
-@attack()
-async def test_holding_a_descriptor_of_the_service(target: Service) -> Any:
-    if not target.protected:  # whoever starts a process by fork alone leaves it these
-        return True
-    return await target.turned("import os; loot = [n for n in os.listdir('/proc/self/fd') if int(n) > 3]")
-
-
-@attack()
-async def test_sending_a_signal_to_the_service(target: Service) -> Any:
-    return await target.turned("import os; os.kill(pid, 0); loot = True", pid=os.getpid())
-
-
-@attack()
-async def test_killing_who_watches_it(target: Service) -> Any:
-    return await target.turned("import os; os.kill(os.getppid(), 0); loot = True")
-
-
-@attack()
-async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Service) -> Any:
-    name = f"\0agentic-{os.getpid()}-{time.monotonic_ns()}"
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(name)
-        listening.listen()
-        return await target.turned("import socket; socket.socket(socket.AF_UNIX).connect(name); loot = True", name=name)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("how", rows(TURNED))
+async def test_strike(target: Service, how: tuple[str, str]) -> None:
+    await strike(target, how)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has what is tried here")
-@pytest.mark.parametrize(
-    "how",
-    [
-        "os.chown('own', 65534, 65534)",
-        "os.mknod('own', stat.S_IFBLK | 0o600, os.makedev(8, 0))",
-        "os.chroot('.')",
-        "os.setuid(65534)",
-        "os.setpriority(os.PRIO_PROCESS, 0, -5)",
-    ],
-)
-@attack()
-async def test_being_root(target: Service, how: str) -> Any:
-    prepared = "" if "mknod" in how else "open('own', 'w').close()\n"
-    return await target.turned(f"import os, stat\n{prepared}{how}\nloot = True")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("how", rows(TURNED_ROOT))
+async def test_strike_as_root(target: Service, how: tuple[str, str]) -> None:
+    await strike(target, how)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root is let in there")
-@attack()
-async def test_asking_who_runs_programs_for_root(target: Service) -> Any:
-    with _listening_in(Path("/run/podman")) as path:
-        return await target.turned("import socket; socket.socket(socket.AF_UNIX).connect(path); loot = True", path=path)
+@pytest.mark.attack
+@pytest.mark.parametrize("side", SIDES)
+async def test_holding_a_descriptor_of_the_service(target: Service) -> None:
+    code = "import os; loot = [n for n in os.listdir('/proc/self/fd') if int(n) > 3]"
+    # Of a twin nothing has to be tried: a process that is started by fork alone is left these.
+    judge(target, {"loot": await target.turned(code) if target.protected else True})
 
 
 @contextlib.contextmanager
-def _listening_in(folder: Path) -> Iterator[str]:
-    """A socket in a folder of the system, which is as it was afterwards."""
-    made = [] if folder.exists() else [folder]
-    folder.mkdir(exist_ok=True)
+def listening(name: str) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(name)
+        one.listen()
+        yield
+
+
+CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect(path); loot = True"
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("side", SIDES)
+async def test_reaching_a_socket_of_the_services_that_has_no_path(target: Service) -> None:
+    name = f"\0agentic-{os.getpid()}-{time.monotonic_ns()}"
+    with listening(name):
+        judge(target, {"loot": await target.turned(CONNECT, path=name)})
+
+
+@pytest.mark.attack
+@pytest.mark.skipif(os.getuid() != 0, reason="only root is let in there")
+@pytest.mark.parametrize("side", SIDES)
+async def test_asking_who_runs_programs_for_root(target: Service) -> None:
+    folder = Path("/run/podman")
+    made = [] if folder.exists() else [folder]  # noqa: ASYNC240
+    folder.mkdir(exist_ok=True)  # noqa: ASYNC240
     path = folder / f"attack-{os.getpid()}.sock"
     try:
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(path))
-            listening.listen()
-            yield str(path)
+        with listening(str(path)):
+            judge(target, {"loot": await target.turned(CONNECT, path=str(path))})
     finally:
         path.unlink()
         for each in made:
             each.rmdir()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root has what is tried here")
-@pytest.mark.parametrize("path", ["/proc/sys/kernel/domainname", "/proc/sys/kernel/core_pattern", "/dev/kmsg"])
-@attack()
-async def test_changing_the_kernel(target: Service, path: str) -> Any:
-    return await target.turned("import os; loot = os.open(path, os.O_WRONLY)", path=path)
-
-
-@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm"])  # noqa: S108 # it is to be found out
-@attack()
-async def test_leaving_much_in_a_folder_that_all_share(target: Service, folder: str) -> Any:
-    left = Path(folder, f"left-by-a-call-{os.getpid()}-{time.monotonic_ns()}")
-    code = "for name in range(3): open(f'{path}-{name}', 'wb').write(b'x' * 3 * 2**20)"
-    await target.turned(code, path=str(left))
-    found = list(left.parent.glob(f"{left.name}-*"))
-    for path in found:
-        path.unlink()
-    return found
+@pytest.mark.attack
+@pytest.mark.parametrize("side", SIDES)
+async def test_leaving_much_in_a_folder_that_all_share(target: Service) -> None:
+    name = f"left-by-a-call-{os.getpid()}-{time.monotonic_ns()}"
+    code = "for number in range(3): open(f'{path}-{number}', 'wb').write(b'x' * 3 * 2**20)"
+    got = {}
+    for folder in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 # it is to be found out
+        await target.turned(code, path=f"{folder}/{name}")
+        got[folder] = left = list(Path(folder).glob(f"{name}-*"))  # noqa: ASYNC240
+        for path in left:
+            path.unlink()
+    judge(target, got)
 
 
 @pytest.mark.attack
@@ -385,87 +405,14 @@ loot = int(child.stdout.readline())
 """
 
 
-@attack()
-async def test_leaving_a_daemon_behind(target: Service) -> Any:
-    daemon = await target.turned(DAEMON)
+@pytest.mark.attack
+@pytest.mark.parametrize("side", SIDES)
+async def test_leaving_a_daemon_behind(target: Service) -> None:
+    daemon, alive = await target.turned(DAEMON), False
     with contextlib.suppress(ProcessLookupError):
         os.kill(daemon, signal.SIGKILL)
-        return daemon
-    return None
-
-
-@attack()
-async def test_forking_beyond_its_limit(target: Service) -> Any:
-    code = """
-import os, time
-children = []
-for _ in range(40):
-    child = os.fork()
-    if child == 0:
-        time.sleep(0.7)
-        os._exit(0)
-    children.append(child)
-for child in children:
-    os.waitpid(child, 0)
-loot = len(children)
-"""
-    return await target.turned(code)
-
-
-@attack()
-async def test_filling_the_memory(target: Service) -> Any:
-    return await target.turned("loot = len(bytearray(200 * 2**20))")
-
-
-@attack()
-async def test_filling_the_memory_by_many(target: Service) -> Any:
-    code = """
-import os, time
-children = []
-for _ in range(5):
-    child = os.fork()
-    if child == 0:
-        held = bytearray(os.urandom(1)) * (40 * 2**20)
-        time.sleep(0.7)
-        os._exit(0)
-    children.append(child)
-loot = sum(os.waitpid(child, 0)[1] == 0 for child in children) == 5
-"""
-    return await target.turned(code)
-
-
-@attack()
-async def test_filling_the_disk_with_one_file(target: Service) -> Any:
-    return await target.turned("open('large', 'wb').write(b'x' * (8 * 2**20)); loot = True")
-
-
-@attack()
-async def test_filling_the_disk_with_many_files(target: Service) -> Any:
-    code = """
-import time
-for number in range(10):
-    open(str(number), "wb").write(b"x" * 2**20)
-time.sleep(0.7)
-loot = True
-"""
-    return await target.turned(code)
-
-
-@attack()
-async def test_opening_more_files_than_it_may(target: Service) -> Any:
-    return await target.turned("held = [open('/dev/null') for _ in range(100)]; loot = len(held)")
-
-
-@attack()
-async def test_burning_the_processor(target: Service) -> Any:
-    code = "import time\nuntil = time.process_time() + 1.8\nwhile time.process_time() < until: pass\nloot = True"
-    return await target.turned(code)
-
-
-@attack()
-async def test_writing_without_end(target: Service) -> Any:
-    code = "import os\nwritten = 0\nwhile written < 20 * 2**20: written += os.write(2, b'x' * 65536)\nloot = written"
-    return await target.turned(code)
+        alive = True
+    judge(target, {"daemon": alive})
 
 
 @pytest.mark.attack
@@ -480,28 +427,6 @@ async def test_no_more_of_a_flood_is_kept_than_is_taken(service: Service) -> Non
     assert isinstance(outcome, ToolOutcome)
     assert outcome.error_class == "bad_output"
     assert most <= SMALL.output_bytes
-
-
-@attack()
-async def test_going_on_when_its_time_is_over(target: Service) -> Any:
-    code = """
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-time.sleep(1.5)
-loot = True
-"""
-    return await target.turned(code, seconds=0.5)
-
-
-@attack()
-async def test_writing_its_own_verdict(target: Service) -> Any:
-    return await target.turned("open('../exit', 'w').write('0'); open('../stdout', 'w').write('{}'); loot = True")
-
-
-@attack()
-async def test_taking_the_lock_of_its_call(target: Service) -> Any:
-    (target.folder / "lock").touch()
-    return await target.turned("open('../lock', 'r+'); loot = True")
 
 
 @pytest.mark.attack

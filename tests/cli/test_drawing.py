@@ -201,6 +201,8 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Pictur
     return {
         "run": run(view_after(), whole),
         "run-failed-step": run(*failed_step()),
+        "run-waits": run(view_after(4), nothing),
+        "run-paused": run(view_after(4, status="paused", reason="model_refused: no answer"), nothing),
         "run-question": run(view_after(4, status="paused", asks=QUESTION), nothing),
         "run-approval": run(view_after(4, status="paused", asks=APPROVAL), nothing),
         "list": listed,
@@ -250,6 +252,13 @@ def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
         starts = [line for line in lines if line.startswith(f"{RUN_ID}  ")]
         assert [line.split()[1] for line in starts] == ["✓", "▶", "▶", "‖", "!", "!"], (width, head)
         assert ("budget_steps" in "".join(lines)) == (width >= 110)
+
+
+def test_a_list_keeps_its_columns_apart_for_a_run_of_any_age() -> None:
+    run = LINE | {"status": "running", "accepted_at": LONG_AGO, "ended_at": None, "waiting_for": WAITS}
+    for width in (80, 200):
+        told = drawn(views.runs({"runs": [run], "next_cursor": None}, width=width), width).splitlines()[1].split()
+        assert (told[6], told[7].isdigit(), told[8]) == ("0.0168", True, "d"), told
 
 
 def followed(script: Script) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -28,6 +28,8 @@ from agent_service.core.evidence.unseen import visible
 from agent_service.telling.plain import duration, one_line
 
 LONGEST_STATE = 13
+LONG = timedelta(hours=48)
+"""From then on a list tells days: hours would not fit into its column."""
 FOR_PEOPLE = ("approval", "question")
 WORDS = {"model_retry": "model retry", "time": "right time"}
 """What is waited for, where its name is not the word for it."""
@@ -78,8 +80,9 @@ def _state(line: Json) -> Text:
 def _figures(line: Json) -> tuple[str, str, str, str]:
     end = datetime.fromisoformat(line["ended_at"]) if line["ended_at"] else datetime.now(UTC)
     cost = "?" if line["cost_usd"] is None else f"{line['cost_usd']:.4f}"
-    took = duration(end - datetime.fromisoformat(line["accepted_at"]))
-    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, took
+    took = end - datetime.fromisoformat(line["accepted_at"])
+    told = f"{took.days} d" if took >= LONG else duration(took)
+    return f"{line['accepted_at'][5:10]} {line['accepted_at'][11:16]}", str(line["steps"]), cost, told
 
 
 def _or_came_to(line: Json) -> Text:

@@ -10,10 +10,10 @@ import pytest
 
 from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, Service, _write_config
 from agent_service.workbench.dev_command import until_stopped
-from agent_service.workbench.dev_settings import Taken, taken_from
+from agent_service.workbench.dev_settings import taken_from
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.service.errors import Misconfigured
-from tests.cli.calling import agentic
+from tests.cli.calling import agentic_here
 
 IN_EARNEST = """
 nats: {urls: [nats://bus:4222]}
@@ -29,57 +29,58 @@ gateway:
 """
 
 
-@pytest.fixture
-def taken(tmp_path: Path) -> Taken:
+def configuration(tmp_path: Path) -> tuple[Any, tuple[str, ...]]:
+    """What is made of IN_EARNEST, and what of it is left."""
     (tmp_path / "agentic.yaml").write_text(IN_EARNEST)
-    return taken_from(tmp_path / "agentic.yaml")
+    taken = taken_from(tmp_path / "agentic.yaml")
+    made = _write_config(tmp_path, DevOptions(folder=tmp_path, taken=taken), "nats://127.0.0.1:1", 2)
+    return json.loads(made.read_text()), taken.left
 
 
-def configuration(tmp_path: Path, **options: Any) -> Any:
-    made = DevOptions(folder=tmp_path, **options)
-    return json.loads(_write_config(tmp_path, made, "nats://127.0.0.1:1", 2).read_text())
-
-
-def test_all_counts_but_where_things_are_kept_and_where_services_listen(tmp_path: Path, taken: Taken) -> None:
-    made = configuration(tmp_path, taken=taken)
+def test_all_counts_but_where_things_are_kept_and_where_services_listen(tmp_path: Path) -> None:
+    made, left = configuration(tmp_path)
     assert made["nats"] == {"urls": ["nats://127.0.0.1:1"]}
     assert made["agent"]["store"] == str(tmp_path / "agent")
     assert made["agent"]["http"] == {"host": "127.0.0.1", "port": 2}
     assert made["agent"]["approve"] == {"mail.send": "always"}
     assert made["gateway"]["tools"] == ["mail"]
     assert "keys_file" not in made["gateway"]
-    assert taken.left == ("nats", "agent.store", "agent.http", "gateway.keys_file")
+    assert left == ("nats", "agent.store", "agent.http", "gateway.keys_file")
 
 
-def test_plugins_of_the_file_come_first_with_their_configuration_and_limits(tmp_path: Path, taken: Taken) -> None:
-    plugins = configuration(tmp_path, taken=taken)["gateway"]["plugins"]
+def test_plugins_of_the_file_come_first_with_their_limits_and_variables_stay_as_they_are_written(
+    tmp_path: Path,
+) -> None:
+    made, _ = configuration(tmp_path)
+    plugins = made["gateway"]["plugins"]
     assert plugins["folders"] == ["tools", str(PLUGINS)]
-    assert plugins["limits"] == {"cpu_s": 3}
-    assert plugins["config"].keys() == {"knowledge", "mail"}
-    assert plugins["reload"]
-
-
-def test_variables_stay_as_they_are_written_so_that_no_secret_is(tmp_path: Path, taken: Taken) -> None:
-    made = configuration(tmp_path, taken=taken)
+    assert (plugins["limits"], plugins["reload"], plugins["config"].keys()) == (
+        {"cpu_s": 3},
+        True,
+        {"knowledge", "mail"},
+    )
+    assert plugins["config"]["mail"] == {"token": "${MAIL}"}
     assert made["agent"]["model"]["api_key"] == "${KEY}"
-    assert made["gateway"]["plugins"]["config"]["mail"] == {"token": "${MAIL}"}
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("agent: [", "not valid YAML"),
-        ("- agent", "expected settings"),
-        ("agent: 3", "agent: expected settings"),
-        ("gateway: {plugins: {folders: tools}}", "has to be a list of paths"),
-        ("agent: {limits: {max_step: 3}}", "did you mean max_steps"),
-        ("gateway: {slot: 3}", "did you mean slots"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_at_once_with_the_reason(tmp_path: Path, text: str, why: str) -> None:
-    (tmp_path / "agentic.yaml").write_text(text)
-    called = agentic("dev", "--http-port", "0", cwd=tmp_path)
-    assert (called.code, why in called.err) == (78, True), called
+BROKEN = {
+    "agent: [": "not valid YAML",
+    "- agent": "expected settings",
+    "agent: 3": "agent: expected settings",
+    "gateway: {plugins: {folders: tools}}": "has to be a list of paths",
+    "agent: {limits: {max_step: 3}}": "did you mean max_steps",
+    "gateway: {slot: 3}": "did you mean slots",
+}
+
+
+def test_a_file_that_cannot_be_used_is_refused_at_once_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text, why in BROKEN.items():
+        (tmp_path / "agentic.yaml").write_text(text)
+        called = agentic_here("dev", "--http-port", "0")
+        assert (called.code, why in called.err) == (78, True), called
 
 
 async def test_it_ends_with_a_service_that_finds_out_later_what_it_cannot_start_with(tmp_path: Path) -> None:

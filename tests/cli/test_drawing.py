@@ -26,7 +26,7 @@ from agent_service.telling.heard import Heard
 from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.log_lines import log_line
 from agent_service.workbench import dev_command
-from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
+from tests.core.cues import PROOF, RUN_ID, a_paused_run, a_retrying_run, a_run_for_answer, due, reflects, returns
 from tests.core.script import Script
 from tests.projections.journals import commits_of, entries_of, priced_example, two_rounds, worked_example
 from tests.projections.people import a_run_in_doubt, answers
@@ -279,6 +279,8 @@ STORIES: dict[str, Callable[[], Script]] = {
     "retried-and-answered": lambda: a_retrying_run() >> due >> returns(),
     "opened-again": lambda: a_run_in_doubt() >> answers("it is there", "ran") >> reflects("done", PROOF),
     "gathering": two_rounds,
+    "paused": a_paused_run,
+    "asking": a_run_for_answer,
 }
 
 

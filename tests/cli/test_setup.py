@@ -2,20 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent_service.bus.streams import GIB
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.link import connect
-from groundwork.nats.settings import NatsSettings
+from groundwork.nats.link import NatsLink
 from schemas import subjects
 from tests.cli.calling import agentic
-from tests.cli.examined import ITS_PASSWORD, configured, up
+from tests.cli.examined import configured, up
 from tests.kit.bus import server_with
 from tests.kit.cluster import Cluster
 
@@ -30,23 +26,17 @@ def config(tmp_path: Path, nats_server: EmbeddedNats) -> Path:
     return made
 
 
-async def test_a_dry_run_says_what_would_be_done_and_does_nothing(config: Path, nats_server: EmbeddedNats) -> None:
+async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_that_is_asked_for(
+    config: Path, link: NatsLink
+) -> None:
     told = agentic("setup", "--config", config, "--shared", "--change", "--dry-run")
-    assert told.code == 0
-    assert f"would change {CONTROL}" in told.out
+    assert (told.code, f"would change {CONTROL}" in told.out) == (0, True)
     assert f"would create stream {subjects.STREAM_RUNS}" in told.out
-    link = await connect(NatsSettings(urls=(nats_server.url,)))
     names = {stream.config.name for stream in await link.jetstream.streams_info()}
     control = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_CONTROL)
-    await link.close()
     assert (subjects.STREAM_RUNS in names, control.config.ack_wait) == (False, 30.0)
-
-
-def test_what_differs_is_left_with_how_to_have_it_changed_and_changed_when_that_is_asked_for(config: Path) -> None:
     left = agentic("setup", "--config", config, "--shared")
-    assert left.code == 1
-    assert f"differs {CONTROL}. Left as it is" in left.out
-    assert "--change" in left.out
+    assert (left.code, f"differs {CONTROL}. Left as it is" in left.out, "--change" in left.out) == (1, True, True)
     changed = agentic("setup", "--config", config, "--shared", "--change")
     assert (changed.code, "control of stream AGENTIC: ack_wait is 5.0 now, and was 30.0" in changed.out) == (0, True)
     again = agentic("setup", "--config", config, "--shared")
@@ -54,37 +44,25 @@ def test_what_differs_is_left_with_how_to_have_it_changed_and_changed_when_that_
 
 
 async def test_compression_is_taken_off_without_being_asked_for_and_what_is_left_to_do_is_told(
-    config: Path, nats_server: EmbeddedNats
+    config: Path, link: NatsLink
 ) -> None:
-    link = await connect(NatsSettings(urls=(nats_server.url,)))
     info = await link.jetstream.stream_info(subjects.STREAM_REQUESTS)
     await link.jetstream.update_stream(info.config.evolve(compression="s2"))
     planned = agentic("setup", "--config", config, "--dry-run")
     assert "would change stream AGENTIC_REQUESTS: compression is s2, expected none" in planned.out
     done = agentic("setup", "--config", config)
     after = await link.jetstream.stream_info(subjects.STREAM_REQUESTS)
-    await link.close()
     assert (done.code, after.config.compression) == (0, "none")
     assert "compression is none now, and was s2. Then restart the servers one after another" in done.out
-
-
-@asynccontextmanager
-async def a_server_of(folder: Path, port: int, **room: Any) -> AsyncIterator[Path]:
-    """A configuration for a server with so many GiB, or for an account that may have so many."""
-    server = int(room.get("server", 100) * GIB)
-    config: dict[str, Any] = {"jetstream": {"store_dir": str(folder / "js"), "max_file_store": server}}
-    if account := room.get("account"):
-        granted = {"max_store": int(account * GIB), "max_mem": 0}
-        config["accounts"] = {"A": {"users": [{"user": "agent", "password": ITS_PASSWORD}], "jetstream": granted}}
-    async with server_with(folder, port, config) as address:
-        await up(address)
-        yield configured(folder, f"nats://agent:{ITS_PASSWORD}@{address}")
 
 
 async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_they_take(
     tmp_path: Path, unused_port: int
 ) -> None:
-    async with a_server_of(tmp_path, unused_port, server=2) as config:
+    server = {"jetstream": {"store_dir": str(tmp_path / "js"), "max_file_store": 2 * GIB}}
+    async with server_with(tmp_path, unused_port, server) as address:
+        await up(address)
+        config = configured(tmp_path, f"nats://{address}")
         refused = agentic("setup", "--config", config, "--max-gib", "10")
         made = agentic("setup", "--config", config)
         again = agentic("setup", "--config", config)

@@ -7,15 +7,18 @@ How one is written:
   where that is not obvious. Tests of other folders that are attacks bear the mark where they are; those that a case
   names need none.
 - A *strike* is an attack that is also made on an unprotected twin, as its negative control: an attack that the twin
-  withstands shows nothing. It takes a fixture `target`, returns what the attacker got (nothing: None, False, empty),
-  and asserts nothing itself; it is named after what is tried.
+  withstands shows nothing. Most are rows of a table, with the cases that they belong to and how they are done; one test
+  makes them on either side, and `judge` says that each attempt got nothing of ours and something of the twin:
 
-      @attack(3)
-      async def test_a_number_that_is_none(target: ApiDoor) -> bool:
-          return (await target.wake(b'{"goal": "x", "context": {"n": NaN}}')).status_code == 202
+      "JSON under another name": ((12, 82), [Ask(headers={"Content-Type": media}) for media in MEDIA]),
 
-  `target` is on side `ours` or `twin`: the same client at another address. Twins are in `twins/`: what somebody
-  writes who thinks of no attacker, and nothing worse.
+      @pytest.mark.parametrize("side", SIDES)
+      @pytest.mark.parametrize("asked", rows(ASKED))
+      async def test_strike(door: HttpDoor, asked: list[Ask]) -> None:
+          judge(door, {str(ask): await ask.gets(door) for ask in asked})
+
+  Twins are in `twins/`: what somebody writes who thinks of no attacker, and nothing worse. docs/SECURITY.md names a row
+  as `attacks/test_api.py::test_strike[JSON under another name]`.
 - `stand.py` starts the program once for each worker, with callers, webhooks and tools whose secrets an attack has only
   where it says so. An attack leaves it as it was: runs and names of its own. What has to break something for good takes
   a stand of its own (`standing`).

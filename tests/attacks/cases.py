@@ -11,7 +11,7 @@ _ROW = re.compile(r"^\| (\d+) \| [^|]+ \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
 
 
 def rows() -> list[tuple[int, list[str]]]:
-    """Number and tests of each case, in the order of the page. A test is named as `attacks/test_bodies.py::test_…`."""
+    """Number and tests of each case, in the order of the page. A test is named as `attacks/test_api.py::test_…`."""
     found = _ROW.findall(PAGE.read_text(encoding="utf-8"))
     return [(int(number), re.findall(r"`([^`]+)`", tests)) for number, tests in found]
 

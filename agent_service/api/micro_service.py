@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from nats.micro.request import Handler, Request, ServiceError
 from nats.micro.service import Service
@@ -196,5 +196,6 @@ def _error(request: Request, refusal: Refusal) -> ServiceError:
     return ServiceError(str(refusal.status), str(refusal))
 
 
+@cache
 def _hint(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), separators=(",", ":"))

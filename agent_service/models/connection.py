@@ -1,7 +1,6 @@
 """The HTTP client under a model's SDK: no proxies of the environment, no redirects, and the key as it is now."""
 
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import httpx2
 from pydantic import SecretStr
 
 from agent_service.models.settings import OF_ENVIRONMENT, ModelSettings
+from groundwork.http.tls import usual_authorities
 from groundwork.service.address import keeps_secrets, without_login
 from groundwork.service.errors import Misconfigured
 
@@ -22,7 +22,7 @@ _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 def connection(settings: ModelSettings, key: SecretStr | None) -> httpx2.AsyncClient:
     more: dict[str, Any] = {"event_hooks": {"request": [_sent_with(key)]}} if key else {}
-    tls = ssl.create_default_context()
+    tls = usual_authorities()
     if settings.proxy == OF_ENVIRONMENT:
         return httpx2.AsyncClient(verify=tls, limits=_LIMITS, trust_env=True, **more)
     transport = httpx2.AsyncHTTPTransport(

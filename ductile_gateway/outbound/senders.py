@@ -43,6 +43,7 @@ from ductile_gateway.outbound.settings import (
 )
 from ductile_gateway.ports import Clock
 from ductile_gateway.signatures import standard_headers, standard_key
+from groundwork.http.tls import usual_authorities
 
 RESOLVERS = 16
 """Names looked up at the same time: in threads of their own, so that a slow name server holds up nothing else."""
@@ -177,7 +178,7 @@ async def open_callback_sender(
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     try:
         async with httpx2.AsyncClient(
-            verify=tls or True, timeout=timeout, limits=limits, trust_env=False, cookies=no_cookies
+            verify=tls or usual_authorities(), timeout=timeout, limits=limits, trust_env=False, cookies=no_cookies
         ) as client:
             yield CallbackSender(
                 client, resolvers, receivers, resolve=resolve, timeout_s=settings.timeout_s, clock=clock

@@ -8,13 +8,15 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
+from agent_service.audit.process import TrailProcess
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, build, join_in
+from agent_service.bootstrap import Agent, Trails, build, join_in
 from agent_service.bus.catch_up import MARK
 from agent_service.bus.findings import BusLevels
 from agent_service.bus.messages import HEARD_WITHIN_S
@@ -55,12 +57,28 @@ UNDER_WAY = (Status.QUEUED, Status.RUNNING)
 log = logging.getLogger(__name__)
 
 
-async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
+async def serve_http(*all_that_it_needs: Any) -> None:
+    """Loaded when callers are let in, for loading it would hold up what a crash interrupted."""
+    await loaded("agent_service.operations:serve_http")(*all_that_it_needs)
+
+
+Http = Callable[..., Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the agent has beside it: the process that writes pages, and the server of its HTTP API."""
+
+    trails: Trails = TrailProcess
+    http: Http = serve_http
+
+
+async def serve(settings: AgentSettings, *, take_over: bool = False, parts: Parts = Parts()) -> None:
     """Serves until SIGTERM or SIGINT. Raises Fatal when it cannot start or go on. `take_over` ends the bus's owner."""
     with ended_by_signals(lambda: log.info("stopping")):
         while True:
             try:
-                return await _serve(settings, take_over=take_over)
+                return await _serve(settings, take_over=take_over, parts=parts)
             except (Failure, BaseExceptionGroup) as ended:
                 if not settings.shared or not may_join_anew(ended):
                     raise
@@ -68,7 +86,7 @@ async def serve(settings: AgentSettings, *, take_over: bool = False) -> None:
                 await asyncio.sleep(JOINS_AFTER_S)
 
 
-async def _serve(settings: AgentSettings, *, take_over: bool) -> None:
+async def _serve(settings: AgentSettings, *, take_over: bool, parts: Parts) -> None:
     """Raises Taken, in an ExceptionGroup, when another agent took over."""
     if not settings.shared:
         await asyncio.to_thread(ahead, settings.store)  # refused before anybody is made to end for it
@@ -84,7 +102,7 @@ async def _serve(settings: AgentSettings, *, take_over: bool) -> None:
         http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
-        await _run(partial(build, settings, ground, store, keys, model, metrics), listener)
+        await _run(partial(build, settings, ground, store, keys, model, metrics, parts.trails), listener, parts.http)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
@@ -99,14 +117,14 @@ def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
     )
 
 
-async def _run(built: Callable[[Background], Agent], listener: socket.socket) -> None:
+async def _run(built: Callable[[Background], Agent], listener: socket.socket, http: Http) -> None:
     agent: Agent | None = None
     try:
         async with asyncio.TaskGroup() as group:
             background = Background(group)
             agent = built(background)
             join_in(agent, background)
-            await _start(agent, background, group, listener)
+            await _start(agent, background, group, listener, http)
     except asyncio.CancelledError:
         if agent:
             await agent.paper.projector.flush()
@@ -126,7 +144,9 @@ def _observe(agent: Agent) -> Instruments:
     return instruments
 
 
-async def _start(agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket) -> None:
+async def _start(
+    agent: Agent, background: Background, group: asyncio.TaskGroup, listener: socket.socket, http: Http
+) -> None:
     moments = chain([agent.clock.now()], iter(agent.clock.now, None))  # when the bus may have forgotten, from now on
     await agent.halting.recall()
     agent.limits.recall(agent.store.taken, aside=agent.settings.shared)
@@ -147,8 +167,8 @@ async def _start(agent: Agent, background: Background, group: asyncio.TaskGroup,
     runs = await agent.store.counts()
     if any(runs[status] for status in UNDER_WAY):
         await agent.ground.head_start()
-    let_callers_in = loaded("agent_service.serving:let_callers_in")  # loading it would hold up what a crash interrupted
-    await let_callers_in(agent, background, group, listener, _observe(agent))
+    let_callers_in = loaded("agent_service.serving:let_callers_in")
+    await let_callers_in(agent, background, group, listener, _observe(agent), http)
     tell_ready()
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:

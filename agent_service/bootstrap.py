@@ -49,6 +49,9 @@ from groundwork.service.foundations import Ground, SharedGround
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
 
+Trails = Callable[[Path, Path, Telling], TrailProcess]
+"""Makes what writes pages and sends traces, from the folder of the store, that of the pages, and how it tells."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
@@ -90,6 +93,7 @@ def build(
     keys: KeyRing,
     model: Provider,
     metrics: AgentMetrics,
+    open_trails: Trails,
     background: Background,
 ) -> Agent:
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
@@ -99,7 +103,7 @@ def build(
     publisher = Publisher(bus, clock, sampler(), capabilities, signing, head, brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
-    trails = TrailProcess(folder, _workspaces(settings, folder), _telling(settings, members.me if members else ""))
+    trails = open_trails(folder, _workspaces(settings, folder), _telling(settings, members.me if members else ""))
     paper = _paper(settings, folder, trails, store, artifacts)
 
     limits = _limits(settings, clock, members)

@@ -9,11 +9,13 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import aiosqlite
@@ -127,24 +129,43 @@ class SqliteFile:
         self.trouble = trouble
 
 
-@contextlib.asynccontextmanager
-async def open_file(
+class Opener(Protocol):
+    """How a database is opened to be written. The default has a thread that writes and one that reads."""
+
+    def __call__(
+        self, path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
+    ) -> AbstractAsyncContextManager[SqliteFile]: ...
+
+
+def open_file(
     path: Path,
     migrations: Traversable,
     on_commit: OnCommit = nobody,
     *,
     durable: bool = True,
     reserve: Reserve | None = None,
-) -> AsyncIterator[SqliteFile]:
+) -> AbstractAsyncContextManager[SqliteFile]:
     """Made if absent, for this user alone. `migrations`: the folder of its schema. Not `durable`: it survives a crash
     of the process alone. `reserve`: for works that make room. Raises Misconfigured for a folder or file that cannot be
     used, and TryAgain for one that is full or locked."""
+    return _opener.get()(path, migrations, on_commit, durable=durable, reserve=reserve)
+
+
+@contextlib.asynccontextmanager
+async def open_with_threads(
+    path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
+) -> AsyncIterator[SqliteFile]:
     writer = await asyncio.to_thread(_open_writer, path, migrations, on_commit, durable=durable, reserve=reserve)
     try:
         async with _reading(path, writer) as file:
             yield file
     finally:
         await writer.close()
+
+
+_opener: ContextVar[Opener] = ContextVar("opener", default=open_with_threads)
+use_opener = _opener.set
+"""From now on in this context, and in the tasks that are started in it."""
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,11 @@
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict
+from groundwork.service.machine import utc_now
 from schemas.catalog import ToolCommand, ToolOffer
 
 
@@ -179,4 +180,4 @@ class Clock(Protocol):
 
 class SystemClock:
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return utc_now()

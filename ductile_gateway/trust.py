@@ -10,12 +10,12 @@ key revokes others by telling them no longer. While no key is known, nothing cou
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import verifies
+from groundwork.service.machine import monotonic
 from schemas import signing
 from schemas.signing import AgentKey, AgentKeys
 from schemas.status import Finding
@@ -59,7 +59,7 @@ class Trust:
         *,
         given: Sequence[str] = (),
         refused: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._pins = pins
         self._told = refused

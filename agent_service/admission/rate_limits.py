@@ -5,7 +5,6 @@ that share a store count each other's calls by their journal entries.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Elsewhere, Moment
+from groundwork.service.machine import monotonic
 
 MINUTE_S = 60.0
 LONGEST_WAIT_S = 20.0
@@ -68,7 +68,7 @@ class Pace:
         *,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         company: Company = ALONE,
     ) -> None:

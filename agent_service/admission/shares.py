@@ -6,9 +6,10 @@ the limit by at most one taking each, which a rate makes good by waiting. A proc
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+from groundwork.service.machine import epoch_seconds, monotonic
 
 HEARD_WITHIN_S = 0.2
 """After a process has heard of its own entry, the others have too."""
@@ -33,8 +34,8 @@ class Company:
 
     members: Callable[[], int] = alone
     rank: Callable[[], int] = first
-    now: Callable[[], float] = time.monotonic
-    clock: Callable[[], float] = time.time
+    now: Callable[[], float] = monotonic
+    clock: Callable[[], float] = epoch_seconds
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     @property

@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol
-from uuid import uuid4
 
 from pydantic import BaseModel
 
@@ -43,6 +42,7 @@ from agent_service.telling.outputs import is_artifact_path
 from agent_service.telling.plain import View
 from agent_service.trust.identity import by as told_by
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import new_uuid, utc_now
 from schemas.events import Signal
 from schemas.fields import Instant
 from schemas.status import Halt
@@ -168,7 +168,7 @@ class Desk:
     ) -> WakeAnswer:
         """Answers once the run is durable. `payer`: whose quota. Raises LimitRefused, WakeConflict and TryAgain."""
         with self._intake.incoming.wake(transport) as waking:
-            wake_id = request.wake_id or f"wake-{uuid4()}"
+            wake_id = request.wake_id or f"wake-{new_uuid()}"
             told: dict[str, Any] = {"by": by, "payer": payer, "traceparent": traceparent}
             try:
                 async with self._admission.room.unless_trouble():
@@ -321,7 +321,7 @@ class Desk:
         executor = executor_of(state, state.pending) if state.pending else None
         if state.pending is None or executor not in present:
             return ""
-        if datetime.now(UTC) - state.pending.requested_at < SOON:
+        if utc_now() - state.pending.requested_at < SOON:
             return ""
         return await self._executors.troubles.of(executor, run_id=state.run_id, step=state.pending.step)
 

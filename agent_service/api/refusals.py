@@ -6,7 +6,6 @@
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
-from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +16,7 @@ from agent_service.errors import Damaged, OverQuota, Stopped, WakeConflict
 from agent_service.run.journal import Run
 from agent_service.run.ports import RunStore
 from groundwork.service.errors import Fatal, TryAgain
+from groundwork.service.machine import new_uuid
 from groundwork.service.strict import NotStrictJson
 from schemas.fields import Instant
 
@@ -190,7 +190,7 @@ class Refusal(Exception):
 
     @cached_property
     def instance(self) -> str:
-        return uuid4().urn
+        return new_uuid().urn
 
     def body(self) -> dict[str, Any]:
         first = ErrorDetail(code=self.code, message=str(self), field=self.field, run_id=self.run_id)

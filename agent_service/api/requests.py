@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
-from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
@@ -11,6 +10,7 @@ from agent_service.api.refusals import FieldError, Refusal
 from agent_service.telling.answers.runs import RunView
 from agent_service.telling.plain import OfRun, one_line
 from groundwork.service import strict
+from groundwork.service.machine import new_uuid
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind
 from schemas.fields import Context, Count, Goal, Id, Text, rule_of
 
@@ -129,7 +129,7 @@ class _Spoken(_Sent):
     """A name of the caller's choice: what is sent again under it is heard once."""
 
     def _signal(self, run_id: str, kind: SignalKind, **said: Any) -> Signal:
-        signal_id = self.signal_id or f"signal-{uuid4()}"
+        signal_id = self.signal_id or f"signal-{new_uuid()}"
         return Signal(run_id=run_id, signal_id=signal_id, kind=kind, by=self.by, **said)
 
 

@@ -2,7 +2,6 @@
 
 import mimetypes
 from collections.abc import Mapping
-from uuid import uuid4
 
 from pydantic import ValidationError
 
@@ -11,6 +10,7 @@ from groundwork.nats.asking import value
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, GiveUp, Misconfigured, TryAgain
+from groundwork.service.machine import new_uuid
 from schemas import subjects
 from schemas.status import SUBJECT, Halt
 
@@ -72,7 +72,7 @@ class NatsBoard:
         self._link = link
 
     async def show(self, halt: Halt) -> None:
-        body, name = halt.model_dump_json().encode(), f"halt:{uuid4()}"
+        body, name = halt.model_dump_json().encode(), f"halt:{new_uuid()}"
         try:
             await self._link.publish(SUBJECT, body, msg_id=name, headers={}, within_s=SHOWN_WITHIN_S)
         except (GiveUp, Misconfigured) as error:

@@ -7,7 +7,6 @@ nats-server 2.15 would forget all message ids of the stream at its next crash.
 import asyncio
 import base64
 import re
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
@@ -31,6 +30,7 @@ from groundwork.nats.consuming.settling import own_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published
 from groundwork.service.errors import GiveUp, Misconfigured
+from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.envelope import RETRIED_BY
 from schemas.fields import MAX_COUNT
@@ -154,7 +154,7 @@ class NatsDeadLetters:
         return Stored(
             subject=raw.subject or "",
             seq=raw.seq or 0,
-            at=raw.time or datetime.now(UTC),
+            at=raw.time or utc_now(),
             headers=_headers_in(raw.hdrs),
             size=len(body),
             body=body,

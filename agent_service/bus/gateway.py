@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 from groundwork.nats.asking import answers
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
+from groundwork.service.machine import monotonic
 from schemas import subjects
 from schemas.status import GatewayStatus
 
@@ -54,9 +54,9 @@ class NatsTroubles:
 
     async def status(self) -> GatewayStatus | None:
         async with self._asking:
-            if time.monotonic() - self._asked_at > self._fresh_s:
+            if monotonic() - self._asked_at > self._fresh_s:
                 self._told = await self._ask()
-                self._asked_at = time.monotonic()
+                self._asked_at = monotonic()
             return self._told
 
     async def _ask(self) -> GatewayStatus | None:

@@ -7,12 +7,10 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
-from uuid import uuid4
 
 from agent_service.background import Background
 from agent_service.bus.tap import Overheard
@@ -28,6 +26,7 @@ from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Se
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import Stored
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
+from groundwork.service.machine import monotonic, new_uuid, utc_now
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Span, Value, context_of, span_id
 from schemas import subjects
@@ -205,13 +204,13 @@ class NatsIntake:
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S, sole=not self._shared)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:
-        began = datetime.now(UTC)
+        began = utc_now()
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
         with self._incoming.message(delivery.subject):
             run_id = await self._receive(source, delivery)
         if self._on_span:
-            ended = datetime.now(UTC)
+            ended = utc_now()
             about = processed(delivery, run_id, stream=source.stream, consumer=source.durable, began=began, ended=ended)
             self._on_span(about)
 
@@ -232,7 +231,7 @@ class NatsIntake:
             return
         log.warning("a result was not stored: another message has its id", extra={"msg_id": msg_id[:LONGEST_ID]})
         self._dropped += 1
-        place = f"heard-{uuid4().hex}"
+        place = f"heard-{new_uuid().hex}"
         self._background.start(self._receive_dropped(Arrival(subject=subjects.TOOL_RESULT, body=body, place=place)))
 
     async def _receive_dropped(self, arrival: Arrival) -> None:
@@ -249,7 +248,7 @@ class NatsIntake:
 
     def _reject(self, delivery: Delivery, stream: str, reason: str) -> Notice:
         self._incoming.rejected()
-        event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
+        event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
         run_id = event.payload.run_id
         about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
         return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)
@@ -267,7 +266,7 @@ class _Patience:
 
     def delay(self, delivery: Delivery) -> float | None:
         """Seconds; None where it is to be given up."""
-        now = time.monotonic()
+        now = monotonic()
         self._waiting = {seq: tries for seq, tries in self._waiting.items() if tries[1] > now}
         tried, _ = self._waiting.pop(delivery.stream_seq, (0, now))
         if tried == len(UNKNOWN_RUN_DELAYS_S) or len(self._waiting) >= MOST_UNKNOWN_RUNS:

@@ -9,7 +9,6 @@ taken, because the inbox stays open.
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from agent_service.run.schema_check import flaws_of_arguments
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.machine import monotonic
 from schemas import subjects
 from schemas.argument_schemas import schema_flaw
 from schemas.catalog import UNNAMED, Catalog, ToolOffer
@@ -199,11 +199,11 @@ class NatsSkills:
 
     async def refuse_misspelt(self, *, within_s: float = BEGUN_WITHIN_S) -> None:
         """Wait for an answer. Raises Misconfigured where `allow` has a name that is not offered, but one like it."""
-        until = time.monotonic() + within_s
+        until = monotonic() + within_s
         while True:
             with suppress(TryAgain):
                 await self.catalog()
-            if self._told or time.monotonic() >= until:
+            if self._told or monotonic() >= until:
                 break
             await asyncio.sleep(LOOK_S)
         if near := misspelt(self._allow, self._offered()):
@@ -214,7 +214,7 @@ class NatsSkills:
         return frozenset().union(self._own, declared, *self._named.values())
 
     def _stale(self) -> bool:
-        return time.monotonic() - self._asked_at > self._fresh_s
+        return monotonic() - self._asked_at > self._fresh_s
 
     async def _ask(self) -> None:
         self._unreadable = ()
@@ -230,13 +230,13 @@ class NatsSkills:
         self._gathered = self._round
         self._merge()
         if self._told or self._declared.offers:
-            self._asked_at = time.monotonic()
+            self._asked_at = monotonic()
 
     async def _hear_others(self, known: set[str]) -> None:
-        heard_at = time.monotonic()
+        heard_at = monotonic()
         while True:
             is_missing = not known or any(self._answered_in[name] < self._round for name in known)
-            left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - time.monotonic()
+            left = heard_at + (KNOWN_WITHIN_S if is_missing else NEW_WITHIN_S) - monotonic()
             if left <= 0 or not await self._news_within(left):
                 return
 

@@ -5,27 +5,23 @@ Such as `token ops, os user ann`, or `bus, says "ann"`: only a caller's own word
 
 import hashlib
 import re
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from ulid import ULID
 
+from groundwork.service.machine import entropy, monotonic, utc_now
 from groundwork.telemetry.span import span_id
 
 BEHIND = 0.5
 """The pace of time while the computer's clock is behind what was told."""
 
 
-def _wall() -> datetime:
-    return datetime.now(UTC)
-
-
 class SystemClock:
     """Never goes back: while the computer's clock is behind, time goes on at half its pace. Fills the port Clock."""
 
-    def __init__(self, wall: Callable[[], datetime] = _wall, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, wall: Callable[[], datetime] = utc_now, monotonic: Callable[[], float] = monotonic) -> None:
         self._wall = wall
         self._monotonic = monotonic
         self._told, self._told_at = wall(), monotonic()
@@ -37,7 +33,8 @@ class SystemClock:
         return self._told
 
     def new_run_id(self) -> str:
-        return f"run_{ULID.from_datetime(self.now())}"
+        milliseconds = int(self.now().timestamp() * 1000)
+        return f"run_{ULID.from_bytes(milliseconds.to_bytes(6) + entropy(10))}"
 
 
 @lru_cache(maxsize=4096)

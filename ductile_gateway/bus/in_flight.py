@@ -1,7 +1,6 @@
 """The records of calls under way, one per tool, which all gateways of a bus have in common: values of a bucket."""
 
 import json
-import time
 from collections.abc import Callable
 
 from nats.aio.msg import Msg
@@ -13,6 +12,7 @@ from groundwork.nats.asking import newest
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import WRONG_SEQUENCE, Refused
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import monotonic
 from schemas import subjects
 
 BUCKET = subjects.LEASE_BUCKET
@@ -56,7 +56,7 @@ async def hear(link: NatsLink, places: SharedPlaces) -> None:
 class Absent:
     """Who has no places any more: nobody of the `members`, and said to be gone, or a stranger for a while."""
 
-    def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, members: Members, clock: Callable[[], float] = monotonic) -> None:
         self._members = members
         self._clock = clock
         self._strange_since: dict[str, float] = {}

@@ -5,7 +5,6 @@ gateways, each keeps what it began for as long as it is a member; then it is ado
 to, or by its heir. What only the gone gateway can find waits a moment more: it may just be starting again.
 """
 
-import time
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -13,6 +12,7 @@ from typing import Protocol
 from ductile_gateway.calls.call import Answer, Asked, Intent
 from groundwork.nats.leases.lease import Lease, Record
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import monotonic
 
 
 class BusOwnership:
@@ -81,7 +81,7 @@ class AmongOthers:
         members: Members,
         held: Callable[[], Coroutine[None, None, None]],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.held = held
         self._members = members

@@ -7,7 +7,7 @@ that ends the process, which resumes after its restart.
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ductile_gateway.calls.call import Asked, Unacceptable, read_request, route_of
 from ductile_gateway.calls.relay import Relay
@@ -18,6 +18,7 @@ from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Settling
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
+from groundwork.service.machine import utc_now
 from schemas import subjects
 from schemas.envelope import RUN_ID, SIGNATURE, rejection
 
@@ -125,7 +126,7 @@ class NatsRequests:
 
     @contextlib.contextmanager
     def _telling(self, asked: Asked, delivery: Delivery) -> Iterator[None]:
-        began_at = datetime.now(UTC)
+        began_at = utc_now()
         try:
             yield
         except Exception as error:
@@ -139,7 +140,7 @@ class NatsRequests:
             stream_seq=delivery.stream_seq,
             delivered=delivery.delivered,
             began_at=began_at,
-            ended_at=datetime.now(UTC),
+            ended_at=utc_now(),
             error=error,
         )
         self._observers.handled(handled)
@@ -154,7 +155,7 @@ class NatsRequests:
 
 
 def rejection_of(delivery: Delivery, stream: str, reason: str) -> Notice:
-    event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=datetime.now(UTC))
+    event, headers = rejection(delivery, stream=stream, reason=reason, source=SOURCE, at=utc_now())
     run_id = event.payload.run_id
     about, facts = ({RUN_ID: run_id}, {"run_id": run_id}) if run_id else ({}, {})
     return Notice(event.type, event.body(), event.dedupe_key or "", headers, about, facts)

@@ -15,7 +15,6 @@ import asyncio
 import itertools
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from nats.aio.msg import Msg
 from groundwork.nats.publishing import matches
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, Unreachable
 from groundwork.service.json_log import Outage
+from groundwork.service.machine import monotonic
 
 _TEXT = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
@@ -191,7 +191,7 @@ log = logging.getLogger(__name__)
 class ConnectionWatch:
     """The callbacks of one client. `answers` are failed as soon as it is known that they cannot come."""
 
-    def __init__(self, answers: PendingAnswers, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, answers: PendingAnswers, *, clock: Callable[[], float] = monotonic) -> None:
         self._answers = answers
         self._clock = clock
         self._outage = Outage("NATS", log)

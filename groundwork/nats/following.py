@@ -6,7 +6,6 @@ Where a message or heartbeats are missing, another consumer goes on from the las
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from groundwork.nats.consuming.settling import is_delivery, read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_SUCH_STREAM, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.machine import token_hex
 
 HEARTBEAT_S = 0.5
 MISSED_HEARTBEATS = 3
@@ -64,7 +64,7 @@ class Following:
 
     async def _one_consumer(self, after: int) -> AsyncGenerator[Sequence[Stored], None]:
         arrived: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox, name = self._link.new_inbox(), f"copy-{secrets.token_hex(6)}"
+        inbox, name = self._link.new_inbox(), f"copy-{token_hex(6)}"
         try:
             subscription = await self._link.subscribe(inbox, arrived.put)
         except nats.errors.Error:  # the connection is just being closed or got back

@@ -7,7 +7,6 @@ itself in parts, and counts from its last message on, which names them.
 
 import asyncio
 import hashlib
-import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from groundwork.nats.following import Batch, Following
 from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import NO_SUCH_STREAM, WRONG_SEQUENCE, Refused, Stored
 from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.machine import token_hex
 
 FACT = "Agentic-Fact"
 PARTS = "Agentic-Parts"
@@ -64,7 +64,7 @@ class SharedLog:
     ) -> int:
         """The new sequence. `after`: the newest of its subject, 0 for none, None for any. Raises Moved, NoRoom,
         TryAgain where it may still be stored, Misconfigured."""
-        name = secrets.token_hex(8)
+        name = token_hex(8)
         told = {**(headers or {}), FACT: name, "Nats-Msg-Id": name}
         if after is not None:
             told[EXPECTED] = str(after)

@@ -8,11 +8,8 @@ makes proofs, all check them, and the file is read again whenever it changes.
 import base64
 import hmac
 import re
-import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 from groundwork.service import store_folder
 from groundwork.service.beginning import loaded
 from groundwork.service.errors import Misconfigured
+from groundwork.service.machine import entropy, monotonic, token_hex, utc_now
 
 PUBLIC = re.compile(r"[A-Za-z0-9_-]{43}")
 SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
@@ -73,8 +71,8 @@ class Key:
 
     @classmethod
     def fresh(cls) -> "Key":
-        made_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return cls(f"k{secrets.token_hex(4)}", made_at, secrets.token_bytes(KEY_BYTES))
+        made_at = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cls(f"k{token_hex(4)}", made_at, entropy(KEY_BYTES))
 
     @cached_property
     def _derived(self) -> dict[str, bytes]:
@@ -113,7 +111,7 @@ class KeyRing:
         self._held = held
 
     @classmethod
-    def open(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> "KeyRing":
+    def open(cls, path: Path, clock: Callable[[], float] = monotonic) -> "KeyRing":
         """Made with a fresh key where there is none. Raises Misconfigured, also later when the file changes."""
         if not path.exists():
             _store(store_folder.create, path, (Key.fresh(),))

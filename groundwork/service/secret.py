@@ -5,13 +5,14 @@ A secret in a file is read anew each time (`get_secret_value`); where it is unfi
 
 import logging
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
+
+from groundwork.service.machine import monotonic
 
 UNFIT = "unfit_secret"
 """The type of the errors of this module: their texts can be shown."""
@@ -80,12 +81,12 @@ class FileSecret(SecretStr):
         """Raises OSError or ValueError for what is no readable text file; its fitness is for the settings to check."""
         self._file = file
         self._version = _version(file)
-        self._look_at = time.monotonic() + LOOK_EVERY_S
+        self._look_at = monotonic() + LOOK_EVERY_S
         super().__init__(_text(file))
 
     def get_secret_value(self) -> str:
-        if time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + LOOK_EVERY_S
+        if monotonic() >= self._look_at:
+            self._look_at = monotonic() + LOOK_EVERY_S
             self._look()
         return self._secret_value
 

@@ -10,13 +10,14 @@ import contextlib
 import fcntl
 import logging
 import os
-import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Self, TypeVar
+
+from groundwork.service.machine import token_hex
 
 
 def sync(path: Path) -> None:
@@ -45,7 +46,7 @@ def create(path: Path, text: str) -> bool:
 
 
 def _written_beside(path: Path, text: str) -> Path:
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    beside = path.with_name(f"{path.name}.{token_hex(4)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         left_to_owner(beside)
@@ -194,6 +195,6 @@ def store_id(folder: Path) -> str:
     known = known_id(folder)
     if known:
         return known
-    made = f"store_{secrets.token_hex(8)}"
+    made = f"store_{token_hex(8)}"
     write(folder / ID_FILE, f"{made}\n")
     return made

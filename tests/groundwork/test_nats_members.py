@@ -11,12 +11,13 @@ import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, boot_time, hold, look
+from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, hold, look
 from groundwork.nats.leases.members import Members, joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.nats.topology import BucketSpec, KeyValueSpec, Topology, create_missing
 from groundwork.service.errors import Misconfigured, TryAgain, causes
+from groundwork.service.machine import uptime
 from tests.kit.bus import a_consumer, a_stream
 from tests.kit.cluster import Cluster, Way
 from tests.kit.consuming import Seen, consuming
@@ -48,7 +49,7 @@ def owner(name: str, ttl_s: float = TTL_S) -> Owner:
 
 
 def lease(link: NatsLink, name: str, ttl_s: float = TTL_S) -> Lease:
-    return Lease(link, ROLE, owner(name, ttl_s), clock=boot_time)
+    return Lease(link, ROLE, owner(name, ttl_s), clock=uptime)
 
 
 async def record(link: NatsLink) -> Record:
@@ -89,9 +90,9 @@ async def test_of_two_that_come_at_once_one_has_the_lease_and_the_other_is_told_
 async def test_a_lease_that_is_not_renewed_is_the_newcomers_after_its_time_and_not_before(bus: NatsLink) -> None:
     dead = lease(bus, "one", ttl_s=0.6)
     await dead.acquire()
-    began = boot_time()
+    began = uptime()
     before = await lease(bus, "two").acquire()
-    assert boot_time() - began > 0.5
+    assert uptime() - began > 0.5
     assert (before.owner.holder if before else "", (await record(bus)).owner.epoch) == ("one", 2)
     with pytest.raises(Taken, match="process 1 on here with the store /two"):
         await dead.held()
@@ -122,7 +123,7 @@ class Sleeper:
     lease: Lease = field(init=False)
 
     async def begin(self, ttl_s: float = 60) -> None:
-        self.lease = Lease(self.link, ROLE, owner("one", ttl_s), clock=lambda: boot_time() + self.slept)
+        self.lease = Lease(self.link, ROLE, owner("one", ttl_s), clock=lambda: uptime() + self.slept)
         await self.lease.acquire()
         self.link.guard_by(self.lease.held)
 
@@ -186,7 +187,7 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
     await lease(bus, "nobody").acquire()
     old = (await record(bus)).owner
     slept = 0.0
-    kept = Lease(bus, ROLE, owner("two", 60), clock=lambda: boot_time() + slept)
+    kept = Lease(bus, ROLE, owner("two", 60), clock=lambda: uptime() + slept)
     await kept.acquire(take_over=True)
     lost = {"holder": "nobody", "host": "here", "pid": 1, "store": "/nobody", "since": "", "ttl_s": 1, "epoch": 1}
     await bus.swap(ROLE.subject, json.dumps(lost).encode(), after=(await record(bus)).seq)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Query
@@ -21,6 +21,7 @@ from agent_service.telling.answers.inbox import InboxItem, InboxView, of_damaged
 from agent_service.telling.answers.letters import DeadLetter
 from agent_service.telling.plain import View
 from groundwork.service.errors import Failure
+from groundwork.service.machine import utc_now
 from schemas.fields import Instant
 
 LETTERS_WITHIN_S = 2.0
@@ -46,7 +47,7 @@ class DismissAnswer(View):
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return utc_now()
 
 
 class InboxCalls:

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Protocol, TypeVar
 
 from fastapi import Path
@@ -23,6 +23,7 @@ from agent_service.telling.answers.why import Seen, Whereabouts, WhyView, out_lo
 from agent_service.telling.history.items import TimelineView
 from agent_service.telling.history.timeline import Timeline
 from groundwork.service.errors import Failure, TryAgain
+from groundwork.service.machine import utc_now
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
 from schemas.status import GatewayStatus, WaitingCall
@@ -115,7 +116,7 @@ class WhyCalls:
         return why_view(run.state, await self._seen(run.state))
 
     async def _seen(self, run: RunState) -> Seen:
-        now = datetime.now(UTC)
+        now = utc_now()
         if run.final:
             return Seen(now=now, dismissal=await self._inbox.dismissal(run.run_id))
         lacks, letters, status, (looked, trouble, request, result) = await asyncio.gather(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from fastapi import FastAPI, Request, Response
@@ -16,6 +15,7 @@ from agent_service.settings import AgentSettings
 from agent_service.telling.plain import View, ok, warning, wrong
 from groundwork.service.errors import Failure
 from groundwork.service.installed import installed_version
+from groundwork.service.machine import utc_now
 from groundwork.service.store_folder import known_id
 from groundwork.telemetry.metrics import CONTENT_TYPE
 from schemas.fields import Instant
@@ -72,7 +72,7 @@ class HealthCalls:
         self._within_s = within_s
         self._fresh_s = fresh_s
         self._told: tuple[CheckView, ...] | None = None
-        self._seen_at = datetime.now(UTC)
+        self._seen_at = utc_now()
         self._told_at = float("-inf")
         self._asking = asyncio.Lock()
 
@@ -82,7 +82,7 @@ class HealthCalls:
             clock = asyncio.get_running_loop().time
             if self._told is None or clock() - self._told_at > self._fresh_s:
                 self._told = await self._look()
-                self._told_at, self._seen_at = clock(), datetime.now(UTC)
+                self._told_at, self._seen_at = clock(), utc_now()
             own = _checks("agent", await self._ask("agent", self._ready))
             return HealthView(checks=(*self._told, *own), at=self._seen_at)
 

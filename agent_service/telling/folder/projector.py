@@ -7,7 +7,6 @@ Marks are in memory: at the next start, runs that moved since the workspace was 
 import asyncio
 import heapq
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.copies import fetched
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import NamedArtifact
+from groundwork.service.machine import monotonic
 
 MAX_BATCH = 64
 FIRST_RETRY_S = 1.0
@@ -150,7 +150,7 @@ class Marks:
         return len(self._failures)
 
     def mark(self, run_id: str, delay_s: float) -> None:
-        due = time.monotonic() + delay_s
+        due = monotonic() + delay_s
         self._due[run_id] = min(due, self._due.get(run_id, due))
         self._any.set()
 
@@ -159,7 +159,7 @@ class Marks:
 
     def take(self, limit: int) -> list[str]:
         """Unmarks and returns up to `limit` due runs, longest due first."""
-        now = time.monotonic()
+        now = monotonic()
         due = heapq.nsmallest(limit, ((at, run_id) for run_id, at in self._due.items() if at <= now))
         return self._taken([run_id for _, run_id in due])
 

@@ -21,6 +21,7 @@ from agent_service.run.moments import Journals, Moment, retell
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from agent_service.trust.identity import trace_id
+from groundwork.service.machine import utc_now
 from groundwork.telemetry.sending import beside
 from groundwork.telemetry.settings import Keeps
 from groundwork.telemetry.span import Span
@@ -78,8 +79,8 @@ class FileMark:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._file.touch()
             noted = datetime.fromtimestamp(self._file.stat().st_mtime, UTC) - MARGIN
-            return max(noted, datetime.now(UTC) - LONGEST_BACK)
-        return datetime.now(UTC)
+            return max(noted, utc_now() - LONGEST_BACK)
+        return utc_now()
 
 
 class Traces:

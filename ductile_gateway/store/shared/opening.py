@@ -6,7 +6,6 @@ database of a gateway that is alone.
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,6 +24,7 @@ from ductile_gateway.store.shared.rows import NOTIFICATION, Members, Rows
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, SharedLog
+from groundwork.service.machine import epoch_seconds
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.group_commit import OnCommit, nobody
 from groundwork.sqlite.replica import Replica
@@ -111,6 +111,6 @@ def forget_all(connection: sqlite3.Connection) -> None:
 def _leave_what_is_old(path: Path) -> None:
     there = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
     kept = [one.stat().st_mtime for one in there if one.exists()]
-    if kept and time.time() - max(kept) > KEPT_S:
+    if kept and epoch_seconds() - max(kept) > KEPT_S:
         for one in there:
             one.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from groundwork.nats.consuming.settling import (
     read_delivery,
 )
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain
+from groundwork.service.machine import monotonic
 
 HEARTBEAT_SECONDS = 1.0
 EXPIRES_SECONDS = 5.0
@@ -133,7 +133,7 @@ class PullLoop:
         self._taking_back = TakingBack(self._link, settling.stream, settling.durable, sole=sole)
         every_s = in_progress_s if sole else None
         self._holding = Holding(self._link, settling.stream, settling.durable, self._replies, every_s=every_s)
-        self._account = PullAccount(slots, last=time.monotonic())
+        self._account = PullAccount(slots, last=monotonic())
         self._hands: dict[_Message, _Hand] = {}  # the waiting ones too
         self._waiting: deque[_Hand] = deque()  # came beyond the slots, after a silence that was none
         self._tasks: set[asyncio.Task[None]] = set()
@@ -186,7 +186,7 @@ class PullLoop:
         request = json.dumps({"batch": number, "expires": expires, "idle_heartbeat": heartbeat}).encode()
         reply = f"{self._inbox}.{self._account.generation}"
         if await self._link.send(self._pull_subject, request, reply=reply):
-            self._account.asked(number, time.monotonic())
+            self._account.asked(number, monotonic())
 
     async def _notice_silence(self) -> None:
         """A server that was away has forgotten what it was asked, and may take our messages for abandoned."""
@@ -196,11 +196,11 @@ class PullLoop:
             if not self._link.connected:
                 continue
             was_away = self._link.reconnects != reconnects
-            if was_away or self._account.silent(time.monotonic()):
+            if was_away or self._account.silent(monotonic()):
                 reconnects = self._link.reconnects
                 if was_away:
                     self._taking_back.begin()
-                self._account.start_over(time.monotonic())
+                self._account.start_over(monotonic())
                 await self._holding.hold()
             self._room.set()
 
@@ -215,7 +215,7 @@ class PullLoop:
 
     async def _on_message(self, message: Msg) -> None:
         if is_delivery(message):
-            self._account.arrived(time.monotonic())
+            self._account.arrived(monotonic())
             self._take(read_delivery(message), message.reply)
             self._room.set()
         else:
@@ -223,7 +223,7 @@ class PullLoop:
 
     def _hear(self, generation: int, status: dict[str, str]) -> None:
         trouble = self._account.trouble
-        self._account.heard(generation, status, time.monotonic())
+        self._account.heard(generation, status, monotonic())
         if self._account.trouble and self._account.trouble != trouble:
             log.warning("%s delivers nothing: %s", self._name, self._account.trouble)
         if not self._account.trouble:  # else the next pulse asks again
@@ -306,7 +306,7 @@ class PullLoop:
             await asyncio.sleep(QUIET_SECONDS / 10)
 
     def _is_busy(self) -> bool:
-        silent_s = time.monotonic() - self._account.last
+        silent_s = monotonic() - self._account.last
         return self._link.connected and self._account.want > 0 and silent_s < QUIET_SECONDS
 
     async def _leave(self, subscription: Subscription) -> None:

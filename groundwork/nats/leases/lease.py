@@ -12,16 +12,16 @@ import json
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import NO_MESSAGE, WRONG_SEQUENCE, Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
+from groundwork.service.machine import uptime, utc_now
 from groundwork.service.store_folder import store_id
 
 ASK_WITHIN_S = 2.0
@@ -63,7 +63,7 @@ class Owner:
             host=socket.gethostname(),
             pid=os.getpid(),
             store=str(store.absolute()),
-            since=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            since=utc_now().isoformat(timespec="milliseconds"),
             ttl_s=ttl_s,
         )
 
@@ -138,8 +138,6 @@ TRIES = 3
 PATIENCE_S = 1.0
 """How long an attempt that failed speaks for those who ask after it."""
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
 log = logging.getLogger(__name__)
 
 
@@ -151,12 +149,8 @@ class Taken(Misconfigured):
     """Another has taken the lease over: this process must not act on the bus any more."""
 
 
-def boot_time() -> float:
-    return time.clock_gettime(_CLOCK)
-
-
 class Lease:
-    def __init__(self, link: NatsLink, role: Role, owner: Owner, *, clock: Callable[[], float] = boot_time) -> None:
+    def __init__(self, link: NatsLink, role: Role, owner: Owner, *, clock: Callable[[], float] = uptime) -> None:
         self._link = link
         self._role = role
         self._owner = owner

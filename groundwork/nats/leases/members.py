@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import math
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, replace
 
@@ -22,6 +21,7 @@ from groundwork.nats.leases.lease import RENEWALS, Lease, Owner, Record, Role, T
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Refused
 from groundwork.service.errors import Failure, Misconfigured, TryAgain, causes
+from groundwork.service.machine import monotonic
 
 LEAVE_AFTER, LEAVE_AGAIN_AFTER = 0.5, 1.0
 """For which part of its ttl a process goes on asking a server that does not renew its record, before it asks another:
@@ -45,7 +45,7 @@ class Members:
     """Those of `role`, as the process sees them whose record is kept by `lease`."""
 
     def __init__(
-        self, link: NatsLink, role: Role, owner: Owner, lease: Lease, *, now: Callable[[], float] = time.monotonic
+        self, link: NatsLink, role: Role, owner: Owner, lease: Lease, *, now: Callable[[], float] = monotonic
     ) -> None:
         self.me = owner.holder
         self.gone: list[Callable[[str], object]] = []

@@ -1,0 +1,64 @@
+"""What a service takes from its machine beside files and the network: the clocks, and chance.
+
+Everything here is read anew at each call, so that a simulated process can have a machine of its own (`use`).
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """`wall`: UTC. `monotonic`: seconds, without those in which the machine slept; `uptime`: seconds, with them."""
+
+    wall: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    uptime: Callable[[], float]
+    entropy: Callable[[int], bytes]
+
+
+THIS = Machine(
+    wall=lambda: datetime.now(UTC),
+    monotonic=time.monotonic,
+    uptime=lambda: time.clock_gettime(BOOT),
+    entropy=secrets.token_bytes,
+)
+_machine = ContextVar("machine", default=THIS)
+use = _machine.set
+"""From now on in this context, and in the tasks that are started in it."""
+
+
+def utc_now() -> datetime:
+    return _machine.get().wall()
+
+
+def monotonic() -> float:
+    return _machine.get().monotonic()
+
+
+def uptime() -> float:
+    return _machine.get().uptime()
+
+
+def epoch_seconds() -> float:
+    return utc_now().timestamp()
+
+
+def entropy(size: int) -> bytes:
+    return _machine.get().entropy(size)
+
+
+def token_hex(size: int) -> str:
+    """Of `size` bytes."""
+    return entropy(size).hex()
+
+
+def new_uuid() -> UUID:
+    return UUID(bytes=entropy(16), version=4)

@@ -1,0 +1,41 @@
+"""Plays one schedule again and prints what the world saw: `python -m tests.sim SEED [--course NAME] [--dies-at N]`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import closing
+
+from tests.sim.courses import COURSES
+from tests.sim.drawn import drawn
+from tests.sim.world import World
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument(
+        "--course", choices=COURSES, help="one course, without faults; else a world that the seed draws"
+    )
+    parser.add_argument("--dies-at", type=int, help="the number of the effect before which its process dies")
+    told = parser.parse_args()
+    if told.course:
+        with closing(World(COURSES[told.course], told.seed, dies_at=told.dies_at)) as world:
+            played(world, world.play)
+    else:
+        with drawn(told.seed) as world:
+            played(world, world.play_on)
+
+
+def played(world: World, play: Callable[[], None]) -> None:
+    try:
+        play()
+    finally:
+        for message in world.record.messages:
+            sys.stdout.write(f"{message.at:8.3f} {message.subject} {json.dumps(message.payload)[:200]}\n")
+        deaths = ", ".join(world.record.deaths) or "none"
+        sys.stdout.write(f"jobs: {len(world.record.ran)}, paid prompts: {len(world.record.paid)}, deaths: {deaths}\n")
+
+
+if __name__ == "__main__":
+    main()

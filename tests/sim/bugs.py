@@ -1,0 +1,355 @@
+"""Bugs sown where the program touches the world: what it says, hears, stores and sends is changed as if it had done so.
+
+Each names the rules one of which it has to break, and a course that it shows on.
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from schemas import keys, subjects
+from tests.sim.invariants import FORGED, SECRET
+from tests.sim.jetstream import head_of, headers_of
+from tests.sim.seams import Message
+from tests.sim.world import World
+
+Json = dict[str, Any]
+STRANDED, ENDING, TWICE, AGAIN = (
+    "nothing accepted is stranded",
+    "exactly one ending",
+    "no write runs twice",
+    "no finished step runs again",
+)
+ONE_ID, ONE_WAY, NAMED = "an id names one message", "a run is told in one way", "what is said again keeps its id"
+ASKED, DONE, ANSWERED = "what runs was asked for", "what is said to be done was done", "every request is answered"
+PAID, BUDGET, OVER = "no model call is paid twice", "budgets are never passed", "an end is the end"
+BELIEVED, WORD, APPROVED = (
+    "results are believed only when authenticated",
+    "a person's word is never lost",
+    "a write that needs a person waits for one",
+)
+ALLOWED, SECRETS, APART = "only what is allowed runs", "secrets stay inside", "runs are apart"
+ACCEPTED, WAKE, ONE_AT_A_TIME = "every run was accepted", "one wake is one run", "one action at a time"
+
+
+@dataclass(frozen=True)
+class Bug:
+    what: str
+    breaks: tuple[str, ...]
+    sow: Callable[[World], None]
+    course: str = "plain run"
+
+
+# Ways to change what passes
+
+
+def says(change: Callable[[Message], list[Message]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
+    """Messages of these subjects, or that begin with them, are changed as `by` says them."""
+
+    def sow(world: World) -> None:
+        def said(process: str, message: Message) -> list[Message]:
+            return change(message) if process.startswith(by) and message.subject.startswith(kinds) else [message]
+
+        world.seams.said = said
+
+    return sow
+
+
+def hears(change: Callable[[Message], list[Message]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
+    def sow(world: World) -> None:
+        def heard(process: str, message: Message) -> list[Message]:
+            ours = process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK")
+            return change(message) if ours else [message]
+
+        world.seams.heard = heard
+
+    return sow
+
+
+def payload(**fields: Any) -> Callable[[Message], list[Message]]:
+    """The payload says this instead."""
+
+    def change(message: Message) -> list[Message]:
+        told = json.loads(message.body)
+        told["payload"] |= {
+            name: value(told["payload"]) if callable(value) else value for name, value in fields.items()
+        }
+        return [Message(message.subject, json.dumps(told).encode(), message.reply, message.head)]
+
+    return change
+
+
+def other_id() -> Callable[[Message], list[Message]]:
+    """Each time that it is said it has another id."""
+    numbers = count()
+
+    def change(message: Message) -> list[Message]:
+        headers = headers_of(message.head)
+        headers["Nats-Msg-Id"] = f"{headers.get('Nats-Msg-Id')}-{next(numbers)}"
+        return [Message(message.subject, message.body, message.reply, head_of(headers))]
+
+    return change
+
+
+def unsaid(_: Message) -> list[Message]:
+    return []
+
+
+def said_and_once_more(then: Callable[[Message], list[Message]]) -> Callable[[Message], list[Message]]:
+    return lambda message: [message, *(again for one in then(message) for again in other_id()(one))]
+
+
+def settled_unseen(*kinds: str, by: str = "agent", seen: bool = True) -> Callable[[World], None]:
+    """A message is acknowledged as soon as it comes, before anything is made of it."""
+
+    def sow(world: World) -> None:
+        def heard(process: str, message: Message) -> list[Message]:
+            if process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK"):
+                world.bus.publish(Message(message.reply, b"+ACK"))
+                return [message] if seen else []
+            return [message]
+
+        world.seams.heard = heard
+
+    return sow
+
+
+def after_commits(statement: str, *, by: str) -> Callable[[World], None]:
+    def sow(world: World) -> None:
+        def committed(process: str, connection: sqlite3.Connection) -> None:
+            if process.startswith(by):
+                connection.execute(statement)
+
+        world.seams.committed = committed
+
+    return sow
+
+
+def commits_lost(by: str, which: int) -> Callable[[World], None]:
+    """One commit is acknowledged and not stored."""
+
+    def sow(world: World) -> None:
+        done = Counter[str]()
+
+        def keeps(process: str) -> bool:
+            done[process] += process.startswith(by)
+            return done[process] != which
+
+        world.seams.keeps = keeps
+
+    return sow
+
+
+def sends(change: Callable[[bytes], list[bytes]], *, by: str) -> Callable[[World], None]:
+    def sow(world: World) -> None:
+        world.seams.sends = lambda process, data: change(data) if process.startswith(by) else [data]
+
+    return sow
+
+
+def starts_twice(data: bytes) -> list[bytes]:
+    return [data, data] if data.startswith(b"POST /plugin") else [data]
+
+
+def with_other_words(before: bytes, after: bytes) -> Callable[[bytes], list[bytes]]:
+    """Of the same length, for the head tells it."""
+    assert len(before) == len(after)
+    return lambda data: [data.replace(before, after)]
+
+
+def replies_thrown_away(world: World) -> None:
+    """A reply of the model that was paid is dropped, and asked for again."""
+    dropped = count()
+
+    def receives(process: str, data: bytes) -> bytes | None:
+        is_reply = process.startswith("agent") and b"chat.completion" in data
+        return None if is_reply and next(dropped) == 1 else data
+
+    world.seams.receives = receives
+
+
+def forged_results(world: World) -> None:
+    """A stranger's result brings back what only the executor knows, as if nothing were looked at."""
+
+    def said(process: str, message: Message) -> list[Message]:
+        if process.startswith("gateway") and message.subject == subjects.TOOL_RESULT:
+            return payload(result={"summary": FORGED})(message)
+        return [message]
+
+    world.seams.said = said
+
+
+def made_up_results(world: World) -> None:
+    """A request is answered without having been carried out."""
+
+    def heard(process: str, message: Message) -> list[Message]:
+        if not process.startswith("gateway") or not message.subject.startswith(subjects.TOOL_REQUEST):
+            return [message]
+        asked = json.loads(message.body)
+        told = {name: asked["payload"][name] for name in ("run_id", "step", "tool", "attempt")}
+        told |= {"status": "ok", "result": {"summary": "line 1"}, "completed_at": "2026-06-01T12:00:01Z"}
+        key = keys.result(told["run_id"], told["step"], told["attempt"])
+        body = {**asked, "type": subjects.TOOL_RESULT, "payload": told, "dedupe_key": key}
+        head = head_of({**headers_of(message.head), "Nats-Msg-Id": key})
+        world.bus.publish(Message(message.reply, b"+ACK"))
+        world.bus.publish(Message(subjects.TOOL_RESULT, json.dumps(body).encode(), "", head))
+        return []
+
+    world.seams.heard = heard
+
+
+def taint_unheard(world: World) -> None:
+    def heard(process: str, message: Message) -> list[Message]:
+        if not process.startswith("agent"):
+            return [message]
+        return [replace(message, body=message.body.replace(b'"untrusted"', b'"trusted"'))]
+
+    world.seams.heard = heard
+
+
+def doubt_hidden(told: Json) -> Json | None:
+    error = told.get("error")
+    return {**error, "error_class": "transient", "retryable": True} if error else None
+
+
+def one_more_step(message: Message) -> list[Message]:
+    return payload(step=lambda told: told["step"] + 1)(message)
+
+
+BUGS = (
+    # ids and repetitions
+    Bug("an ending has another id each time it is said", (ENDING, NAMED), says(other_id(), *subjects.ENDINGS)),
+    Bug("a request has another id each time", (NAMED,), says(other_id(), subjects.TOOL_REQUEST)),
+    Bug("progress has another id each time", (NAMED,), says(other_id(), subjects.PROGRESS)),
+    Bug("an acceptance has another id each time", (NAMED,), says(other_id(), subjects.WAKE_ACCEPTED)),
+    Bug("a result has another id each time", (NAMED,), says(other_id(), subjects.TOOL_RESULT, by="gateway")),
+    Bug("a question has another id each time", (NAMED,), says(other_id(), subjects.WAITING), "question"),
+    Bug(
+        "a request of another step has an id that was used",
+        (ONE_ID, NAMED, STRANDED),
+        says(
+            lambda m: [Message(m.subject, m.body, m.reply, head_of({**headers_of(m.head), "Nats-Msg-Id": "same"}))],
+            subjects.TOOL_REQUEST,
+        ),
+    ),
+    Bug("an ending is said twice", (ENDING, NAMED), says(said_and_once_more(lambda m: [m]), *subjects.ENDINGS)),
+    Bug(
+        "a run is accepted under two names",
+        (WAKE,),
+        says(said_and_once_more(payload(run_id="run_other")), subjects.WAKE_ACCEPTED),
+    ),
+    # what is over
+    Bug(
+        "a step is asked for after the end",
+        (OVER, ONE_AT_A_TIME),
+        says(
+            said_and_once_more(
+                lambda m: [
+                    Message(
+                        f"{subjects.TOOL_REQUEST}.append",
+                        payload(step=9, tool="append", attempt=1)(m)[0].body,
+                        "",
+                        m.head,
+                    )
+                ]
+            ),
+            subjects.COMPLETED,
+        ),
+    ),
+    Bug(
+        "two steps are asked for at once",
+        (ONE_AT_A_TIME,),
+        says(said_and_once_more(one_more_step), subjects.TOOL_REQUEST),
+    ),
+    Bug(
+        "the run ends in two ways",
+        (ENDING,),
+        says(said_and_once_more(lambda m: [Message(subjects.FAILED, m.body, "", m.head)]), subjects.COMPLETED),
+    ),
+    Bug(
+        "progress of the same moment is told in two ways",
+        (ONE_WAY, NAMED),
+        says(said_and_once_more(payload(summary="otherwise")), subjects.PROGRESS),
+    ),
+    # budgets
+    Bug("the most steps of a run are not heard", (BUDGET,), hears(payload(constraints={}), subjects.START), "budget"),
+    Bug("the most tokens of a run are not heard", (BUDGET,), hears(payload(constraints={}), subjects.START), "tokens"),
+    Bug(
+        "steps are numbered on beyond the budget",
+        (BUDGET, ONE_AT_A_TIME, STRANDED),
+        says(payload(step=11), subjects.TOOL_REQUEST),
+    ),
+    # acknowledged too early, or lost
+    Bug("a start is acknowledged before it is stored", (STRANDED,), settled_unseen(subjects.START)),
+    Bug("a start is acknowledged and not looked at", (STRANDED,), settled_unseen(subjects.START, seen=False)),
+    Bug(
+        "a signal is acknowledged and not looked at",
+        (WORD, STRANDED),
+        settled_unseen(subjects.SIGNAL, seen=False),
+        "question",
+    ),
+    Bug(
+        "a cancel is acknowledged and not looked at", (STRANDED,), settled_unseen(subjects.CANCEL, seen=False), "cancel"
+    ),
+    Bug("results are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_RESULT)),
+    Bug("requests are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST, by="gateway")),
+    Bug("an ending is never said", (STRANDED,), says(unsaid, *subjects.ENDINGS)),
+    Bug("an acceptance is never said", (ACCEPTED, STRANDED), says(unsaid, subjects.WAKE_ACCEPTED)),
+    Bug("results are never said", (STRANDED, ANSWERED), says(unsaid, subjects.TOOL_RESULT, by="gateway")),
+    Bug("what waits for a person is never said", (STRANDED,), says(unsaid, subjects.WAITING), "approval"),
+    # the store
+    Bug("the agent's third commit is lost", (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID), commits_lost("agent", 3)),
+    Bug(
+        "the agent's fifth commit is lost",
+        (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
+        commits_lost("agent", 5),
+    ),
+    Bug("timers are not kept", (STRANDED,), after_commits("UPDATE runs SET due_at = NULL", by="agent"), "wait"),
+    Bug("all is marked as done before it is", (STRANDED,), after_commits("UPDATE runs SET told = version", by="agent")),
+    Bug(
+        "no run is known by its wake",
+        (WAKE, STRANDED, ENDING),
+        after_commits("UPDATE runs SET wake_id = run_id || wake_id WHERE wake_id NOT LIKE 'run%'", by="agent"),
+    ),
+    Bug("the gateway forgets its calls", (TWICE,), after_commits("DELETE FROM calls", by="gateway")),
+    # writes
+    Bug("each job is started twice", (TWICE,), sends(starts_twice, by="gateway")),
+    Bug(
+        "a write in doubt is told as one to be tried again",
+        (AGAIN, TWICE),
+        says(payload(error=doubt_hidden), subjects.TOOL_RESULT, by="gateway"),
+        "in doubt",
+    ),
+    Bug(
+        "a job is started under another call",
+        (ASKED,),
+        sends(with_other_words(b":append:1", b":append:7"), by="gateway"),
+    ),
+    Bug(
+        "a job is started under no call",
+        (ASKED,),
+        sends(with_other_words(b"agentic_call_id", b"agentic_call_no"), by="gateway"),
+    ),
+    Bug(
+        "a tool is called that is not allowed",
+        (ALLOWED,),
+        sends(with_other_words(b"/plugin/append/", b"/plugin/danger/"), by="gateway"),
+        "a tool beside it",
+    ),
+    Bug("a result tells of what was not done", (DONE, STRANDED), made_up_results),
+    # people
+    Bug("what strangers wrote is taken for the operator's own", (APPROVED,), taint_unheard, "approval"),
+    # strangers, secrets, models
+    Bug("a stranger's result is believed", (BELIEVED,), forged_results),
+    Bug("a secret is told", (SECRETS,), says(payload(summary=SECRET), subjects.PROGRESS)),
+    Bug(
+        "a secret is sent to the model",
+        (SECRETS,),
+        sends(with_other_words(b"You are the deciding ", SECRET.encode()), by="agent"),
+    ),
+    Bug("a paid reply is thrown away", (PAID,), replies_thrown_away),
+)

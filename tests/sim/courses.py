@@ -1,0 +1,320 @@
+"""Courses: for each ability what models choose, tools answer and people say, and how it ends when nothing is wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import subjects
+from tests.sim.ductile import Job, Plugin
+from tests.sim.invariants import Allowed
+from tests.sim.mind import DONE, ESCALATE, LINE, Chooses, View, act, ask, together, wait
+from tests.sim.record import Message
+
+Json = dict[str, Any]
+Says = Callable[[Message], Json | None]
+"""What a person says to `agent.waiting` or an ending: the fields of a signal, or nothing."""
+
+
+def nobody(_: Message) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    chooses: Chooses
+    plugins: Mapping[str, Plugin]
+    allowed: Allowed
+    name: str
+    """What the course is called; the goals of its runs are made of it."""
+    runs: int = 1
+    constraints: Json = field(default_factory=dict)
+    beside: tuple["Course", ...] = ()
+    """Courses whose runs this one has, too."""
+    says: Says = nobody
+    agent: Json = field(default_factory=dict)
+    """Settings of the agent, beyond those of the world."""
+    tools: Json = field(default_factory=dict)
+    """`gateway.tools`, for those that need more than their name."""
+    meanwhile: tuple[tuple[float, str], ...] = ()
+    """What else happens, by virtual second: a method of the world."""
+    ends: tuple[str, ...] = (subjects.COMPLETED,)
+    """How the runs end, in any order, with nothing wrong."""
+    lasts_s: float = 60.0
+    """Virtual seconds in which it is over, deaths included."""
+    gateways: int = 1
+    agents: int = 1
+
+    @property
+    def goals(self) -> list[str]:
+        return [f"the course {self.name}, run {number}" for number in range(1, self.runs + 1)]
+
+    @property
+    def starts(self) -> list[Json]:
+        """The payloads of `agentic.start`, each of a run of its own."""
+        more = {"constraints": self.constraints} if self.constraints else {}
+        ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
+        return [*ours, *(start for course in self.beside for start in course.starts)]
+
+
+# Tools
+
+
+def line(job: Job) -> Json:
+    return {"status": "ok", "result": f"{LINE}{job.payload.get('n', '')}"}
+
+
+def failing(times: int) -> Callable[[Job], Json]:
+    """The first so many attempts fail, and may be tried again."""
+    left = [times]
+
+    def plays(job: Job) -> Json:
+        left[0] -= 1
+        return line(job) if left[0] < 0 else {"status": "error", "error": "not now", "retry": True}
+
+    return plays
+
+
+def asks_for(*tasks: Json) -> Callable[[Job], Json]:
+    """The tool wants these tasks done before it answers."""
+
+    def plays(job: Job) -> Json:
+        if job.payload.get("evidence") is not None:
+            return line(job)
+        return {"status": "ok", "result": "more", "continuation": {"action": "multi-step", "tasks": list(tasks)}}
+
+    return plays
+
+
+WRITER = Plugin({"handle": "write"}, line)
+READER = Plugin({"handle": "read"}, line)
+BROWSER = Plugin({"handle": "read"}, line, output="untrusted")
+DEAF = Plugin({"handle": "write"}, line, echoes=False)
+
+
+def allowed(*names: str, **more: Any) -> Allowed:
+    """`append` writes, all others read."""
+    calls = frozenset(f"{name}/handle" for name in names)
+    return Allowed(calls=calls, writes=calls & {"append/handle", "deaf/handle"}, **more)
+
+
+# What models choose
+
+
+def appends(times: int) -> Chooses:
+    return lambda view: act("append.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
+
+
+def reads_together(view: View) -> Json:
+    return DONE if view.good else together(*(act("read.handle", n=n) for n in (1, 2, 3)))
+
+
+def browses_and_appends(view: View) -> Json:
+    if not view.steps:
+        return act("browse.handle")
+    written = any(step.tool == "append" for step in view.steps)
+    return DONE if written or "rejected" in view.text else act("append.handle", n=2)
+
+
+def asks_and_appends(view: View) -> Json:
+    if not view.said:
+        return ask("Which?", "a", "b")
+    return DONE if view.good else act("append.handle", n=1)
+
+
+def appends_waits_and_appends(view: View) -> Json:
+    if len(view.good) == 2:
+        return DONE
+    if view.good and "it is too early" not in view.text:
+        return wait(5)
+    return act("append.handle", n=len(view.good) + 1)
+
+
+def escalates_and_appends(view: View) -> Json:
+    if not view.good:
+        return act("append.handle", n=1)
+    return DONE if view.said else ESCALATE
+
+
+def seeks(view: View) -> Json:
+    return DONE if view.good else act("seek.handle")
+
+
+OF_CHILD = "append a line for another run"
+
+
+def delegates(view: View) -> Json:
+    if view.goal == OF_CHILD:
+        return DONE if view.good else act("append.handle", n=1)
+    return DONE if len(view.good) >= 1 else act("agent.run", goal=OF_CHILD)
+
+
+def until_it_is_known(view: View) -> Json:
+    return DONE if view.good else act("deaf.handle", n=1)
+
+
+# What people say
+
+
+def approves(told: Message) -> Json | None:
+    name = told.payload.get("arguments_hash")
+    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if name else None
+
+
+def rejects(told: Message) -> Json | None:
+    said = approves(told)
+    return {**said, "kind": "reject", "message": "rejected: not now"} if said else None
+
+
+def answers(told: Message) -> Json | None:
+    return {"signal_id": "answer", "kind": "answer", "message": "take a"} if told.payload.get("question") else None
+
+
+def reopens(told: Message) -> Json | None:
+    is_over = told.subject == subjects.ESCALATED
+    return {"signal_id": "reopen", "kind": "answer", "message": "go on"} if is_over else None
+
+
+def settles(told: Message) -> Json | None:
+    if told.payload.get("kind") != "in_doubt":
+        return None
+    return {"signal_id": "ran", "kind": "answer", "outcome": "ran", "message": f"I looked: {LINE}1 is there"}
+
+
+TASKS: tuple[Json, ...] = (
+    {"id": "a", "action": "plugin", "plugin": "read", "input": {"n": 1}},
+    {"id": "b", "action": "plugin", "plugin": "read", "input": {"n": 2}},
+    {"id": "c", "action": "plugin", "plugin": "append", "input": {"n": 3}, "depends_on": ["a", "b"]},
+)
+QUICK = {"retry_base_s": 0.5}
+
+_ALL = (
+    Course(name="plain run", chooses=appends(2), plugins={"append": WRITER}, allowed=allowed("append")),
+    Course(
+        name="retries",
+        chooses=lambda view: DONE if view.good else act("read.handle", n=1),
+        plugins={"read": Plugin({"handle": "read"}, failing(1))},
+        allowed=allowed("read"),
+        agent={"limits": QUICK},
+    ),
+    Course(
+        name="several reads",
+        chooses=reads_together,
+        plugins={"read": READER},
+        allowed=allowed("read", at_once=3),
+        agent={"limits": {"parallel_reads": 3}},
+    ),
+    Course(
+        name="approval",
+        chooses=browses_and_appends,
+        plugins={"append": WRITER, "browse": BROWSER},
+        allowed=Allowed(
+            calls=frozenset({"append/handle", "browse/handle"}),
+            writes=frozenset({"append/handle"}),
+            approved=frozenset({"append/handle"}),
+        ),
+        says=approves,
+    ),
+    Course(
+        name="rejection",
+        chooses=browses_and_appends,
+        plugins={"append": WRITER, "browse": BROWSER},
+        allowed=Allowed(calls=frozenset({"browse/handle"})),
+        says=rejects,
+    ),
+    Course(
+        name="question", chooses=asks_and_appends, plugins={"append": WRITER}, allowed=allowed("append"), says=answers
+    ),
+    Course(name="wait", chooses=appends_waits_and_appends, plugins={"append": WRITER}, allowed=allowed("append")),
+    Course(
+        name="reopening",
+        chooses=escalates_and_appends,
+        plugins={"append": WRITER},
+        allowed=allowed("append", endings=2),
+        says=reopens,
+        ends=(subjects.ESCALATED, subjects.COMPLETED),
+    ),
+    Course(
+        name="continuation",
+        chooses=seeks,
+        plugins={"seek": Plugin({"handle": "read"}, asks_for(*TASKS)), "read": READER, "append": WRITER},
+        allowed=allowed("seek", "read", "append", at_once=3),
+    ),
+    Course(
+        name="child",
+        chooses=delegates,
+        plugins={"append": WRITER},
+        allowed=allowed("append", own_requests=False),
+        agent={"limits": {"max_depth": 1}},
+        ends=(subjects.COMPLETED, subjects.COMPLETED),
+    ),
+    Course(
+        name="budget",
+        chooses=appends(5),
+        plugins={"append": WRITER},
+        allowed=allowed("append", max_steps=2),
+        constraints={"max_steps": 2},
+        ends=(subjects.ESCALATED,),
+    ),
+    Course(
+        name="tokens",
+        chooses=appends(9),
+        plugins={"append": WRITER},
+        allowed=allowed("append", max_tokens=16000),
+        constraints={"max_tokens": 16000},
+        ends=(subjects.ESCALATED,),
+    ),
+    Course(
+        name="a tool beside it",
+        chooses=appends(1),
+        plugins={"append": WRITER, "danger": WRITER},
+        allowed=allowed("append"),
+    ),
+    Course(
+        name="cancel",
+        chooses=appends(5),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        meanwhile=((1.5, "cancel_all"),),
+        ends=(subjects.CANCELLED,),
+    ),
+    Course(
+        name="in doubt",
+        chooses=until_it_is_known,
+        plugins={"deaf": DEAF},
+        allowed=allowed("deaf", endings=2),
+        meanwhile=((0.5, "lose_next_answer"),),
+        says=settles,
+        lasts_s=150.0,
+    ),
+    Course(
+        name="two runs",
+        chooses=appends(2),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        runs=2,
+        ends=(subjects.COMPLETED, subjects.COMPLETED),
+    ),
+)
+COURSES = {course.name: course for course in _ALL}
+
+
+def mixed(names: Sequence[str]) -> Course:
+    """Several courses at once: runs of one agent, whose model thinks of each by its goal."""
+    chosen = tuple(COURSES[name] for name in names)
+    by_goal = {goal: course.chooses for course in chosen for goal in course.goals}
+    return Course(
+        name="several at once",
+        beside=chosen,
+        chooses=lambda view: by_goal.get(view.goal, delegates)(view),
+        plugins={name: plugin for course in chosen for name, plugin in course.plugins.items()},
+        allowed=Allowed(
+            calls=frozenset().union(*(course.allowed.calls for course in chosen)),
+            writes=frozenset().union(*(course.allowed.writes for course in chosen)),
+            at_once=max(course.allowed.at_once for course in chosen),
+            endings=3,
+            own_requests=all(course.allowed.own_requests for course in chosen),
+        ),
+        says=lambda told: next((said for course in chosen if (said := course.says(told))), None),
+        agent={"limits": {"parallel_reads": 3, "max_depth": 1, "retry_base_s": 0.5}},
+        lasts_s=300.0,
+    )

@@ -1,0 +1,171 @@
+"""Disks: the databases of processes, in memory and without threads. They outlive a process, and may be full or fail.
+
+A commit is an effect: the process may be killed before it. What was only to be written some time is lost with it.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from groundwork.service.errors import Broken
+from groundwork.sqlite.errors import concerns_the_file, no_room, storage_error
+from groundwork.sqlite.file import SqliteFile, Values
+from groundwork.sqlite.group_commit import Group, OnCommit
+from groundwork.sqlite.migrations import migrate
+from groundwork.sqlite.reserve import Reserve
+from tests.sim.seams import Seams
+from tests.sim.strikes import Strikes
+from tests.sim.time import Killed, Process, Scheduler
+
+T = TypeVar("T")
+LATER_S = 0.05
+FASTEST, SLOWEST = 0.0005, 0.004
+"""Seconds that a commit takes."""
+
+
+@cache
+def _empty(migrations: str) -> bytes:
+    """A database of this schema, as bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "empty.db")
+        migrate(path, Path(migrations))
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE")
+            return connection.serialize()
+
+
+class Disk:
+    """Of one machine. `full` refuses what does not make room; `broken` fails every write until it is mended."""
+
+    def __init__(self, scheduler: Scheduler, strikes: Strikes, seams: Seams) -> None:
+        self.full = self.broken = False
+        self.databases: dict[str, sqlite3.Connection] = {}
+        self.scheduler = scheduler
+        self.strikes = strikes
+        self.seams = seams
+
+    def opener(self, process: Process) -> Callable[..., Any]:
+        """Fills groundwork.sqlite.file.Opener for one life of a process."""
+
+        @contextlib.asynccontextmanager
+        async def opened(
+            path: Path, migrations: Traversable, on_commit: OnCommit, *, durable: bool, reserve: Reserve | None
+        ) -> AsyncIterator[SqliteFile]:
+            del durable, reserve
+            file = SimFile(path, self, process, self._database(path.name, migrations), on_commit)
+            try:
+                yield file
+            finally:
+                file.close()
+
+        return opened
+
+    def _database(self, name: str, migrations: Traversable) -> sqlite3.Connection:
+        if name not in self.databases:
+            made = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
+            made.deserialize(_empty(str(migrations)))
+            made.execute("PRAGMA foreign_keys=ON")
+            self.databases[name] = made
+        return self.databases[name]
+
+
+class SimFile(SqliteFile):
+    """One life's hold on a database."""
+
+    def __init__(
+        self, path: Path, disk: Disk, process: Process, connection: sqlite3.Connection, on_commit: OnCommit
+    ) -> None:
+        self.path = path
+        self.trouble = ""
+        self.closing = False
+        self._disk = disk
+        self._process = process
+        self._connection = connection
+        self._on_commit = on_commit
+        self._later: list[Callable[[sqlite3.Connection], object]] = []
+        self._makes_room = False
+
+    async def write(self, work: Callable[[sqlite3.Connection], T], *, makes_room: bool = False) -> T:
+        try:
+            self._refuse(makes_room=makes_room)
+            done = self._commit(work)
+        except Broken as error:
+            self._note(str(error))
+            raise
+        if not makes_room:
+            self._note("")
+        await asyncio.sleep(self._disk.scheduler.random.uniform(FASTEST, SLOWEST))
+        return done
+
+    def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        if not self.closing and self._process.alive:
+            self._later.append(work)
+            if len(self._later) == 1:
+                self._process.call_later(LATER_S, self._write_later)
+
+    @contextlib.contextmanager
+    def making_room(self) -> Iterator[None]:
+        self._makes_room = True
+        try:
+            yield
+        finally:
+            self._makes_room = False
+
+    def look_up(self, statement: str, values: Values = ()) -> list[Any]:
+        if not self._process.alive:
+            raise Killed
+        with self._explained():
+            return self._connection.execute(statement, values).fetchall()
+
+    async def read(self, statement: str, values: Values = ()) -> list[Any]:
+        rows = self.look_up(statement, values)
+        await asyncio.sleep(0)
+        return rows
+
+    async def shrink(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if self._process.alive:
+            self._write_later()
+        self.closing = True
+
+    def _refuse(self, *, makes_room: bool) -> None:
+        if self.closing:
+            raise storage_error(sqlite3.ProgrammingError("closing"), self.path)
+        if self._disk.broken:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise storage_error(error, self.path)
+        if self._disk.full and not makes_room:
+            raise no_room(self.path, "the disk is full")
+
+    def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._disk.strikes.commits(self._process, self.path.name)
+        connection = self._connection
+        later, self._later = self._later, []
+        connection.execute("BEGIN")
+        try:
+            for each in later:
+                each(connection)
+            done = work(connection)
+        except BaseException as error:
+            connection.execute("ROLLBACK")
+            if concerns_the_file(error):
+                raise storage_error(error, self.path) from error
+            raise
+        connection.execute("COMMIT" if self._disk.seams.keeps(self._process.name) else "ROLLBACK")
+        self._disk.seams.committed(self._process.name, connection)
+        self._on_commit(Group(writes=1, seconds=0.0, sync_seconds=0.0))
+        return done
+
+    def _write_later(self) -> None:
+        if self._later and not (self._disk.full or self._disk.broken):
+            with contextlib.suppress(Killed):
+                self._commit(lambda _: None)

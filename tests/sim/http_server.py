@@ -1,0 +1,109 @@
+"""HTTP/1.1 as far as the clients of both services speak it: requests with a length, answers with one, or a stream."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.sim.network import Connection
+from tests.sim.time import Scheduler
+
+CRLF = "\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body or b"{}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`kind` "stream" leaves the connection open, for what is sent later."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = "application/json"
+
+    @classmethod
+    def says(cls, status: int, told: Any) -> "Answer":
+        return cls(status, json.dumps(told).encode())
+
+
+STREAM = "text/event-stream"
+Handler = Callable[[Request, "Exchange"], Answer | None]
+"""None: no answer ever comes."""
+
+
+@dataclass(eq=False)
+class Exchange:
+    """A connection of a client."""
+
+    connection: Connection
+    handle: Handler
+    left: Callable[["Exchange"], None]
+    gone: bool = False
+    _buffer: bytearray = field(default_factory=bytearray)
+
+    def received(self, data: bytes) -> None:
+        self._buffer += data
+        while request := self._read():
+            if answer := self.handle(request, self):
+                self.answer(answer)
+
+    def answer(self, answer: Answer) -> None:
+        self.connection.send(self._encoded(answer))
+
+    def closed(self) -> None:
+        self.gone = True
+        self.left(self)
+
+    def send_event(self, name: str, told: dict[str, Any]) -> None:
+        chunk = f"event: {name}\ndata: {json.dumps(told)}\n\n".encode()
+        self.connection.send(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+
+    def _read(self) -> Request | None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        first, *lines = bytes(self._buffer[:end]).decode().split(CRLF)
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        size = int(headers.get("content-length", "0"))
+        if len(self._buffer) < end + 4 + size:
+            return None
+        body = bytes(self._buffer[end + 4 : end + 4 + size])
+        del self._buffer[: end + 4 + size]
+        method, target, _ = first.split(" ")
+        url = urlsplit(target)
+        return Request(method, url.path, dict(parse_qsl(url.query)), headers, body)
+
+    def _encoded(self, answer: Answer) -> bytes:
+        length = "Transfer-Encoding: chunked" if answer.kind == STREAM else f"Content-Length: {len(answer.body)}"
+        head = f"HTTP/1.1 {answer.status} X\r\nContent-Type: {answer.kind}\r\n{length}\r\n\r\n"
+        return head.encode() + answer.body
+
+
+class HttpServer:
+    """`up`: else connections are refused. `handle` answers each request; `late` is how long that takes, in seconds."""
+
+    def __init__(self, scheduler: Scheduler, handle: Handler) -> None:
+        self.up = True
+        self.open: list[Exchange] = []
+        self._scheduler = scheduler
+        self._handle = handle
+
+    def accept(self, connection: Connection) -> Exchange:
+        exchange = Exchange(connection, self._handle, self._left)
+        self.open.append(exchange)
+        return exchange
+
+    def _left(self, exchange: Exchange) -> None:
+        if exchange in self.open:
+            self.open.remove(exchange)

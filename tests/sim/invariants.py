@@ -1,0 +1,263 @@
+"""What must hold in every world, whatever happened: each rule is written once, and judged by the record alone.
+
+A rule that can be broken at a moment is checked at that moment; what must have come about in the end, at the end.
+The numbers are those of docs/RELIABILITY.md.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from schemas import keys, subjects
+from tests.sim.ductile import Job
+from tests.sim.model import Prompt
+from tests.sim.record import Message, Record
+
+FORGED = "forged by a stranger"
+"""What strangers say in results that they make up: no prompt may show it."""
+SECRET = "s3cr3t-of-the-gateway"  # noqa: S105 - it is to be looked for
+"""What the settings hold: no message, prompt or job may show it."""
+
+TOKENS_PER_CALL = 2100
+"""What the model says that each call took."""
+
+
+class Violation(AssertionError):
+    """A rule is broken: its name comes first."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+@dataclass
+class Allowed:
+    """What a course permits."""
+
+    calls: frozenset[str] = frozenset()
+    """`plugin/command` of all that may run."""
+    writes: frozenset[str] = frozenset()
+    """Those that must never run twice for the same step."""
+    approved: frozenset[str] = frozenset()
+    """Those that run only after a person approved their arguments."""
+    at_once: int = 1
+    """Requests of a run that may be out at the same time."""
+    max_steps: int = 10
+    max_tokens: int | None = None
+    endings: int = 1
+    """Of a run: more where people reopen it."""
+    own_requests: bool = True
+
+
+@dataclass
+class Invariants:
+    record: Record
+    allowed: Allowed
+    goals: Collection[str]
+    """Of the runs that were started from outside."""
+    _answered: set[str] = field(default_factory=set)
+    _ids: dict[str, str] = field(default_factory=dict)
+
+    # at every step
+
+    def stored(self, message: Message) -> None:
+        if SECRET in str(message.payload):
+            raise Violation("secrets stay inside", f"{message.subject} shows one")
+        handlers: Mapping[str, Callable[[Message], None]] = {
+            subjects.PROGRESS: self._progress,
+            subjects.WAKE_ACCEPTED: self._accepted,
+            subjects.WAITING: self._waits,
+            subjects.TOOL_RESULT: self._resulted,
+            **dict.fromkeys(subjects.ENDINGS, self._ended),
+        }
+        if message.subject.startswith(subjects.TOOL_REQUEST):
+            self._requested(message)
+        elif message.subject in handlers:
+            handlers[message.subject](message)
+
+    def ran(self, job: Job) -> None:
+        name = f"{job.plugin}/{job.command}"
+        if name not in self.allowed.calls:
+            raise Violation("only what is allowed runs", f"{name} ran")
+        if SECRET in str(job.payload):
+            raise Violation("secrets stay inside", f"a job of {name} shows one")
+        if job.call not in {_call(message) for message in self.record.requests}:
+            raise Violation("what runs was asked for", f"{job.call or name} ran, and no request of it was stored")
+        if name in self.allowed.writes:
+            self._wrote(job, name)
+        if name in self.allowed.approved and not self._approvals(job):
+            raise Violation("a write that needs a person waits for one", f"{job.call} ran without an approval")
+
+    def paid(self, prompt: Prompt) -> None:
+        if FORGED in prompt.user:
+            raise Violation("results are believed only when authenticated", "a prompt shows what a stranger made up")
+        if SECRET in prompt.user or SECRET in prompt.system:
+            raise Violation("secrets stay inside", "a prompt shows one")
+        times = sum(paid.user == prompt.user for paid in self.record.paid)
+        deaths = sum(name.startswith("agent") for name in self.record.deaths)
+        if times - 1 > deaths + self.record.interrupted:
+            excused = f"{deaths} deaths of agents and {self.record.interrupted} lost replies"
+            raise Violation("no model call is paid twice", f"one was paid {times} times, with {excused}")
+        self._affordable(prompt)
+        told = [goal for goal in self.goals if goal in prompt.user]
+        if len(told) > 1:
+            raise Violation("runs are apart", f"one prompt shows the goals {told}")
+
+    # in the end
+
+    def at_the_end(self) -> None:
+        for check in (self._all_ended, self._all_answered, self._words_heard, self._writes_done):
+            for flaw in check():
+                raise Violation(*flaw)
+
+    def _all_ended(self) -> Iterator[tuple[str, str]]:
+        runs = {message.run_id for message in self.record.of(subjects.WAKE_ACCEPTED)}
+        ended = Counter(message.run_id for message in distinct(self.record.endings))
+        for run_id in runs - ended.keys():
+            yield "nothing accepted is stranded", f"{run_id} never ended"
+        starts = {message.id for message in self.record.of(subjects.START)}
+        if self.allowed.own_requests and len(starts) > len(runs):
+            yield "nothing accepted is stranded", f"{len(starts)} starts became {len(runs)} runs"
+        told = {message.run_id for message in self.record.of(subjects.PROGRESS)}
+        for run_id in (ended.keys() | told) - runs:
+            yield "every run was accepted", f"{run_id} was never told to be"
+
+    def _all_answered(self) -> Iterator[tuple[str, str]]:
+        """Every request that was not overtaken by its run's end has a result."""
+        results = {_answers(message) for message in self.record.of(subjects.TOOL_RESULT)}
+        cut_short = {message.run_id for message in self.record.endings if message.subject != subjects.COMPLETED}
+        for message in self.record.requests:
+            if message.run_id not in cut_short and _answers(message) not in results:
+                yield "every request is answered", f"step {message.payload['step']} of {message.run_id} is not"
+
+    def _words_heard(self) -> Iterator[tuple[str, str]]:
+        for message in self.record.of(subjects.SIGNAL):
+            text = message.payload.get("message") or ""
+            over = [one for one in self.record.endings if one.run_id == message.run_id and one.at < message.at]
+            if text and not over and not any(text in prompt.user for prompt in self.record.paid):
+                yield "a person's word is never lost", f"{text!r} reached no model"
+
+    def _writes_done(self) -> Iterator[tuple[str, str]]:
+        """What a result says was done was done."""
+        ran = {job.call for job in self.record.ran}
+        asked = {_answers(message): _call(message) for message in self.record.requests}
+        for message in self.record.of(subjects.TOOL_RESULT):
+            call = asked.get(_answers(message), "")
+            if call and call not in ran and self._says_ok(message):
+                yield "what is said to be done was done", f"{call} has a result and never ran"
+
+    def _says_ok(self, message: Message) -> bool:
+        of_ductile = any(name.startswith(f"{message.payload['tool']}/") for name in self.allowed.calls)
+        return message.payload["status"] == "ok" and of_ductile and FORGED not in str(message.payload)
+
+    # single rules
+
+    def _affordable(self, prompt: Prompt) -> None:
+        most = self.allowed.max_tokens
+        goal = next((goal for goal in self.goals if goal in prompt.user), "")
+        spent = TOKENS_PER_CALL * sum(goal in paid.user for paid in self.record.paid)
+        if most and spent > most:
+            raise Violation("budgets are never passed", f"{spent} tokens of {most}")
+
+    def _named(self, message: Message, *what: object) -> None:
+        """The same thing has the same id however often it is said."""
+        known = self._ids.setdefault(f"{message.subject} {what}", message.id)
+        if known != message.id:
+            raise Violation("what is said again keeps its id", f"{message.subject} {what}: {known}, {message.id}")
+
+    def _wrote(self, job: Job, name: str) -> None:
+        of_call = [one for one in self.record.ran if one.call == job.call and (one.plugin, one.command) == _of(job)]
+        if len(of_call) > 1:
+            raise Violation("no write runs twice", f"{job.call} ran {len(of_call)} times")
+        of_step = [one for one in self.record.ran if _step(one) == _step(job) and f"{one.plugin}/{one.command}" == name]
+        done = [one for one in of_step if one is not job and one.answer.get("status") == "ok"]
+        if done:
+            raise Violation("no finished step runs again", f"{job.call} ran after {done[0].call}, which went well")
+
+    def _approvals(self, job: Job) -> bool:
+        """Whether somebody approved before: the run's, and these arguments."""
+        run_id = job.call.partition(":")[0]
+        asked = {m.payload.get("arguments_hash") for m in self.record.of(subjects.WAITING) if m.run_id == run_id}
+        given = [m for m in self.record.of(subjects.SIGNAL) if m.run_id == run_id and m.payload["kind"] == "approve"]
+        return any(message.payload.get("arguments_hash") in asked for message in given)
+
+    def _requested(self, message: Message) -> None:
+        self._same_id(message)
+        self._named(message, *_answers(message))
+        payload = message.payload
+        if message.run_id in self._answered:
+            raise Violation("an end is the end", f"step {payload['step']} is asked for after {message.run_id} ended")
+        if payload["step"] > self.allowed.max_steps:
+            raise Violation("budgets are never passed", f"step {payload['step']} of {self.allowed.max_steps}")
+        results = {_answers(one) for one in self.record.of(subjects.TOOL_RESULT)}
+        requests = {_answers(one) for one in self.record.requests if one.run_id == message.run_id}
+        if len(requests - results) > self.allowed.at_once:
+            raise Violation("one action at a time", f"{len(requests - results)} of {message.run_id} are out")
+
+    def _accepted(self, message: Message) -> None:
+        self._named(message, message.run_id)
+        known = self._ids.setdefault(f"wake {message.payload['wake_id']}", message.run_id)
+        if known != message.run_id:
+            raise Violation("one wake is one run", f"{message.payload['wake_id']} is {known} and {message.run_id}")
+
+    def _ended(self, message: Message) -> None:
+        self._same_id(message)
+        self._answered.add(message.run_id)
+        ended = {one.id for one in distinct(self.record.endings) if one.run_id == message.run_id}
+        if len(ended) > self.allowed.endings:
+            raise Violation("exactly one ending", f"{message.run_id} has {sorted(ended)}")
+
+    def _waits(self, message: Message) -> None:
+        payload = message.payload
+        self._named(
+            message, message.run_id, *(payload.get(name) for name in ("kind", "question", "arguments_hash", "step"))
+        )
+
+    def _resulted(self, message: Message) -> None:
+        if FORGED not in str(message.payload):
+            self._named(message, *_answers(message), message.id.endswith(keys.LATE_SUFFIX))
+
+    def _progress(self, message: Message) -> None:
+        self._named(message, *(message.payload.get(name) for name in ("run_id", "seq", "phase", "step", "summary")))
+        told = repr({name: value for name, value in message.payload.items() if not name.endswith("_at")})
+        if self._ids.setdefault(f"progress {message.id}", told) != told:
+            raise Violation("a run is told in one way", f"{message.id} is told in two")
+
+    def _same_id(self, message: Message) -> None:
+        """What is said again is said under the same id and in the same words."""
+        known = self._ids.setdefault(message.id, _words(message))
+        if known != _words(message):
+            raise Violation("an id names one message", f"{message.id} names two")
+
+
+def reopened(record: Record, run_id: str) -> int:
+    return len({message.id for message in record.of(subjects.REOPENED) if message.run_id == run_id})
+
+
+def distinct(messages: list[Message]) -> list[Message]:
+    return list({(message.subject, message.id): message for message in messages}.values())
+
+
+def _words(message: Message) -> str:
+    return f"{message.subject} {message.run_id} {message.payload.get('step')} {message.payload.get('tool')}"
+
+
+def _answers(message: Message) -> tuple[object, ...]:
+    payload = message.payload
+    names = ("run_id", "step", "tool", "attempt", "task", "round")
+    return tuple(payload.get(name) or (1 if name == "attempt" else None) for name in names)
+
+
+def _call(message: Message) -> str:
+    payload = message.payload
+    which = f":{payload['task']}:{payload['round']}" if payload.get("task") else ""
+    return f"{payload['run_id']}:{payload['step']}{which}:{payload['tool']}:{payload.get('attempt') or 1}"
+
+
+def _of(job: Job) -> tuple[str, str]:
+    return job.plugin, job.command
+
+
+def _step(job: Job) -> str:
+    """The call without its attempt."""
+    return job.call.rpartition(":")[0]

@@ -1,0 +1,539 @@
+"""JetStream as far as the program uses it: streams with dedupe, compare-and-swap and limits; pull and push consumers.
+
+What it may do wrong, as a real one may: see `Faults`. Its clock is the world's.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Protocol
+
+from groundwork.nats import publishing
+from tests.sim.time import Scheduler
+
+matches = lru_cache(maxsize=1 << 16)(publishing.matches)
+
+HEAD, END = b"NATS/1.0\r\n", b"\r\n"
+NS = 1e9
+FULL, WRONG_LAST, NO_STREAM, NO_CONSUMER, NO_MESSAGE = 10077, 10071, 10059, 10014, 10037
+REDELIVERED_AGAIN_S = 0.01
+
+Json = dict[str, Any]
+
+
+class HandOut(Protocol):
+    def __call__(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, told_as: str = "") -> bool: ...
+
+
+@dataclass
+class Faults:
+    """Each as the chance of one time. `full`: streams that refuse what is to be stored."""
+
+    ack_lost: float = 0.0
+    """A message is stored, and its publisher never hears so."""
+    not_stored: float = 0.0
+    """A message is lost before it is stored, as while a leader is elected."""
+    settled_unheard: float = 0.0
+    """An acknowledgement of a consumer is lost: the message is delivered again."""
+    doubled: float = 0.0
+    """A delivered message is delivered once more, at once."""
+    out_of_order: float = 0.0
+    """A message is delivered after those behind it."""
+    full: frozenset[str] = frozenset()
+
+
+def headers_of(head: bytes) -> dict[str, str]:
+    lines = head.decode().split("\r\n")[1:]
+    return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+
+def head_of(headers: dict[str, str]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return HEAD + lines.encode() + END if headers else b""
+
+
+@dataclass(slots=True)
+class Kept:
+    seq: int
+    subject: str
+    body: bytes
+    head: bytes
+    at: float
+    time: datetime
+
+
+class Refusal(Exception):
+    def __init__(self, code: int, description: str, status: int = 400) -> None:
+        super().__init__(description)
+        self.error = {"code": status, "err_code": code, "description": description}
+
+
+@dataclass(eq=False)
+class Stream:
+    name: str
+    config: Json
+    created: str
+    first: int = 1
+    last: int = 0
+    kept: dict[int, Kept] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+    consumers: dict[str, "Consumer"] = field(default_factory=dict)
+
+    def takes(self, subject: str) -> bool:
+        return any(matches(pattern, subject) for pattern in self.config.get("subjects", ()))
+
+    def newest_of(self, pattern: str) -> Kept | None:
+        if "*" not in pattern and ">" not in pattern:
+            seq = self.newest.get(pattern, 0)
+            return self.kept.get(seq)
+        found = (seq for subject, seq in self.newest.items() if matches(pattern, subject) and seq in self.kept)
+        return self.kept.get(max(found, default=0))
+
+    def remove(self, seq: int) -> None:
+        self.kept.pop(seq, None)
+        while self.first <= self.last and self.first not in self.kept:
+            self.first += 1
+
+    def purge(self, pattern: str, below: int | None) -> int:
+        gone = [
+            seq
+            for seq, one in self.kept.items()
+            if (not pattern or matches(pattern, one.subject)) and (below is None or seq < below)
+        ]
+        for seq in gone:
+            self.remove(seq)
+        return len(gone)
+
+    def forget(self, number: int) -> None:
+        """The newest messages were never written to the disk: their numbers are given out again."""
+        for seq in range(self.last, max(self.last - number, 0), -1):
+            self.kept.pop(seq, None)
+            self.last = seq - 1
+        self.first = min(self.first, self.last + 1)
+        self.ids = {name: seq for name, seq in self.ids.items() if seq <= self.last}
+        self.newest = {}
+        for one in self.kept.values():
+            self.newest[one.subject] = max(self.newest.get(one.subject, 0), one.seq)
+        for consumer in self.consumers.values():
+            consumer.cursor = min(consumer.cursor, self.last)
+            consumer.pending = {seq: due for seq, due in consumer.pending.items() if seq <= self.last}
+
+    def state(self) -> Json:
+        size = sum(len(one.body) + len(one.head) for one in self.kept.values())
+        return {
+            "messages": len(self.kept),
+            "bytes": size,
+            "first_seq": self.first,
+            "last_seq": self.last,
+            "num_subjects": len(self.newest),
+            "consumer_count": len(self.consumers),
+            "first_ts": self.created,
+            "last_ts": self.created,
+        }
+
+
+@dataclass(slots=True)
+class Pull:
+    reply: str
+    left: int
+    until: float
+
+
+@dataclass(eq=False)
+class Consumer:
+    stream: Stream
+    name: str
+    config: Json
+    created: str
+    cursor: int = 0
+    delivered: int = 0
+    pending: dict[int, float] = field(default_factory=dict)
+    """By sequence: when it is delivered again."""
+    times: dict[int, int] = field(default_factory=dict)
+    pulls: list[Pull] = field(default_factory=list)
+    later: list[int] = field(default_factory=list)
+    """Sequences that were passed over."""
+
+    @property
+    def ack_wait(self) -> float:
+        return float(self.config.get("ack_wait", 30 * NS)) / NS
+
+    @property
+    def acknowledges(self) -> bool:
+        return bool(self.config.get("ack_policy", "explicit") != "none")
+
+    def wants(self, subject: str) -> bool:
+        one = self.config.get("filter_subject")
+        filters = [one] if one else self.config.get("filter_subjects") or []
+        return not filters or any(matches(pattern, subject) for pattern in filters)
+
+    def next(self, now: float) -> int | None:
+        due = [seq for seq, at in self.pending.items() if at <= now and seq in self.stream.kept]
+        if due:
+            return min(due)
+        if len(self.pending) >= self.config.get("max_ack_pending", 1000) and self.acknowledges:
+            return None
+        if self.later:
+            return self.later.pop(0)
+        while self.cursor < self.stream.last:
+            self.cursor += 1
+            kept = self.stream.kept.get(self.cursor)
+            if kept and self.wants(kept.subject):
+                return self.cursor
+        return None
+
+    def info(self) -> Json:
+        behind = sum(1 for seq, one in self.stream.kept.items() if seq > self.cursor and self.wants(one.subject))
+        return {
+            "stream_name": self.stream.name,
+            "name": self.name,
+            "created": self.created,
+            "config": self.config,
+            "delivered": {"consumer_seq": self.delivered, "stream_seq": self.cursor},
+            "ack_floor": {"consumer_seq": 0, "stream_seq": min(self.pending, default=self.cursor + 1) - 1},
+            "num_ack_pending": len(self.pending),
+            "num_redelivered": sum(1 for times in self.times.values() if times > 1),
+            "num_waiting": len(self.pulls),
+            "num_pending": behind + len(self.later),
+            "push_bound": bool(self.config.get("deliver_subject")),
+        }
+
+
+class JetStream:
+    def __init__(self, scheduler: Scheduler, hand_out: HandOut, is_heard: Callable[[str], bool]) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.faults = Faults()
+        self.on_stored: Callable[[Kept], None] = lambda _: None
+        self.news = False
+        """Whether anything was stored since somebody set it back."""
+        self._scheduler = scheduler
+        self._hand_out = hand_out
+        self._is_heard = is_heard
+
+    def takes(self, subject: str, body: bytes, reply: str) -> bool:
+        """Whether the message is for JetStream itself."""
+        if subject.startswith("$JS.API."):
+            self._asked(subject.removeprefix("$JS.API.").split("."), body, reply)
+            return True
+        if subject.startswith("$JS.ACK."):
+            self._settled(subject.split("."), body)
+            return True
+        return subject.startswith("$JS.FC.")
+
+    def store(self, subject: str, body: bytes, reply: str, head: bytes) -> bool:
+        """Whether a stream takes the subject; its answer is on the way then."""
+        stream = next((stream for stream in self.streams.values() if stream.takes(subject)), None)
+        if stream is None:
+            return False
+        chance = self._scheduler.chance
+        if chance(self.faults.not_stored):
+            return True
+        try:
+            answer: Json = self._store(stream, subject, body, head)
+        except Refusal as refusal:
+            answer = {"error": refusal.error, "stream": stream.name, "seq": 0}
+        if reply and not chance(self.faults.ack_lost):
+            self._hand_out(reply, json.dumps(answer).encode())
+        return True
+
+    def put(self, subject: str, body: bytes, head: bytes) -> None:
+        """Of a publisher that says it again until it is stored."""
+        stream = next(stream for stream in self.streams.values() if stream.takes(subject))
+        try:
+            self._store(stream, subject, body, head)
+        except Refusal:
+            self._scheduler.after(1.0, lambda: self.put(subject, body, head))
+
+    def configurations(self) -> dict[str, tuple[Json, dict[str, Json]]]:
+        """Of the streams, and of the consumers of each by name."""
+        return {
+            stream.name: (stream.config, {one.name: one.config for one in stream.consumers.values()})
+            for stream in self.streams.values()
+        }
+
+    def make(self, configurations: Mapping[str, tuple[Json, Mapping[str, Json]]]) -> None:
+        for name, (config, consumers) in configurations.items():
+            self.streams[name] = Stream(name, config, self._instant())
+            for each in consumers.values():
+                self._make_consumer({"stream_name": name, "config": each})
+
+    def forget_pulls(self) -> None:
+        for consumer in self._consumers():
+            consumer.pulls.clear()
+
+    def _consumers(self) -> Iterator[Consumer]:
+        for stream in self.streams.values():
+            yield from list(stream.consumers.values())
+
+    # storing
+
+    def _store(self, stream: Stream, subject: str, body: bytes, head: bytes) -> Json:
+        headers = headers_of(head) if head else {}
+        msg_id = headers.get("Nats-Msg-Id", "")
+        if msg_id in stream.ids:
+            return {"stream": stream.name, "seq": stream.ids[msg_id], "duplicate": True}
+        if stream.name in self.faults.full:
+            raise Refusal(FULL, "maximum bytes exceeded", 503)
+        self._check_expected(stream, subject, headers)
+        stream.last += 1
+        kept = Kept(stream.last, subject, body, head, self._scheduler.now, self._scheduler.wall())
+        if headers.get("Nats-Rollup") == "sub":
+            stream.purge(subject, None)
+        stream.kept[kept.seq] = kept
+        stream.first = min(stream.first, kept.seq) if len(stream.kept) > 1 else kept.seq
+        if msg_id:
+            stream.ids[msg_id] = kept.seq
+        if stream.config.get("max_msgs_per_subject") == 1 and subject in stream.newest:
+            stream.remove(stream.newest[subject])
+        stream.newest[subject] = kept.seq
+        self.news = True
+        self.on_stored(kept)
+        self._republish(stream, kept, headers)
+        for consumer in stream.consumers.values():
+            self._deliver_soon(consumer)
+        return {"stream": stream.name, "seq": kept.seq}
+
+    def _check_expected(self, stream: Stream, subject: str, headers: dict[str, str]) -> None:
+        expected = headers.get("Nats-Expected-Last-Subject-Sequence")
+        if expected is not None:
+            newest = stream.newest_of(headers.get("Nats-Expected-Last-Subject-Sequence-Subject", subject))
+            if int(expected) != (newest.seq if newest else 0):
+                raise Refusal(WRONG_LAST, f"wrong last sequence: {newest.seq if newest else 0}")
+
+    def _republish(self, stream: Stream, kept: Kept, headers: dict[str, str]) -> None:
+        rule = stream.config.get("republish") or {}
+        source, destination = rule.get("src"), rule.get("dest", "")
+        if source and matches(source, kept.subject):
+            place = {"Nats-Stream": stream.name, "Nats-Subject": kept.subject, "Nats-Sequence": str(kept.seq)}
+            to = destination.removesuffix(">") + kept.subject if destination.endswith(">") else destination
+            self._hand_out(to, kept.body, "", head_of({**headers, **place}))
+
+    # delivering
+
+    def _deliver_soon(self, consumer: Consumer) -> None:
+        self._scheduler.after(0.0, lambda: self._deliver(consumer))
+
+    def _deliver(self, consumer: Consumer) -> None:
+        while self._has_taker(consumer) and (seq := consumer.next(self._scheduler.now)) is not None:
+            faults, chance = self.faults, self._scheduler.chance
+            if chance(faults.out_of_order) and consumer.acknowledges and seq not in consumer.pending:
+                consumer.later.append(seq)
+                self._scheduler.after(0.05, lambda: self._deliver(consumer))
+                continue
+            self._hand(consumer, seq)
+            if consumer.acknowledges and chance(faults.doubled):
+                consumer.pending[seq] = self._scheduler.now
+                self._scheduler.after(REDELIVERED_AGAIN_S, lambda: self._deliver(consumer))
+                return
+
+    def _has_taker(self, consumer: Consumer) -> bool:
+        if subject := consumer.config.get("deliver_subject"):
+            return self._is_heard(subject)
+        now = self._scheduler.now
+        consumer.pulls = [pull for pull in consumer.pulls if pull.left and pull.until > now]
+        while consumer.pulls and not self._is_heard(consumer.pulls[0].reply):
+            consumer.pulls.pop(0)
+        return bool(consumer.pulls)
+
+    def _hand(self, consumer: Consumer, seq: int) -> None:
+        kept = consumer.stream.kept[seq]
+        consumer.delivered += 1
+        consumer.times[seq] = times = consumer.times.get(seq, 0) + 1
+        if consumer.acknowledges:
+            due = self._scheduler.now + consumer.ack_wait
+            consumer.pending[seq] = due
+            self._scheduler.at(due + 0.001, lambda: self._deliver(consumer))
+        to = consumer.config.get("deliver_subject") or self._next_reply(consumer)
+        at = int(kept.time.timestamp() * NS)
+        where = f"{consumer.stream.name}.{consumer.name}.{times}.{seq}.{consumer.delivered}.{at}.0"
+        self._hand_out(to, kept.body, f"$JS.ACK.{where}", kept.head, told_as=kept.subject)
+
+    def _next_reply(self, consumer: Consumer) -> str:
+        pull = consumer.pulls[0]
+        pull.left -= 1
+        return pull.reply
+
+    def _settled(self, tokens: list[str], body: bytes) -> None:
+        _, _, stream_name, name, _, seq_, *_ = tokens
+        stream = self.streams.get(stream_name)
+        consumer = stream.consumers.get(name) if stream else None
+        seq = int(seq_)
+        if stream is None or consumer is None or seq not in consumer.pending:
+            return
+        if body.startswith(b"+WPI"):
+            consumer.pending[seq] = self._scheduler.now + consumer.ack_wait
+            self._scheduler.after(consumer.ack_wait + 0.001, lambda: self._deliver(consumer))
+        elif body.startswith(b"-NAK"):
+            delay = json.loads(body[4:] or b"{}").get("delay", 0) / NS
+            consumer.pending[seq] = self._scheduler.now + delay
+            self._scheduler.after(delay + 0.001, lambda: self._deliver(consumer))
+        elif not self._scheduler.chance(self.faults.settled_unheard):
+            del consumer.pending[seq]
+            if stream.config.get("retention") == "workqueue":
+                stream.remove(seq)
+            self._deliver_soon(consumer)
+
+    # the API
+
+    def _asked(self, words: list[str], body: bytes, reply: str) -> None:
+        asked: Json = json.loads(body) if body.strip().startswith(b"{") else {}
+        try:
+            answer = self._answer(words, asked, reply)
+        except Refusal as refusal:
+            answer = {"error": refusal.error}
+        if answer is not None:
+            self._hand_out(reply, json.dumps({"type": "io.nats.jetstream.api.v1", **answer}).encode())
+
+    def _answer(self, words: list[str], asked: Json, reply: str) -> Json | None:
+        match words:
+            case ["INFO"]:
+                return {"memory": 0, "storage": 0, "streams": len(self.streams), "limits": {"max_storage": -1}}
+            case ["DIRECT", "GET", name, *subject]:
+                self._direct(self._stream(name), asked, ".".join(subject), reply)
+                return None
+            case ["CONSUMER", *rest]:
+                return self._of_consumer(rest, asked, reply)
+            case ["STREAM", *rest]:
+                return self._of_stream(rest, asked)
+        raise Refusal(10025, f"not known here: {'.'.join(words)}")
+
+    def _of_stream(self, words: list[str], asked: Json) -> Json:
+        match words:
+            case ["CREATE", name]:
+                self.streams.setdefault(name, Stream(name, {"num_replicas": 1, **asked}, self._instant()))
+                return self._stream_info(name)
+            case ["INFO", name]:
+                return self._stream_info(name)
+            case ["NAMES"]:
+                subject = asked.get("subject", "")
+                names = [stream.name for stream in self.streams.values() if not subject or stream.takes(subject)]
+                return {"total": len(names), "offset": 0, "limit": 1024, "streams": names}
+            case ["PURGE", name]:
+                purged = self._stream(name).purge(asked.get("filter", ""), asked.get("seq"))
+                return {"success": True, "purged": purged}
+            case ["MSG", "GET", name]:
+                return self._message(self._stream(name), asked)
+        raise Refusal(10025, f"not known here: {'.'.join(words)}")
+
+    def _of_consumer(self, words: list[str], asked: Json, reply: str) -> Json | None:
+        match words:
+            case ["CREATE" | "DURABLE", *_]:
+                return self._make_consumer(asked)
+            case ["INFO", stream, name]:
+                return self._consumer(stream, name).info()
+            case ["DELETE", stream, name]:
+                self._consumer(stream, name)
+                del self._stream(stream).consumers[name]
+                return {"success": True}
+            case ["MSG", "NEXT", stream, name]:
+                self._pull(self._consumer(stream, name), asked, reply)
+                return None
+        raise Refusal(10025, f"not known here: {'.'.join(words)}")
+
+    def _make_consumer(self, asked: Json) -> Json:
+        stream, config = self._stream(asked["stream_name"]), asked["config"]
+        name = config.get("name") or config.get("durable_name") or f"c{len(stream.consumers)}-{stream.last}"
+        known = stream.consumers.get(name)
+        if known is None:
+            known = stream.consumers[name] = Consumer(stream, name, config, self._instant())
+            policy = config.get("deliver_policy", "all")
+            known.cursor = {"new": stream.last, "by_start_sequence": config.get("opt_start_seq", 1) - 1}.get(policy, 0)
+            if policy == "last_per_subject":
+                wanted = {seq for subject, seq in stream.newest.items() if known.wants(subject)}
+                known.later, known.cursor = sorted(wanted & stream.kept.keys()), stream.last
+            if every := config.get("idle_heartbeat"):
+                self._beat(known, every / NS)
+            self._deliver_soon(known)
+        return known.info()
+
+    def _beat(self, consumer: Consumer, every_s: float) -> None:
+        """To a push consumer, for as long as it is there and somebody hears it."""
+        subject = consumer.config.get("deliver_subject", "")
+
+        def beat() -> None:
+            if consumer.stream.consumers.get(consumer.name) is not consumer:
+                return
+            if not self._is_heard(subject):
+                del consumer.stream.consumers[consumer.name]
+                return
+            told = {"Nats-Last-Consumer": str(consumer.delivered), "Nats-Last-Stream": str(consumer.cursor)}
+            self._hand_out(subject, b"", "", b"NATS/1.0 100 Idle Heartbeat\r\n" + head_of(told)[len(HEAD) :])
+            self._scheduler.after(every_s, beat)
+
+        self._scheduler.after(every_s, beat)
+
+    def _pull(self, consumer: Consumer, asked: Json, reply: str) -> None:
+        expires = asked.get("expires", 0) / NS
+        pull = Pull(reply, asked.get("batch", 1), self._scheduler.now + expires)
+        consumer.pulls.append(pull)
+        self._deliver(consumer)
+        if every := asked.get("idle_heartbeat"):
+            self._beat_pull(consumer, pull, every / NS)
+        self._scheduler.at(pull.until, lambda: self._over(consumer, pull))
+
+    def _beat_pull(self, consumer: Consumer, pull: Pull, every_s: float) -> None:
+        def beat() -> None:
+            if pull in consumer.pulls and pull.left and self._is_heard(pull.reply):
+                self._hand_out(pull.reply, b"", "", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n")
+                self._scheduler.after(every_s, beat)
+
+        self._scheduler.after(every_s, beat)
+
+    def _over(self, consumer: Consumer, pull: Pull) -> None:
+        if pull in consumer.pulls and pull.left:
+            consumer.pulls.remove(pull)
+            told = head_of({"Nats-Pending-Messages": str(pull.left), "Nats-Pending-Bytes": "0"})
+            self._hand_out(pull.reply, b"", "", b"NATS/1.0 408 Request Timeout\r\n" + told[len(HEAD) :])
+
+    def _message(self, stream: Stream, asked: Json) -> Json:
+        kept = self._wanted(stream, asked)
+        if kept is None:
+            raise Refusal(NO_MESSAGE, "no message found", 404)
+        told: Json = {"subject": kept.subject, "seq": kept.seq, "data": base64.b64encode(kept.body).decode()}
+        if kept.head:
+            told["hdrs"] = base64.b64encode(kept.head).decode()
+        return {"message": {**told, "time": kept.time.isoformat().replace("+00:00", "Z")}}
+
+    def _direct(self, stream: Stream, asked: Json, subject: str, reply: str) -> None:
+        kept = self._wanted(stream, {"last_by_subj": subject} if subject else asked)
+        if kept is None:
+            self._hand_out(reply, b"", "", b"NATS/1.0 404 Message Not Found\r\n\r\n")
+            return
+        place = {
+            "Nats-Stream": stream.name,
+            "Nats-Subject": kept.subject,
+            "Nats-Sequence": str(kept.seq),
+            "Nats-Time-Stamp": kept.time.isoformat().replace("+00:00", "Z"),
+        }
+        self._hand_out(reply, kept.body, "", head_of({**headers_of(kept.head), **place}))
+
+    def _wanted(self, stream: Stream, asked: Json) -> Kept | None:
+        if by := asked.get("last_by_subj"):
+            return stream.newest_of(by)
+        if following := asked.get("next_by_subj"):
+            later = (one for seq, one in sorted(stream.kept.items()) if seq >= asked.get("seq", 0))
+            return next((one for one in later if matches(following, one.subject)), None)
+        return stream.kept.get(asked.get("seq", 0))
+
+    def _stream_info(self, name: str) -> Json:
+        stream = self._stream(name)
+        told = {"config": stream.config, "created": stream.created, "state": stream.state()}
+        return {**told, "ts": self._instant()}
+
+    def _stream(self, name: str) -> Stream:
+        if name not in self.streams:
+            raise Refusal(NO_STREAM, "stream not found", 404)
+        return self.streams[name]
+
+    def _consumer(self, stream: str, name: str) -> Consumer:
+        consumer = self._stream(stream).consumers.get(name)
+        if consumer is None:
+            raise Refusal(NO_CONSUMER, "consumer not found", 404)
+        return consumer
+
+    def _instant(self) -> str:
+        return self._scheduler.wall().isoformat(timespec="microseconds").replace("+00:00", "Z")

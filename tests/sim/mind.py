@@ -1,0 +1,127 @@
+"""What models decide, by the text of their prompts alone: where the run stands, and what is asked for."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tests.sim.model import Prompt
+
+Json = dict[str, Any]
+_STEP = re.compile(r'<step number="(\d+)" tool="([^"]+)" command="([^"]+)" status="(\w+)"[^>]*>(.*?)</step>', re.DOTALL)
+_MESSAGE = re.compile(r"<message_from_a_person[^>]*>(.*?)</message_from_a_person>", re.DOTALL)
+_OPEN = re.compile(r"^- (d\d+): ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Step:
+    number: int
+    tool: str
+    status: str
+    text: str
+
+
+@dataclass(frozen=True)
+class View:
+    """A prompt, as whoever decides reads it."""
+
+    prompt: Prompt
+
+    @cached_property
+    def text(self) -> str:
+        return self.prompt.user
+
+    @cached_property
+    def goal(self) -> str:
+        return self.text.partition("<goal>")[2].partition("</goal>")[0].strip()
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        found = _STEP.findall(self.text)
+        return [Step(int(number), tool, status, text) for number, tool, _, status, text in found]
+
+    @cached_property
+    def said(self) -> list[str]:
+        """By people."""
+        return [text.strip() for text in _MESSAGE.findall(self.text)]
+
+    @property
+    def frames(self) -> bool:
+        return "Frame the goal" in self.text or "frame the goal" in self.text
+
+    @property
+    def verifies(self) -> bool:
+        return self.prompt.shape == "verification"
+
+    @property
+    def reflects(self) -> bool:
+        return "in `reflection`" in self.text and not self.frames
+
+    @cached_property
+    def good(self) -> list[Step]:
+        return [step for step in self.steps if step.status == "ok"]
+
+
+Chooses = Callable[[View], Json]
+"""What comes next, as one of `act`, `ask`, `wait` or a verdict such as `done`."""
+
+
+def act(call: str, **arguments: Any) -> Json:
+    actions = [{"call": call, "arguments_json": json.dumps(arguments)}]
+    return {"plan": {"rationale": "it is what comes next", "actions": actions}}
+
+
+def together(*acts: Json) -> Json:
+    """As one plan."""
+    actions = [action for one in acts for action in one["plan"]["actions"]]
+    return {"plan": {"rationale": "they do not need each other", "actions": actions}}
+
+
+def ask(question: str, *choices: str) -> Json:
+    return {"ask": {"question": question, "choices": list(choices)}}
+
+
+def wait(seconds: float) -> Json:
+    return {"wait": {"why": "it is too early", "seconds": seconds}}
+
+
+def verdict(which: str) -> Json:
+    return {"verdict": which}
+
+
+DONE, ESCALATE, REFRAME = verdict("done"), verdict("escalate"), verdict("reframe")
+FRAMING = {
+    "goal_statement": "All of it is there.",
+    "definition_of_done": [{"text": text, "proof": "step"} for text in ("one", "two", "three")],
+}
+LINE = "line "
+"""What every tool's result says somewhere: proofs quote it."""
+
+
+def thinks(chooses: Chooses) -> Callable[[Prompt], Json]:
+    """A mind that frames, follows `chooses`, and proves what it claims by the newest step that went well."""
+
+    def decides(prompt: Prompt) -> Json:
+        view = View(prompt)
+        if view.verifies:
+            return {"reason": "it is shown", "doubted": [], "holds": True}
+        chosen = chooses(view)
+        if view.frames:
+            return {"framing": FRAMING} | (chosen if "verdict" not in chosen else {})
+        if not view.reflects:
+            return chosen
+        if "verdict" not in chosen:
+            return {"reflection": {"summary": "seen", "verdict": "continue"}} | chosen
+        met = _claims(view) if chosen == DONE else []
+        return {"reflection": {"summary": "seen", "met": met, "verdict": chosen["verdict"]}}
+
+    return decides
+
+
+def _claims(view: View) -> list[Json]:
+    if not view.good:
+        return []
+    newest = view.good[-1]
+    return [{"item": item, "evidence": f"step:{newest.number}", "quote": LINE.strip()} for item in ("d1", "d2", "d3")]

@@ -1,0 +1,96 @@
+"""A model behind OpenAI's API. It counts what it was paid for, and may be slow, fail, or be away."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.http_server import Answer, Exchange, HttpServer, Request
+from tests.sim.time import Scheduler
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is asked, as text, and the name of the shape that its reply is to have."""
+
+    system: str
+    user: str
+    shape: str
+
+
+Mind = Callable[[Prompt], Json]
+
+
+@dataclass
+class Faults:
+    """Each as the chance of one time."""
+
+    unavailable: float = 0.0
+    """503, before it is paid."""
+    answer_lost: float = 0.0
+    """The reply is paid and the connection breaks before it is there."""
+    garbage: float = 0.0
+    """A reply that is no JSON."""
+
+
+@dataclass(eq=False)
+class ModelServer:
+    scheduler: Scheduler
+    mind: Mind
+    faults: Faults = field(default_factory=Faults)
+    on_paid: Callable[[Prompt], None] = lambda _: None
+    """Told of every prompt that was answered: each costs."""
+    on_lost: Callable[[], None] = lambda: None
+    """Told of every reply that was paid and lost on its way, by a fault."""
+    answered: int = 0
+    takes_s: float = 0.2
+
+    def __post_init__(self) -> None:
+        self.server = HttpServer(self.scheduler, self._answer)
+
+    def _answer(self, request: Request, exchange: Exchange) -> Answer | None:
+        if not request.path.endswith("/chat/completions"):
+            return Answer.says(404, {"error": {"message": "not here"}})
+        if self.scheduler.chance(self.faults.unavailable):
+            return Answer.says(503, {"error": {"message": "overloaded", "type": "server_error"}})
+        self.scheduler.after(self.takes_s, lambda: self._reply(request.json(), exchange))
+        return None
+
+    def _reply(self, asked: Json, exchange: Exchange) -> None:
+        if exchange.gone:
+            return
+        prompt = _prompt(asked)
+        self.answered += 1
+        self.on_paid(prompt)
+        if self.scheduler.chance(self.faults.answer_lost):
+            self.on_lost()
+            exchange.connection.cut()
+            return
+        garbled = self.scheduler.chance(self.faults.garbage)
+        text = "well, let me see" if garbled else json.dumps(self.mind(prompt))
+        message = {"role": "assistant", "content": text}
+        exchange.answer(
+            Answer.says(
+                200,
+                {
+                    "id": f"chatcmpl-{self.answered}",
+                    "object": "chat.completion",
+                    "created": 1,
+                    "model": asked["model"],
+                    "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                    "usage": {"prompt_tokens": 2000, "completion_tokens": 100},
+                },
+            )
+        )
+
+
+def _prompt(asked: Json) -> Prompt:
+    said = {"system": "", "user": ""}
+    for message in asked["messages"]:
+        content = message["content"]
+        text = content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+        said["user" if message["role"] == "user" else "system"] += text
+    shape = asked.get("response_format", {}).get("json_schema", {}).get("name", "")
+    return Prompt(said["system"], said["user"], shape)

@@ -1,0 +1,156 @@
+"""A NATS server: the protocol of clients, subjects, and who is subscribed to them. JetStream is in `jetstream`."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.sim.jetstream import JetStream, matches
+from tests.sim.network import Connection
+from tests.sim.seams import Message, Seams
+from tests.sim.time import Scheduler
+
+CRLF = b"\r\n"
+NOBODY = b"NATS/1.0 503\r\n\r\n"
+INFO = {
+    "server_id": "sim",
+    "version": "2.15.1",
+    "headers": True,
+    "max_payload": 1024 * 1024,
+    "proto": 1,
+    "jetstream": True,
+}
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    session: "Session"
+    sid: str
+    pattern: str
+    group: str
+    left: int | None = None
+
+
+@dataclass(eq=False)
+class Session:
+    """One client."""
+
+    server: "NatsServer"
+    connection: Connection
+    _buffer: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        self.connection.send(b"INFO " + json.dumps(INFO).encode() + CRLF)
+
+    def received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(CRLF)) >= 0:
+            line = bytes(self._buffer[:end]).decode()
+            verb, _, rest = line.partition(" ")
+            if verb in ("PUB", "HPUB"):
+                size = int(rest.rsplit(" ", 1)[1])
+                if len(self._buffer) < end + 2 + size + 2:
+                    return
+                payload = bytes(self._buffer[end + 2 : end + 2 + size])
+                del self._buffer[: end + 4 + size]
+                message = _message(verb, rest.split(" "), payload)
+                for each in self.server.seams.said(self.connection.process.name, message):
+                    self.server.publish(each)
+            else:
+                del self._buffer[: end + 2]
+                self._told(verb.upper(), rest.split(" "))
+
+    def closed(self) -> None:
+        self.server.leave(self)
+
+    def deliver(self, subscription: Subscription, message: Message) -> None:
+        for each in self.server.seams.heard(self.connection.process.name, message):
+            self._deliver(subscription, each)
+
+    def _deliver(self, subscription: Subscription, message: Message) -> None:
+        reply = f" {message.reply}" if message.reply else ""
+        if message.head:
+            sizes = f"{len(message.head)} {len(message.head) + len(message.body)}"
+            line = f"HMSG {message.subject} {subscription.sid}{reply} {sizes}\r\n"
+        else:
+            line = f"MSG {message.subject} {subscription.sid}{reply} {len(message.body)}\r\n"
+        self.connection.send(line.encode() + message.head + message.body + CRLF)
+
+    def _told(self, verb: str, words: list[str]) -> None:
+        if verb == "PING":
+            self.connection.send(b"PONG\r\n")
+        elif verb == "SUB":
+            group = words[1] if len(words) == 3 else ""
+            self.server.subscribe(Subscription(self, words[-1], words[0], group))
+        elif verb == "UNSUB":
+            self.server.unsubscribe(self, words[0])
+
+
+def _message(verb: str, words: list[str], payload: bytes) -> Message:
+    head = int(words[-2]) if verb == "HPUB" else 0
+    reply = words[1] if len(words) == (4 if verb == "HPUB" else 3) else ""
+    return Message(words[0], payload[head:], reply, payload[:head])
+
+
+class NatsServer:
+    def __init__(self, scheduler: Scheduler, seams: Seams) -> None:
+        self.up = True
+        self.seams = seams
+        self.scheduler = scheduler
+        self.jetstream = JetStream(scheduler, self.hand_out, self._is_heard)
+        self._subscriptions: list[Subscription] = []
+        self._sessions: list[Session] = []
+
+    def accept(self, connection: Connection) -> Session:
+        session = Session(self, connection)
+        self._sessions.append(session)
+        return session
+
+    def leave(self, session: Session) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+        self._subscriptions = [one for one in self._subscriptions if one.session is not session]
+
+    def subscribe(self, made: Subscription) -> None:
+        self._subscriptions.append(made)
+
+    def unsubscribe(self, session: Session, sid: str) -> None:
+        self._subscriptions = [s for s in self._subscriptions if (s.session, s.sid) != (session, sid)]
+
+    def publish(self, message: Message) -> None:
+        """What a client says."""
+        if self.jetstream.takes(message.subject, message.body, message.reply):
+            return
+        stored = self.jetstream.store(message.subject, message.body, message.reply, message.head)
+        reply = "" if stored else message.reply
+        heard = self.hand_out(message.subject, message.body, reply, message.head)
+        if reply and not heard:
+            self.hand_out(reply, b"", "", NOBODY)
+
+    def hand_out(self, to: str, body: bytes, reply: str = "", head: bytes = b"", *, told_as: str = "") -> bool:
+        """To every subscriber, and to one of each group; whether there was any. `told_as`: the subject they see."""
+        found = list(self._chosen(to))
+        for subscription in found:
+            subscription.session.deliver(subscription, Message(told_as or to, body, reply, head))
+        return bool(found)
+
+    def restart(self, *, away_s: float) -> None:
+        """Everybody is cut off, and what was pulled for is forgotten."""
+        self.up = False
+        for session in list(self._sessions):
+            session.connection.cut()
+        self.jetstream.forget_pulls()
+        self.scheduler.after(away_s, self._come_back)
+
+    def _come_back(self) -> None:
+        self.up = True
+
+    def _is_heard(self, subject: str) -> bool:
+        return any(matches(one.pattern, subject) for one in self._subscriptions)
+
+    def _chosen(self, subject: str) -> Iterator[Subscription]:
+        heard = [one for one in self._subscriptions if one.pattern == subject or matches(one.pattern, subject)]
+        groups = itertools.groupby(sorted(heard, key=lambda one: one.group), key=lambda one: one.group)
+        for group, members in groups:
+            listed = list(members)
+            yield from ([self.scheduler.random.choice(listed)] if group else listed)

@@ -1,0 +1,238 @@
+"""Connections between processes and the servers of the world. Bytes arrive in order and late; a connection can be cut.
+
+Each write of a process is an effect: before it the process may be killed (see `Strikes`).
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from tests.sim.seams import Seams
+from tests.sim.strikes import Strikes
+from tests.sim.time import Process, Scheduler
+
+BUS = "bus"
+FAST, SLOW = 0.0002, 0.003
+"""Seconds that bytes take."""
+
+
+class Peer(Protocol):
+    """The server's end of a connection."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def closed(self) -> None: ...
+
+
+class Server(Protocol):
+    up: bool
+
+    def accept(self, connection: "Connection") -> Peer: ...
+
+
+SILENT, _ = os.pipe()
+
+
+class NoSocket:
+    """There is nothing to set, and nobody is there by number."""
+
+    family = socket.AF_INET
+
+    def setsockopt(self, *_: object) -> None: ...
+
+    def fileno(self) -> int:
+        """That of a pipe that stays empty: clients look whether an idle connection has something to say."""
+        return SILENT
+
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", 2
+
+
+class Connection(asyncio.Transport):
+    """The transport of a process, and what a server sends through."""
+
+    def __init__(
+        self,
+        process: Process,
+        scheduler: Scheduler,
+        strikes: Strikes,
+        seams: Seams,
+        protocol: asyncio.Protocol,
+        host: str,
+    ) -> None:
+        super().__init__()
+        self.process = process
+        self.host = host
+        self.peer: Peer | None = None
+        self.is_open = True
+        self.held_until = 0.0
+        """Nothing arrives before, in either direction: the network is partitioned."""
+        self._scheduler = scheduler
+        self._strikes = strikes
+        self._seams = seams
+        self._protocol = protocol
+        self._arrives_there = self._arrives_here = 0.0
+        process.call_soon(protocol.connection_made, self)
+
+    # the process's end
+
+    def write(self, data: Any) -> None:
+        if not self.is_open or not self.process.alive:
+            return
+        self._strikes.sends(self.process, self.host, bytes(data))
+        self._arrives_there = when = self._arrival(self._arrives_there)
+        sent = [bytes(data)] if self.host == BUS else self._seams.sends(self.process.name, bytes(data))
+        for each in sent:
+            self._scheduler.at(when, partial(self._there, each))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def is_closing(self) -> bool:
+        return not self.is_open
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._scheduler.at(self._arrival(self._arrives_there), self._tell_peer)
+            self._lost(None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        known = {"socket": NoSocket(), "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}
+        return known.get(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        del high, low
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def is_reading(self) -> bool:
+        return True
+
+    # the server's end
+
+    def send(self, data: bytes) -> None:
+        if self.is_open:
+            self._arrives_here = when = self._arrival(self._arrives_here)
+            self._scheduler.at(when, lambda: self._here(data))
+
+    def cut(self) -> None:
+        """What is on its way is lost, in both directions."""
+        if self.is_open:
+            self.is_open = False
+            self._tell_peer()
+            self._lost(ConnectionResetError("cut"))
+
+    def hang_up(self) -> None:
+        """The server has said all that it has to say."""
+        self._arrives_here = when = self._arrival(self._arrives_here)
+        self._scheduler.at(when, self._end)
+
+    def _end(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._lost(None)
+
+    def _arrival(self, after: float) -> float:
+        late = self._scheduler.now + self._scheduler.random.uniform(FAST, SLOW)
+        return max(after, late, self.held_until)
+
+    def _there(self, data: bytes) -> None:
+        """What a process sent before it died arrives all the same."""
+        if self.peer and (self.is_open or not self.process.alive):
+            self.peer.received(data)
+
+    def _here(self, data: bytes) -> None:
+        if self.is_open and self.process.alive:
+            seen = data if self.host == BUS else self._seams.receives(self.process.name, data)
+            if seen is None:
+                self.cut()
+            else:
+                self.process.call_soon(self._hand_over, seen)
+
+    def _hand_over(self, data: bytes) -> None:
+        if self.is_open:
+            self._protocol.data_received(data)
+
+    def _tell_peer(self) -> None:
+        if self.peer:
+            self.peer.closed()
+            self.peer = None
+
+    def _lost(self, error: Exception | None) -> None:
+        if self.process.alive:
+            self.process.call_soon(self._protocol.connection_lost, error)
+
+
+class Network:
+    def __init__(self, scheduler: Scheduler, strikes: Strikes, seams: Seams) -> None:
+        self._scheduler = scheduler
+        self._strikes = strikes
+        self._seams = seams
+        self._servers: dict[str, Server] = {}
+        self._listening: dict[str, tuple[Process, Callable[[], asyncio.Protocol]]] = {}
+        self.connections: list[Connection] = []
+
+    def serve(self, host: str, server: Server) -> None:
+        self._servers[host] = server
+
+    def connect(self, process: Process, host: str, port: int, protocol: asyncio.Protocol) -> asyncio.Transport:
+        del port
+        server = self._servers.get(host)
+        if server is None or not server.up:
+            raise ConnectionRefusedError(f"nothing listens at {host}")
+        connection = Connection(process, self._scheduler, self._strikes, self._seams, protocol, host)
+        self.connections = [one for one in self.connections if one.is_open] + [connection]
+        connection.peer = server.accept(connection)
+        return connection
+
+    def listen(self, process: Process, protocol_factory: Callable[[], asyncio.Protocol]) -> None:
+        self._listening[process.name] = process, protocol_factory
+
+    def call(self, name: str, peer: Peer) -> Connection | None:
+        """A connection of somebody outside to the server of a process; None where nothing listens."""
+        process, protocol_factory = self._listening.get(name, (None, None))
+        if process is None or protocol_factory is None or not process.alive:
+            return None
+        connection = Connection(
+            process, self._scheduler, self._strikes, self._seams, protocol_factory(), f"caller of {name}"
+        )
+        connection.peer = peer
+        self.connections.append(connection)
+        return connection
+
+    def cut(self, which: Callable[[Connection], bool]) -> None:
+        for connection in self.connections:
+            if which(connection):
+                connection.cut()
+
+    def forget(self, process: Process) -> None:
+        """A process is dead: the kernel closes its connections once what it sent has arrived."""
+        for connection in self.connections:
+            if connection.process is process and connection.is_open:
+                connection.is_open = False
+                self._scheduler.after(SLOW * 2, connection._tell_peer)

@@ -1,0 +1,64 @@
+"""What the world saw, apart from what the program says of itself: messages, jobs, paid prompts, deaths."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import subjects
+from tests.sim.ductile import Job
+from tests.sim.jetstream import Kept, headers_of
+from tests.sim.model import Prompt
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that a stream has stored."""
+
+    subject: str
+    payload: Json
+    id: str
+    at: float
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        return str(self.payload.get("run_id", ""))
+
+
+@dataclass
+class Record:
+    messages: list[Message] = field(default_factory=list)
+    ran: list[Job] = field(default_factory=list)
+    paid: list[Prompt] = field(default_factory=list)
+    deaths: list[str] = field(default_factory=list)
+    """The names of processes that were killed."""
+    interrupted: int = 0
+    """Model calls whose reply was lost on its way, by a fault."""
+    sometimes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def stored(self, kept: Kept) -> Message | None:
+        """None for what is no event of the program, such as a lease."""
+        if kept.subject.startswith("$"):
+            return None
+        headers = headers_of(kept.head)
+        try:
+            payload = json.loads(kept.body).get("payload", {})
+        except (ValueError, AttributeError):
+            return None
+        told = Message(kept.subject, payload, headers.get("Nats-Msg-Id", ""), kept.at, headers)
+        self.messages.append(told)
+        return told
+
+    def of(self, subject: str) -> list[Message]:
+        return [message for message in self.messages if message.subject == subject]
+
+    @property
+    def endings(self) -> list[Message]:
+        return [message for message in self.messages if message.subject in subjects.ENDINGS]
+
+    @property
+    def requests(self) -> list[Message]:
+        return [message for message in self.messages if message.subject.startswith(subjects.TOOL_REQUEST)]

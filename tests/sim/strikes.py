@@ -1,0 +1,60 @@
+"""Where processes die: before the n-th effect that they have on the world, or wherever the seed says.
+
+An effect is what others can see afterwards: a message, an acknowledgement, a request, a commit to the disk. Between two
+of them a process may die anywhere, to the same end. Questions that change nothing (JetStream's API) are no effects.
+"""
+
+import re
+from collections.abc import Callable
+
+from tests.sim.time import Killed, Process
+
+_PUBLISHED = re.compile(rb"^H?PUB (\S+)", re.MULTILINE)
+_ASKED = (b"$JS.API.", b"$KV.", b"_INBOX")
+_REQUEST = re.compile(rb"^(POST \S+)")
+
+
+class Strikes:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """What was done, in order, such as `agent: agent.progress`."""
+        self.at: int | None = None
+        """The number of the effect before which its process dies, from 1."""
+        self.drawn: Callable[[Process], bool] = lambda _: False
+        self.on_kill: Callable[[Process], None] = lambda _: None
+        self.struck = 0
+
+    def forget(self) -> None:
+        self.names.clear()
+
+    def sends(self, process: Process, host: str, data: bytes) -> None:
+        """Raises Killed where the process dies before it sends this."""
+        if not process.alive:
+            raise Killed
+        for what in _effects(host, data):
+            self._pass_by(process, what)
+
+    def commits(self, process: Process, database: str) -> None:
+        """Raises Killed where the process dies before it commits this."""
+        if not process.alive:
+            raise Killed
+        self._pass_by(process, f"commit to {database}")
+
+    def strike(self, process: Process) -> None:
+        self.struck += 1
+        process.kill()
+        self.on_kill(process)
+
+    def _pass_by(self, process: Process, what: str) -> None:
+        self.names.append(f"{process.name}: {what}")
+        if len(self.names) == self.at or self.drawn(process):
+            self.strike(process)
+            raise Killed
+
+
+def _effects(host: str, data: bytes) -> list[str]:
+    if host != "bus":
+        found = _REQUEST.match(data)
+        return [found.group(1).decode()] if found else []
+    subjects = [subject for subject in _PUBLISHED.findall(data) if not subject.startswith(_ASKED)]
+    return ["an acknowledgement" if one.startswith(b"$JS.ACK") else one.decode() for one in subjects]

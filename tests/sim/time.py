@@ -1,0 +1,274 @@
+"""Virtual time, and a process of it: an event loop of its own, that ends between two instructions when it is killed.
+
+The scheduler runs one process at a time. Which one goes on is drawn from the seed; within a process callbacks keep
+their order, as in any event loop. Where no process can go on, time passes to the next timer.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import heapq
+import itertools
+import random
+import signal
+import sys
+import warnings
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+from groundwork.service.machine import Machine, use
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+"""The wall clock at virtual second 0."""
+
+
+class Killed(BaseException):
+    """The process is gone. No handler may catch it and go on."""
+
+
+class Stuck(AssertionError):
+    """Nothing can go on, or it goes on for ever."""
+
+
+class Wires(Protocol):
+    def connect(self, process: "Process", host: str, port: int, protocol: asyncio.Protocol) -> asyncio.Transport: ...
+
+    def listen(self, process: "Process", protocol_factory: Callable[[], asyncio.Protocol]) -> None: ...
+
+
+class Listening(asyncio.AbstractServer):
+    """A server of a process, for as long as that lives."""
+
+    sockets: tuple[Any, ...] = ()
+
+    def close(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def is_serving(self) -> bool:
+        return True
+
+    async def start_serving(self) -> None: ...
+
+    async def serve_forever(self) -> None: ...
+
+
+class Scheduler:
+    """Time, processes and what happens to them, all from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - the same seed gives the same schedule
+        self.now = 0.0
+        self.skew = 0.0
+        """Seconds by which the wall clock is ahead."""
+        self.steps = 0
+        self.processes: list[Process] = []
+        self.machine = Machine(
+            wall=self.wall, monotonic=lambda: self.now, uptime=lambda: self.now, entropy=self.random.randbytes
+        )
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def wall(self) -> datetime:
+        return NOON + timedelta(seconds=self.now + self.skew)
+
+    def at(self, when: float, work: Callable[[], None]) -> None:
+        """Do `work` outside of all processes, at virtual second `when`."""
+        heapq.heappush(self._timers, (when, next(self._numbers), work))
+
+    def after(self, seconds: float, work: Callable[[], None]) -> None:
+        self.at(self.now + seconds, work)
+
+    def chance(self, of: float) -> bool:
+        return of > 0 and self.random.random() < of
+
+    def run_until(self, over: Callable[[], bool], *, within_s: float) -> bool:
+        """Whether `over` came true within so many virtual seconds."""
+        until = self.now + within_s
+        while not over():
+            if not self._step(until):
+                return False
+        return True
+
+    def _step(self, until: float) -> bool:
+        self.steps += 1
+        ready = [process for process in self.processes if process.is_ready]
+        if ready:
+            process = ready[0] if len(ready) == 1 else self.random.choice(ready)
+            process.turn()
+            return True
+        return self._pass_time(until)
+
+    def _pass_time(self, until: float) -> bool:
+        due = [process.next_timer for process in self.processes]
+        if self._timers:
+            due.append(self._timers[0][0])
+        when = min(due, default=float("inf"))
+        if when > until:
+            self.now = max(self.now, until)
+            return False
+        self.now = max(self.now, when)
+        while self._timers and self._timers[0][0] <= self.now:
+            heapq.heappop(self._timers)[2]()
+        for process in self.processes:
+            process.wake()
+        return True
+
+
+class Process(asyncio.BaseEventLoop):
+    """The event loop of one life of a service."""
+
+    def __init__(self, name: str, scheduler: Scheduler, wires: Wires) -> None:
+        super().__init__()
+        self.name = name
+        self.alive = True
+        self.why: BaseException | None = None
+        """What the process ended with by itself."""
+        self._scheduler = scheduler
+        self._wires = wires
+        self.tasks: list[asyncio.Task[Any]] = []
+        self._on_signal: dict[int, Callable[[], None]] = {}
+        self.set_exception_handler(lambda *_: None)
+        self.set_task_factory(self._make_task)
+        scheduler.processes.append(self)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        context = contextvars.Context()
+        context.run(use, self._scheduler.machine)
+        self.create_task(work, context=context).add_done_callback(self._end, context=context)
+
+    def kill(self) -> None:
+        """Nothing of it runs from now on, nor does anything that it does have an effect."""
+        self.alive = False
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+        if self in self._scheduler.processes:
+            self._scheduler.processes.remove(self)
+
+    def __del__(self) -> None:
+        """Nothing is open that the base class could close."""
+
+    # what the scheduler asks
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._ready)  # type: ignore[attr-defined]
+
+    @property
+    def next_timer(self) -> float:
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._cancelled:
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
+            heapq.heappop(scheduled)._scheduled = False
+        return float(scheduled[0]._when) if scheduled else float("inf")
+
+    def wake(self) -> None:
+        scheduled, ready = self._scheduled, self._ready  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._when <= self._scheduler.now:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+
+    def turn(self) -> None:
+        """One turn of the event loop."""
+        ready = self._ready  # type: ignore[attr-defined]
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        self._thread_id = 1
+        try:
+            for _ in range(len(ready)):
+                if not ready:
+                    break
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+        except Killed:
+            self.kill()
+        finally:
+            self._thread_id = None  # type: ignore[assignment]
+            events._set_running_loop(before)
+
+    # what the program asks of its event loop
+
+    def time(self) -> float:
+        return self._scheduler.now
+
+    def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
+        handle: asyncio.Handle = super().call_soon(*args, **kwargs)
+        if not self.alive:
+            self._ready.clear()  # type: ignore[attr-defined]
+        return handle
+
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:  # type: ignore[override]
+        return self.call_soon(*args, **kwargs)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> "asyncio.Future[T]":
+        """At once: a thread would make the schedule depend on more than the seed."""
+        del executor
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            done.set_exception(error)
+        return done
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
+        return [(2, 1, 6, "", (host.decode() if isinstance(host, bytes) else host, port))]
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        protocol = protocol_factory()
+        transport = self._wires.connect(self, host, port, protocol)
+        await asyncio.sleep(0)
+        return transport, protocol
+
+    async def create_server(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
+        """Reached by the name of the process."""
+        self._wires.listen(self, protocol_factory)
+        return Listening()
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
+        self._on_signal[sig] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._on_signal.pop(sig, None) is not None
+
+    def terminate(self) -> None:
+        """SIGTERM: it ends in good order."""
+        if handler := self._on_signal.get(signal.SIGTERM):
+            self.call_soon(handler)
+
+    def _make_task(self, loop: Any, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **kwargs)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.tasks.append(task)
+        if len(self.tasks) > 500:
+            self.tasks = [task for task in self.tasks if not task.done()]
+        return task
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self.why = None if task.cancelled() else task.exception()
+        self.kill()
+
+
+@contextlib.contextmanager
+def buried() -> Iterator[None]:
+    """What is left of processes by then goes without their last words: they were killed."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook

@@ -1,0 +1,300 @@
+"""The world: both services as they are, in processes of virtual time, and all that they talk to."""
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent_service import app as agent_app
+from agent_service.app import Parts
+from agent_service.audit.process import TrailProcess
+from agent_service.bus.topology import topology
+from agent_service.settings import AgentSettings
+from agent_service.telling.folder.projector import Outcome
+from ductile_gateway import app as gateway_app
+from ductile_gateway.settings import GatewaySettings
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
+from groundwork.service.errors import TryAgain, causes
+from groundwork.sqlite.file import use_opener
+from schemas import keys, subjects
+from tests.sim.courses import Course
+from tests.sim.disk import Disk
+from tests.sim.ductile import Ductile
+from tests.sim.invariants import SECRET, Invariants, Violation, distinct
+from tests.sim.jetstream import Kept, head_of
+from tests.sim.mind import thinks
+from tests.sim.model import ModelServer
+from tests.sim.nats_server import NatsServer
+from tests.sim.network import Network
+from tests.sim.record import Message, Record
+from tests.sim.seams import Seams
+from tests.sim.strikes import Strikes
+from tests.sim.time import Process, Scheduler, Stuck, buried
+
+T = TypeVar("T")
+Json = dict[str, Any]
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
+READY_S, RESTART_S, PERSON_S, SETTLES_S = 0.4, 0.3, 0.2, 0.5
+"""Seconds: until the services are ready, until one that died is started again, until a person answers, and how long
+after the end it is looked for what should not come."""
+
+NATS = NatsSettings(urls=("nats://bus:4222",))
+
+
+@cache
+def _topology(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
+    """The configurations of streams, and of their consumers by name."""
+    scheduler, strikes = Scheduler(1), Strikes()
+    network, server = Network(scheduler, strikes, Seams()), NatsServer(scheduler, Seams())
+    network.serve("bus", server)
+
+    async def setting_up() -> None:
+        link = await connect(NATS, name="setup")
+        await create_missing(link, topology(shared=shared))
+        await link.close()
+
+    process = Process("setup", scheduler, network)
+    process.begin(setting_up())
+    assert scheduler.run_until(lambda: not process.alive, within_s=30)
+    assert process.why is None, process.why
+    return server.jetstream.configurations()
+
+
+class NoTrails(TrailProcess):
+    """Pages are not written here."""
+
+    async def _done(self, request: Any) -> Mapping[str, Outcome]:
+        return {run_id: Outcome() for run_id in request.runs}
+
+
+async def no_http(*_: object) -> None:
+    """Most courses speak to the agent over the bus: the server of its API takes a tenth of a second to be made."""
+
+
+class World:
+    """One world of one seed. `play` lets the course happen and raises Violation, or Stuck where it never ends."""
+
+    def __init__(self, course: Course, seed: int = 1, *, dies_at: int | None = None) -> None:
+        """Its services are ready. `dies_at`: the number of the effect from here before which its process dies."""
+        self.course = course
+        self._dies_at = dies_at
+        self.scheduler = Scheduler(seed)
+        self.strikes, self.seams = Strikes(), Seams()
+        self.network = Network(self.scheduler, self.strikes, self.seams)
+        self.strikes.on_kill = self._died
+        self.record = Record()
+        self.invariants = Invariants(self.record, course.allowed, {str(start["goal"]) for start in course.starts})
+        self.violation: Violation | None = None
+        self.bus = NatsServer(self.scheduler, self.seams)
+        self.ductile = Ductile(self.scheduler, course.plugins)
+        self.model = ModelServer(self.scheduler, thinks(course.chooses))
+        self._watch()
+        self.network.serve("bus", self.bus)
+        self.network.serve("ductile", self.ductile.server)
+        self.network.serve("model", self.model.server)
+        self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
+        self.disks: dict[str, Disk] = {}
+        self.lives: dict[str, int] = {}
+        self.processes: dict[str, Process] = {}
+        self.dead: list[Process] = []
+        self._begin()
+
+    def play(self) -> None:
+        """The course, from its starts to quiescence, with the endings that it names."""
+        wanted = Counter(self.course.ends)
+        self._play(lambda: Counter(message.subject for message in distinct(self.record.endings)) >= wanted)
+
+    def play_on(self) -> None:
+        """The course, however it ends, until every run has."""
+        self._play(self._all_have_ended)
+
+    def _play(self, over: Callable[[], bool]) -> None:
+        for number, payload in enumerate(self.course.starts, start=1):
+            self.say(subjects.START, payload, keys.start(str(number)))
+        for at, deed in self.course.meanwhile:
+            self.scheduler.after(at, getattr(self, deed))
+        is_over = self.scheduler.run_until(lambda: self._is_over(over), within_s=self.course.lasts_s)
+        if not self.violation:
+            self.scheduler.run_until(lambda: self.violation is not None, within_s=SETTLES_S)
+        if self.violation:
+            raise self.violation
+        if not is_over:
+            raise Violation("nothing accepted is stranded", self._standing())
+        self.invariants.at_the_end()
+
+    def _begin(self) -> None:
+        self.set_up()
+        for number in range(self.course.gateways):
+            self.start_gateway(f"gateway-{number}" if number else "gateway")
+        for number in range(self.course.agents):
+            self.start_agent(f"agent-{number}" if number else "agent")
+        self.scheduler.run_until(lambda: False, within_s=READY_S)
+        self.strikes.forget()
+        self.strikes.at = self._dies_at
+
+    # what happens to it
+
+    def say(self, subject: str, payload: Json, key: str) -> None:
+        body = json.dumps({"type": subject, "payload": payload, "dedupe_key": key}).encode()
+        self.bus.jetstream.put(subject, body, head_of({"Nats-Msg-Id": key}))
+
+    def cancel_all(self) -> None:
+        for message in self.record.of(subjects.WAKE_ACCEPTED):
+            self.say(subjects.CANCEL, {"run_id": message.run_id}, keys.cancel(message.run_id))
+
+    def lose_next_answer(self) -> None:
+        self.ductile.lose_next_answer = True
+
+    def _watch(self) -> None:
+        self.bus.jetstream.on_stored = self._stored
+        self.ductile.on_run = self._judged(self.record.ran, self.invariants.ran)
+        self.model.on_paid = self._judged(self.record.paid, self.invariants.paid)
+        self.model.on_lost = self._reply_lost
+
+    def _stored(self, kept: Kept) -> None:
+        if message := self.record.stored(kept):
+            self._judge(self.invariants.stored, message)
+            if message.subject in (*subjects.ENDINGS, subjects.WAITING):
+                self._hears(message)
+
+    def _judged(self, kept: list[T], judge: Callable[[T], None]) -> Callable[[T], None]:
+        def happened(what: T) -> None:
+            kept.append(what)
+            self._judge(judge, what)
+
+        return happened
+
+    def _judge(self, judge: Callable[[T], None], what: T) -> None:
+        try:
+            judge(what)
+        except Violation as violation:
+            self.violation = self.violation or violation
+
+    def _hears(self, told: Message) -> None:
+        """A person reads it, and may have something to say a little later."""
+        if said := self.course.says(told):
+            key = keys.signal(told.run_id, said["signal_id"])
+            payload = {"run_id": told.run_id, **said}
+            self.scheduler.after(PERSON_S, lambda: self.say(subjects.SIGNAL, payload, key))
+
+    def _reply_lost(self) -> None:
+        self.record.interrupted += 1
+
+    def _died(self, process: Process) -> None:
+        self.record.deaths.append(process.name)
+        self.network.forget(process)
+        self.scheduler.after(RESTART_S, lambda: self._start_again(process))
+
+    def _look_after(self, process: Process) -> None:
+        """A supervisor starts again what has ended because it could not go on."""
+        if process.alive or process.why is None:
+            return
+        if not any(isinstance(cause, TryAgain) for cause in causes(process.why)):
+            raise Stuck(f"{process.name} ended by itself") from process.why
+        process.why = None
+        self.scheduler.after(RESTART_S, lambda: self._start_again(process))
+
+    def _start_again(self, process: Process) -> None:
+        if self.processes.get(process.name) is process:
+            start = self.start_gateway if process.name.startswith("gateway") else self.start_agent
+            start(process.name)
+
+    def _is_over(self, over: Callable[[], bool]) -> bool:
+        if self.violation:
+            return True
+        for process in list(self.processes.values()):
+            self._look_after(process)
+        if not self.bus.jetstream.news:
+            return False
+        self.bus.jetstream.news = False
+        return over()
+
+    def _all_have_ended(self) -> bool:
+        newest: dict[str, str] = {}
+        for message in self.record.messages:
+            if message.subject in (*subjects.ENDINGS, subjects.WAKE_ACCEPTED, subjects.REOPENED):
+                newest[message.run_id] = message.subject
+        ended = sum(subject in subjects.ENDINGS for subject in newest.values())
+        return ended == len(newest) >= len(self.course.starts)
+
+    def _standing(self) -> str:
+        told = [
+            f"{message.at:.2f} {message.subject} {message.payload.get('phase', '')}" for message in self.record.messages
+        ]
+        return "it never ended; the last messages: " + "; ".join(told[-12:])
+
+    def set_up(self) -> None:
+        """As `agentic setup` does it, which takes longer than most courses: it is done once, and copied."""
+        self.bus.jetstream.make(_topology(shared=self.course.agents > 1))
+
+    def start_agent(self, name: str = "agent") -> Process:
+        settings = AgentSettings.model_validate(
+            {
+                "nats": NATS,
+                "http": {"port": 0},
+                "store": self._home(name),
+                "keys_file": self.folder / "agent.keys",
+                "limits": {"retry_base_s": 0.5},
+                "workspaces": self.folder / "workspaces",
+                "model": {
+                    "provider": "openai",
+                    "model": "sim",
+                    "base_url": "http://model/v1",
+                    "price": {"input": 1.0, "output": 2.0},
+                },
+                **self.course.agent,
+            }
+        )
+        return self._start(name, lambda: agent_app.serve(settings, parts=Parts(trails=NoTrails, http=no_http)))
+
+    def start_gateway(self, name: str = "gateway") -> Process:
+        settings = GatewaySettings.model_validate(
+            {
+                "nats": NATS,
+                "http": {"port": 0},
+                "store": self._home(name),
+                "keys_file": self.folder / "gateway.keys",
+                "runner": "ductile",
+                "ductile": {"url": "http://ductile", "token": SECRET, "allow_http_nonloopback": True},
+                "tools": {name: self.course.tools.get(name) for name in self.course.plugins},
+            }
+        )
+        return self._start(name, lambda: gateway_app.serve(settings))
+
+    def _start(self, name: str, serve: Any) -> Process:
+        process = Process(name, self.scheduler, self.network)
+        disk = self.disks.setdefault(name.split("-")[0], Disk(self.scheduler, self.strikes, self.seams))
+
+        async def served() -> None:
+            use_opener(disk.opener(process))
+            await serve()
+
+        if name in self.processes:
+            self.dead.append(self.processes[name])
+        self.processes[name] = process
+        process.begin(served())
+        return process
+
+    def _home(self, name: str) -> Path:
+        """A folder of each life: the lock of a killed process is the kernel's to free."""
+        life = self.lives[name] = self.lives.get(name, 0) + 1
+        home = self.folder / f"{name}-{life}"
+        home.mkdir(mode=0o700)
+        (home / "store.id").write_text(f"store_{name}\n")
+        return home
+
+    def close(self) -> None:
+        with buried():
+            for process in [*self.dead, *self.processes.values()]:
+                process.kill()
+                process.tasks.clear()
+            self.processes.clear()
+            self.dead.clear()
+            self.network.connections.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)

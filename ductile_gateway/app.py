@@ -15,13 +15,14 @@ from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Company
 from ductile_gateway.ductile.several import Ductiles, tend
 from ductile_gateway.foundations import Foundations, laid
 from ductile_gateway.outbound.service import Callbacks, serve_outbound
 from ductile_gateway.plugins.folders import InstalledPlugin
 from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.ports import Artifacts, SystemClock
+from ductile_gateway.ports import Artifacts
 from ductile_gateway.seen import Seen, seen
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.telling.metrics import GatewayMetrics

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Protocol
 
 from ductile_gateway.calls.call import Answer, Asked, Intent, Past, Receipt, ToolCall, ToolOutcome, Verdict
-from groundwork.service.machine import utc_now
 from schemas.catalog import ToolCommand, ToolOffer
 
 
@@ -176,8 +175,3 @@ class Offers(Protocol):
 
 class Clock(Protocol):
     def now(self) -> datetime: ...
-
-
-class SystemClock:
-    def now(self) -> datetime:
-        return utc_now()

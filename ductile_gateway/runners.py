@@ -7,13 +7,14 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.several import open_ductiles
 from ductile_gateway.ductile.starts import ToldOfSent, untold
 from ductile_gateway.plugins.boxes import box_of
 from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.plugins.process import plugin_environment
 from ductile_gateway.plugins.runner import LocalPlugins
-from ductile_gateway.ports import SystemClock, ToolRunner
+from ductile_gateway.ports import ToolRunner
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tools.toolbox import Tools

@@ -8,11 +8,11 @@ from functools import partial
 
 from ductile_gateway.bus.requests import NatsRequests
 from ductile_gateway.calls.waiting import Standstill, WaitingCalls, look_at_standstill
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Company
 from ductile_gateway.ductile.discovery import DuctileHealth
 from ductile_gateway.ductile.discovery import look as look_at_ductile
 from ductile_gateway.foundations import Foundations
-from ductile_gateway.ports import SystemClock
 from ductile_gateway.probes.server import Readiness, serve_probes
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.status import Look, Status, look_at_offers, look_at_store

@@ -14,7 +14,7 @@ import typer
 
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import AsJson, Config, Place
-from ductile_gateway.ports import SystemClock
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE
 from ductile_gateway.store.agent_keys import FILE as PINS

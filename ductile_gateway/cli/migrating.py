@@ -20,7 +20,7 @@ import typer
 from ductile_gateway.bus.prerequisites import ROLE, require
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
-from ductile_gateway.ports import SystemClock
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, MOVED, open_store, restored
 from ductile_gateway.store.agent_keys import PinnedKeys

@@ -15,7 +15,7 @@ import typer
 from ductile_gateway import store
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import AsJson, Config
-from ductile_gateway.ports import SystemClock
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.stores import Stores

@@ -22,7 +22,7 @@ from ductile_gateway.cli import exits
 from ductile_gateway.cli.backing_up import GATEWAY
 from ductile_gateway.cli.migrating import nobody_at_work
 from ductile_gateway.cli.options import AsJson, Config, Place
-from ductile_gateway.ports import SystemClock
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store import FILE, open_store, restored
 from ductile_gateway.store.agent_keys import FILE as PINS

@@ -11,7 +11,7 @@ import typer
 from ductile_gateway.bus.outgoing import NatsAgentKeys
 from ductile_gateway.cli import exits
 from ductile_gateway.cli.options import Config
-from ductile_gateway.ports import SystemClock
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.shared.moving import rows_without_copy

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from ductile_gateway.ports import Receipts, SystemClock
+from ductile_gateway.clock import SystemClock
+from ductile_gateway.ports import Receipts
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.ledger import SqliteLedger, SqliteOverdue, SqliteReceipts
 from ductile_gateway.store.outbox import SqliteDeliveries, SqliteOutbox

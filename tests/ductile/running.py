@@ -10,12 +10,13 @@ from typing import Any
 import httpx2
 
 from ductile_gateway.calls.call import CALL_ID, Intent, Receipt, ToolCall, ToolOutcome, Verdict
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
-from ductile_gateway.ports import Begin, SystemClock
+from ductile_gateway.ports import Begin
 from tests.ductile.under_test import DuctileUnderTest, Execution
 from tests.gateway.parts import KeptReceipts, asked_by, opened
 

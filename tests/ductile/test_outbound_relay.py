@@ -5,12 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.outbound.dispatch import Outbound, Receivers
 from ductile_gateway.outbound.notifications import Arrived, Never, Notification, NotYet, notifications_of
 from ductile_gateway.outbound.senders import RelaySender, open_relay_sender
 from ductile_gateway.outbound.service import relays_of
 from ductile_gateway.outbound.settings import OutboundSettings, RelaySettings
-from ductile_gateway.ports import Clock, SystemClock
+from ductile_gateway.ports import Clock
 from ductile_gateway.store.outbox import SqliteOutbox
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.under_test import DuctileUnderTest

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ductile_gateway import store
-from ductile_gateway.ports import SystemClock
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.store.shared import marks
 from ductile_gateway.store.shared.call_rows import CallRows
 from ductile_gateway.store.shared.copy import TABLES, apply

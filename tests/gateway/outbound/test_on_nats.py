@@ -13,10 +13,10 @@ from nats.aio.msg import Msg
 
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
+from ductile_gateway.clock import SystemClock
 from ductile_gateway.company import Alone
 from ductile_gateway.outbound.service import serve_outbound
 from ductile_gateway.outbound.settings import OutboundSettings
-from ductile_gateway.ports import SystemClock
 from ductile_gateway.status import Status
 from ductile_gateway.store.agent_keys import PinnedKeys
 from ductile_gateway.store.stores import Stores

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,7 @@ from tests.ductile.fake.behaviours import (
     fails,
     held,
     in_turn,
+    probe,
 )
 from tests.ductile.fake.wire import Answer, says
 from tests.ductile.running import (
@@ -50,6 +52,7 @@ from tests.ductile.running import (
     ran,
     runner_over,
 )
+from tests.ductile.under_test import Execution
 from tests.gateway.parts import KeptReceipts, StoppedClock, World, a_request, message_of, opened, outcomes
 from tests.kit.waiting import until
 
@@ -111,6 +114,20 @@ async def test_a_write_whose_answer_was_lost_or_a_strangers_is_found_and_not_mad
             verdicts = [await runner.run(call := a_call()), await runner.resume(call)]
             assert [outcome(verdict).status for verdict in verdicts] == ["ok", "ok"], answer
             assert len(ran(fake, call)) == 1, answer
+
+
+async def test_a_job_that_runs_is_waited_for_while_it_may_yet_show_to_be_that_of_a_write(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
+    def slowly(execution: Execution) -> Outcome:
+        time.sleep(3 * QUICK.settle_s)
+        return probe(execution)
+
+    fake.on("probe", "note", slowly)
+    fake.faults.lost_202 = 1
+    async with gateway(fake, tmp_path) as runner:
+        assert outcome(await runner.run(a_call())).status == "ok"
+    assert len(fake.executions) == 1
 
 
 async def test_a_write_that_a_stranger_kept_is_made_once_it_is_sure_that_ductile_has_none(

@@ -252,9 +252,17 @@ def test_looks_are_as_far_apart_as_an_eighth_of_what_the_job_has_taken_within_bo
     assert [pace.after(waited_s) for waited_s in (0.0, 0.8, 2.0, 16.0, 40.0, 3600.0)] == [0.1, 0.1, 0.25, 2.0, 5.0, 5.0]
 
 
-async def test_a_plugin_that_cannot_be_reached_is_left_alone_for_a_while(fake: FakeDuctile, tmp_path: Path) -> None:
-    fake.kill()
+async def test_a_plugin_that_cannot_be_reached_several_times_in_a_row_is_left_alone_for_a_while(
+    fake: FakeDuctile, tmp_path: Path
+) -> None:
     async with gateway(fake, tmp_path, breaker_failures=2, breaker_open_s=60, events=False) as runner:
+        for _ in range(2):
+            fake.kill()
+            with pytest.raises(TryAgain):
+                await runner.run(a_call())
+            fake.start()
+            assert outcome(await runner.run(a_call())).status == "ok"
+        fake.kill()
         for _ in range(2):
             with pytest.raises(TryAgain):
                 await runner.run(a_call())
@@ -263,7 +271,7 @@ async def test_a_plugin_that_cannot_be_reached_is_left_alone_for_a_while(fake: F
             with pytest.raises(TryAgain, match="left alone") as caught:
                 await runner.run(a_call())
         assert 50 < caught.value.delay_s <= 60
-    assert not fake.executions
+    assert len(fake.executions) == 2
 
 
 async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:

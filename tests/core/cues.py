@@ -245,7 +245,7 @@ def returns(
             completed_at=script.now,
             **(known | correlation),
         )
-        return ToolReturned(at=script.now, result=result, place=place, malformed=malformed, proof=proof)
+        return ToolReturned(at=script.now, result=result, place=str(place), malformed=malformed, proof=proof)
 
     return cue
 
@@ -565,7 +565,7 @@ def comes(
         brought = {"result": {"summary": f"result of {task or 'the step'}"}} if status == "ok" else {}
         said = {"run_id": script.state.run_id, "status": status, "completed_at": script.now, **told, **brought}
         payload = {name: value for name, value in (said | fields).items() if value is not None}
-        return ToolReturned(at=script.now, result=ToolResult.model_validate(payload), place=place)
+        return ToolReturned(at=script.now, result=ToolResult.model_validate(payload), place=str(place))
 
     return cue
 

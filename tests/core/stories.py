@@ -1,16 +1,389 @@
-"""Random stories of a run: what it waits for, mixed with everything that may come instead of it (see `moves`)."""
+"""Random stories of a run: what it waits for, mixed with everything that may come instead of it.
 
+A move is a cue. `goes_on` brings what the run waits for, and pays a model that costs something in advance; ODD has what
+can go wrong where the run stands, in the words of `transcripts` and those of MOVES_BY_WORD; the rest comes at any time.
+What ends a run is rare, so that many stories are long.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
 from agent_service.core.brief import Continuations
-from agent_service.core.waiting import Reserve
-from tests.core.cues import a_run_of, queued
-from tests.core.going_on import Move
-from tests.core.moves import MOVES
+from agent_service.core.events import Event, ToolReturned
+from agent_service.core.model import reads
+from agent_service.core.phases import Phase, Plan, Unusable
+from agent_service.core.tools.flights import flights
+from agent_service.core.waiting import ForEvidence, ForModel, ForPerson, ForReads, ForTool, Reserve, Status
+from tests.core import cues
+from tests.core.cues import DEADLINE, a_run_of, due, framing, made, plan, queued, reflection, replies, returns, several
 from tests.core.script import Script
+from tests.core.transcripts import WORDS, parsed, split
+
+Move = Callable[[Script], Event]
+SAME = plan("fetch", url="same")
+
+# What a run waits for
+
+
+def goes_on(script: Script) -> Event:
+    """The event that the run waits for, with the content that lets it go on."""
+    waiting = script.state.waiting
+    is_to_be_paid = script.reserve is not None and isinstance(waiting, ForModel) and waiting.reserve is None
+    return sets_aside(script) if is_to_be_paid else GOES_ON.get(situation(script), timer)(script)
+
+
+def sets_aside(script: Script, *, by: int = 0) -> Event:
+    """A reserve for the call that is asked, whether one stands already or not; or for another call."""
+    reserve = script.reserve or Reserve(tokens=50, cost_usd=0.005)
+    asked = script.state.asking.call if script.state.asking else script.state.calls
+    return made(cues.reserves(reserve.tokens, reserve.cost_usd, call=max(1, asked + by)), script)
+
+
+def situation(script: Script) -> str:
+    match script.state.waiting:
+        case ForModel(asking=asking):
+            return str(asking.phase)
+        case ForTool(pending=pending):
+            return "tool again" if pending.attempt > 1 else "tool"
+        case ForPerson(held=ForTool() | ForReads() | ForEvidence()):
+            return "tool, paused"
+        case waiting:
+            return waiting.kind
+
+
+def answers(script: Script, **reply: Any) -> Event:
+    """A good answer to the question that is asked."""
+    asking, fused = script.state.asking, script.state.brief.fused
+    planned = SAME if is_stubborn(script) else a_good_plan(script)
+    match asking.phase if asking else None:
+        case Phase.FRAME:
+            return made(replies(framing(), plan=planned if fused else None, **reply), script)
+        case Phase.REFLECT:
+            told = reflection("continue", facts=(f"learned by call {script.state.calls}",))
+            return made(replies(told, plan=planned if fused else None, **reply), script)
+        case Phase.VERIFY:
+            return made(cues.finds("looked at", holds=script.state.calls % 3 > 0, **reply), script)
+        case Phase.COMPACT:
+            return made(cues.digests("what the older steps brought", **reply), script)
+        case _:
+            return made(replies(planned, **reply), script)
+
+
+def a_good_plan(script: Script) -> Plan:
+    """Reading and writing by turns, with arguments that would like to be ours; several reads where that is granted."""
+    number = script.state.calls
+    if number % 2 and reads.most(script.state) > 1:
+        return several(*["fetch"] * reads.most(script.state), number=number, run_id="forged")
+    return plan(("fetch", "save", "browse", "post")[number % 4], number=number, run_id="forged", STEP=9)
+
+
+def is_stubborn(script: Script) -> bool:
+    """Whether the model planned `SAME`: it does so again then, and the result is the same."""
+    return script.state.plan is not None and script.state.plan.action == SAME.action
+
+
+def result(script: Script) -> Event:
+    return made(returns(output={"summary": "same"} if is_stubborn(script) else None), script)
+
+
+def some_request(script: Script) -> Event:
+    """One of the requests that are out returns, the last that was sent first; or the next is sent."""
+    sent = [flight.pending for flight in flights(script.state.waiting) if flight.retry_at is None]
+    return made(returns(of=sent[-1]), script) if sent else due(script)
+
+
+def timer(script: Script) -> Event:
+    return due(script) if script.state.due_at else cues.too_early(script)
+
+
+def more_than_spent(script: Script) -> dict[str, Any]:
+    """Constraints with which no budget is spent any more."""
+    limits, spent = script.state.brief.limits, script.state.spent
+    return {
+        "max_steps": limits.max_steps + 1,
+        "max_reframes": limits.max_reframes + 1,
+        "max_tokens": 1000 + spent.tokens + spent.lost_tokens,
+        "max_cost_usd": 1.0 + (spent.cost_usd or 0.0) + (spent.lost_cost_usd or 0.0),
+        "deadline_at": max(script.now, limits.deadline_at) + timedelta(days=1),
+    }
+
+
+def more_of_everything(script: Script) -> Event:
+    return made(cues.signal("raise_budget", **more_than_spent(script)), script)
+
+
+def reopens(script: Script) -> Event:
+    """An answer with more of everything, where one can let the run go on; else a result that comes late."""
+    if script.state.status is not Status.ESCALATED:
+        return made(returns(), script)
+    return made(cues.answer("go on", **more_than_spent(script)), script)
+
+
+def word(text: str) -> Move:
+    """A move in the words of a transcript, or of MOVES_BY_WORD; `late` before it: an hour later, or two."""
+    if text.startswith("late "):
+        return later(word(text.removeprefix("late ")), hours=1)
+    name, plain, named = parsed(text)
+    if name in MOVES_BY_WORD:
+        return MOVES_BY_WORD[name]
+    cue = WORDS[name](*plain, **named)
+    return lambda script: made(cue, script)
+
+
+def words(line: str) -> list[Move]:
+    """Moves of a line, with `;` between them; `3 due` is three times as likely."""
+    parts = [re.fullmatch(r"(?:(\d+) )?(.*)", part) for part in split(line.replace("\n", " "), ";")]
+    return [word(part[2]) for part in parts if part for _ in range(int(part[1] or 1))]
+
+
+def later(cue: Move, **duration: float) -> Move:
+    return lambda script: cue(script.wait(**duration))
+
+
+# What may come instead
+
+
+def done(script: Script) -> Event:
+    """The model claims to be done, with the newest good step as the proof of everything."""
+    good = [record.step for record in script.state.completed if record.status == "ok"]
+    proof = {item.id: f"step:{good[-1]}" for item in script.state.done_items} if good else {}
+    return made(replies(reflection("done", proof)), script)
+
+
+def again(script: Script) -> Event:
+    """The newest result, delivered once more."""
+    results = [moment.event for moment in script.story if isinstance(moment.event, ToolReturned)]
+    return results[-1] if results else made(returns(), script)
+
+
+def older_attempt(script: Script) -> Event:
+    attempt = script.state.pending.attempt if script.state.pending else 2
+    return made(returns(attempt=max(1, attempt - 1)), script)
+
+
+def future_step(script: Script) -> Event:
+    return made(returns(step=script.state.step + 1), script)
+
+
+def last_fails(script: Script) -> Event:
+    """What comes of the last of several reads."""
+    return made(cues.errs("upstream", retryable=True, step=script.state.step), script)
+
+
+def of_newest(script: Script, *, cue: Move) -> Event:
+    """What comes of the newest request that is out, and not of the oldest."""
+    event = cue(script)
+    pending = script.state.pendings[-1] if script.state.pendings else None
+    if pending is None or not isinstance(event, ToolReturned):
+        return event
+    named = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+    named |= {"task": pending.task or None, "round": pending.round or None}
+    return replace(event, result=event.result.model_copy(update=named))
+
+
+def nameless(script: Script) -> Event:
+    """A result that says no more than its step and tool."""
+    return made(returns(task=None, round=None, attempt=None, place=f"message {len(script.story)}"), script)
+
+
+def other_call(script: Script, *, by: int) -> Event:
+    return made(replies(plan(), call=max(1, script.state.calls + by)), script)
+
+
+def insists(script: Script) -> Event:
+    """The model plans again what was planned last, whatever people made of it."""
+    asking, planned = script.state.asking, script.state.plan or plan("post")
+    reflecting = asking is not None and asking.phase == "reflect"
+    return made(replies(reflection("continue"), plan=planned) if reflecting else replies(planned), script)
+
+
+MOVES_BY_WORD: dict[str, Move] = {
+    "again": again,
+    "answers": answers,
+    "approves-late": later(partial(made, cues.approves()), hours=2),
+    "done-well": done,
+    "future": future_step,
+    "insist": insists,
+    "last-fails": last_fails,
+    "nameless": nameless,
+    "older": older_attempt,
+    "other-call": partial(other_call, by=-1),
+    "next-call": partial(other_call, by=1),
+    "reopen": reopens,
+    "set-aside": sets_aside,
+    "set-aside-before": partial(sets_aside, by=-1),
+    "start": lambda script: made(cues.started(), script),
+    "timer": timer,
+    "unheard": partial(answers, heard=0),
+    "unpriced": partial(answers, cost=None),
+    "due": due,
+}
+GOES_ON: dict[str, Move] = {
+    "queued": MOVES_BY_WORD["start"],
+    **dict.fromkeys(("frame", "plan", "reflect", "compact", "verify"), answers),
+    **dict.fromkeys(("tool", "tool again", "tool, paused"), result),
+    **dict.fromkeys(("for_reads", "for_evidence"), some_request),
+    "for_approval": word("approve"),
+    "for_answer": word('answer "the new one"'),
+    "for_person": more_of_everything,
+    "ended": reopens,
+}
+"""In any other situation it waits for its timer."""
+
+PLANS: tuple[Plan | Unusable, ...] = (
+    *[SAME] * 2,
+    plan(url="another"),
+    *[plan("post")] * 2,
+    plan("curl"),
+    plan("fetch", "poll"),
+    *[plan("helper")] * 2,
+    several("fetch", "fetch"),
+    several("fetch", "post"),
+)
+PLANNED, OPENING, ALONG = (
+    [partial(made, cue(planned)) for planned in PLANS]
+    for cue in (replies, cues.opens, lambda planned: replies(reflection("continue"), plan=planned))
+)
+"""A plan by itself, with a framing, and with a reflection."""
+NO_ANSWER = words(
+    "garble ; other-call ; next-call ; 2 unpriced ; unavailable try_again ; unavailable try_again retry_after_s=900 ;"
+    "unavailable pause ; unavailable shrink ; 6 set-aside ; set-aside-before"
+)
+ENDING = words("2 unavailable fail ; unavailable escalate ; cancel")
+HELLO = "message hello"
+WISHES = words(
+    'want more ; want ["a", "b browse", "w post a", "s save b", "z - w"] ; want ["w post", "b browse"] ;'
+    'want ["l ledger"]'
+)
+"""What a tool may ask for before it answers, with reads, writes and what strangers wrote among it."""
+BAD_WISHES = words('return continuation output={"query": "more"} ; want ["a - b", "b - a"] ; want ["c curl"]')
+TURNS_TO_PEOPLE = words("4 insist ; 4 ask ; 4 rest 600 ; plan browse ; unheard")
+UPSTREAM = word("error upstream retry")
+NEWEST = [partial(of_newest, cue=cue) for cue in (word("return"), UPSTREAM, *WISHES[:2])]
+LATER = f"raise deadline_at={DEADLINE.replace(hour=23).isoformat()}"
+
+ODD: dict[str, list[Move]] = {
+    "queued": words("late start ; cancel ; return ; late timer ; raise max_steps=3 ; plan ; timer"),
+    "frame": [
+        *words('frame "only one" ; reflect done ; digest forged'),
+        *NO_ANSWER,
+        *words('frame tokens=900 cost=0.9 ; 2 frame "only one" plan=fetch'),
+        *OPENING,
+        *words("frame plan=cut ; frame ; refuse cyber ; 3 ask ; unheard"),
+    ],
+    "plan": [
+        *PLANNED,
+        *NO_ANSWER,
+        *ENDING,
+        *words("reflect done ; reflect escalate ; 3 digest forged"),
+        *TURNS_TO_PEOPLE,
+        *words("3 unheard"),
+    ],
+    "reflect": [
+        *ALONG,
+        *NO_ANSWER,
+        *words("4 done-well ; 4 reflect done d1=step:1 d2=step:77 d3=artifacts/none ; 6 reflect reframe"),
+        *words("reflect continue d2=step:1 d9=step:1 ; reflect continue plan=unusable ; reflect escalate"),
+        *words("2 digest forged ; refuse cyber"),
+        *TURNS_TO_PEOPLE,
+        *words("2 reflect continue plan=browse ; 3 reflect done heard=0"),
+        *words("reflect escalate heard=0 ; reflect reframe heard=0"),
+    ],
+    "compact": [
+        *NO_ANSWER,
+        *words("4 garble ; reflect done ; 4 unavailable shrink ; 4 refuse cyber ; unavailable fail"),
+    ],
+    "verify": [
+        *NO_ANSWER,
+        *words('4 find "not shown" holds=false doubted=["d1", "d9"] ; 3 message "not yet"'),
+        *ENDING,
+        *words("reflect done ; garble ; late timer ; refuse cyber"),
+    ],
+    "model_retry": words(
+        "answers ; cancel ; unavailable try_again ; late timer ; other-call ; next-call ; 2 set-aside ; 4 late timer ;"
+        "break ; return step=7"
+    ),
+    "tool": [
+        *words("3 late timer ; 10 error upstream retry ; 3 due ; 2 error not_found"),
+        *WISHES * 3,
+        *BAD_WISHES,
+        *words('return output={"artifact_path": "artifacts/page.html"} ; error configuration ; error in_doubt'),
+        *words("2 future ; return attempt=9 ; return attempt=null ; unreadable ; unreadable step=7"),
+        *words("return tool=someone ; cancel ; set-aside"),
+    ],
+    "tool again": words(
+        "3 older ; 2 error upstream retry ; due ; unreadable ; return attempt=null ; return attempt=9 ;"
+        "error not_found ; cancel"
+    ),
+    "tool_retry": words("return ; 2 late timer ; 3 older ; 2 cancel ; early ; late timer ; timer"),
+    "for_reads": [
+        *words("8 error upstream retry"),
+        *WISHES,
+        *words(
+            "last-fails ; 8 due ; 2 late timer ; error not_found ; error configuration ; 2 future ; 2 older ; again"
+        ),
+        *words("return attempt=9 ; return attempt=null ; unreadable ; return tool=someone ; cancel ; set-aside ; plan"),
+        *words("unavailable try_again"),
+    ],
+    "for_evidence": [
+        *words("3 error upstream retry"),
+        *WISHES,
+        *BAD_WISHES,
+        *words("4 due ; 2 late timer"),
+        *NEWEST,
+        *words("2 error not_found ; error in_doubt ; error configuration ; future ; 2 older ; 3 again"),
+        *words("return attempt=9 ; return attempt=null place=4 ; nameless ; return task=nobody round=1 ; unreadable"),
+        *words("return tool=someone ; cancel ; set-aside ; plan ; unavailable try_again"),
+        *words('2 message "stop writing"'),
+    ],
+    "tool, paused": [
+        *WISHES,
+        *words(f"4 error upstream retry ; 8 {LATER} ; error in_doubt ; cancel ; resume ; set-aside"),
+    ],
+    "for_time": words(
+        f"3 {HELLO} ; 2 late late {HELLO} ; resume ; cancel ; return step=7 ; late timer ; 3 due ; early"
+    ),
+    "for_approval": words(
+        f'2 reject ; 3 due ; 2 {HELLO} ; 2 message "not that" ; approve arguments_hash={"a" * 32} ; approves-late ;'
+        "answer ; return step=9 ; cancel ; resume ; raise max_steps=3"
+    ),
+    "for_answer": words(f"2 {HELLO} ; 4 due ; late late answer ; approve ; answer null ; return step=9 ; cancel"),
+    "for_person": words(
+        "2 return ; error upstream retry ; resume ; signal approve ; signal reject ; answers ; timer ; cancel ;"
+        "set-aside ; 3 late late resume ; answer ; reopen"
+    ),
+    "ended": words(
+        "return ; return step=1 ; again ; answers ; cancel ; resume ; timer ; start ; set-aside ; 2 answer ;"
+        f'answer "it ran" outcome=ran ; answer no outcome=did_not_run ; {HELLO}'
+    ),
+}
+"""What can go wrong, by where the run stands."""
+
+
+def odd(script: Script, *, number: int) -> Event:
+    """One of the things that can go wrong where the run stands."""
+    moves = ODD[situation(script)]
+    return moves[number % len(moves)](script)
+
+
+MOVES: list[Move] = [
+    *[goes_on] * 130,
+    *[later(goes_on, minutes=1)] * 10,
+    *(partial(odd, number=number) for number in range(max(map(len, ODD.values())))),
+    *words("again ; return step=1 ; early"),
+    *[later(goes_on, minutes=20)] * 3,
+    *words(f"late timer ; {HELLO} ; 2 {HELLO} signal_id=same ; raise max_steps=3 max_tokens=600 ; {LATER} ; resume"),
+    *words("start ; wake"),
+]
+
+# Stories
 
 WAKES: dict[str, list[Any]] = {
     "max_steps": [12, 6, 6, 4, 2, 1],
@@ -44,16 +417,12 @@ LONG: dict[str, Any] = {"max_steps": 12, "max_attempts_of_run": 40, "max_tokens"
 LENGTH = 50
 
 
-def begun(*, reserve: Reserve | None, steps: int, **details: Any) -> Script:
-    """A run that is queued, or has some steps behind it; `reserve` is what each call of its model sets aside."""
-    script = a_run_of(steps, **(details | LONG)) if steps else queued(**details)
-    script.reserve = reserve
-    return script
-
-
 def play(details: dict[str, Any], moves: list[Move]) -> Script:
-    """The story of a run that begins with `details` and then meets `moves`."""
-    script = begun(**details)
+    """The story of a run that begins with `details`, some steps done or none, and then meets `moves`."""
+    reserve, steps = details["reserve"], details["steps"]
+    given = {name: value for name, value in details.items() if name not in ("reserve", "steps")}
+    script = a_run_of(steps, **(given | LONG)) if steps else queued(**given)
+    script.reserve = reserve
     for move in moves:
         script = script >> move
     return script

@@ -46,11 +46,6 @@ WRITTEN: dict[str, Callable[[str], Script]] = {
         >> returns()
         >> replies(reflection("done", PROOF))
     ),
-    "argument": lambda text: a_planning_run() >> plans("fetch", url=text),
-    "argument's name": lambda text: (
-        a_planning_run() >> replies(Plan(action=Action(tool="fetch", command="handle", arguments={text: 1})))
-    ),
-    "summary": lambda text: a_reflecting_run(fused=False) >> replies(replace(reflection("continue"), summary=text)),
     "reason to escalate": lambda text: a_reflecting_run() >> replies(replace(reflection("escalate"), summary=text)),
     "outcome": lambda text: a_reflecting_run() >> replies(replace(reflection("done", PROOF), outcome=text)),
     "why a reply is unusable": lambda text: a_framing_run(max_repairs=0) >> garbles(text),

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,6 @@ from agent_service.core.graph import gathered
 from agent_service.core.phases import Action
 from agent_service.core.tools import attempts
 from agent_service.core.tools.attempts import Evidence
-from agent_service.run import journal
 from schemas.continuation import LONGEST_TEXT
 from schemas.events import MAX_MESSAGE_BYTES
 from tests.core import cues
@@ -50,17 +48,6 @@ def test_what_is_lost_or_late_is_asked_for_once_more_and_changes_nothing_else(ro
     gathering = Gathering(root)
     play(gathering, chance, loses=True)
     check(gathering, root)
-
-
-@FEW
-@given(TREES, CHANCES)
-def test_the_journal_of_any_course_folds_to_the_same_state_and_the_same_requests(root: Part, chance: Random) -> None:
-    gathering = Gathering(root)
-    play(gathering, chance)
-    entries = list(gathering.entries())
-    rehearsed = list(journal.rehearse(entries))
-    assert rehearsed[-1][1].state == gathering.state
-    assert [journal.digest_of(transition.effects) for _, transition in rehearsed] == [e.effects_digest for e in entries]
 
 
 @FEW
@@ -103,42 +90,6 @@ def is_task(asked: Asked) -> bool:
     """Whether it is a task's first question, and not what asks again."""
     task = asked.payload.get("task", "")
     return bool(task) and not task.endswith("again")
-
-
-@st.composite
-def cyclic(draw: Any) -> tuple[Task, ...]:
-    """A graph, with a cycle of its tasks put into it."""
-    size, chance = draw(st.integers(1, 50)), draw(CHANCES)
-    names = [f"t{number}" for number in range(size)]
-    cycle = chance.sample(names, chance.randint(1, size))
-    before = dict(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
-    tasks = list(a_graph(chance, size, Chances())) if size > 1 else [Task(name="t1")]
-    renamed = dict(zip([task.name for task in tasks], names, strict=True))
-    graph = [
-        Task(
-            name=renamed[task.name],
-            tool=task.tool,
-            after=tuple({*(renamed[o] for o in task.after)} | _of(before, renamed[task.name])),
-        )
-        for task in tasks
-    ]
-    return tuple(graph)
-
-
-def _of(before: dict[str, str], name: str) -> set[str]:
-    return {before[name]} if name in before else set()
-
-
-@given(cyclic())
-def test_a_cycle_is_found_before_anything_is_asked(tasks: tuple[Task, ...]) -> None:
-    gathering = Gathering(Part(rounds=(tasks,)))
-    gathering.answer(gathering.executor.open[0])
-    assert len(gathering.executor.asked) == 1
-    (record,) = gathering.state.completed
-    assert record.status == "error"
-    assert gathering.state.last_result is not None
-    assert gathering.state.last_result.output["class"] == "bad_continuation"
-    assert "cycle" in record.summary or "itself" in record.summary
 
 
 @pytest.mark.parametrize("size", [50, 100])

@@ -29,4 +29,5 @@ def test_a_run_does_what_its_transcript_says(path: Path) -> None:
     if os.environ.get("UPDATE_TRANSCRIPTS"):
         path.write_text(today, encoding="utf-8")
         return
-    assert "\n".join(unified_diff(text.splitlines(), today.splitlines(), "written", "today", lineterm="")) == ""
+    difference = [*unified_diff(text.splitlines(), today.splitlines(), "written", "today", lineterm="")]
+    assert not difference, "\n".join(difference)

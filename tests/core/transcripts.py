@@ -5,7 +5,7 @@
     .. asked ; answer "the new one"            events whose effects are not shown; none of them may be ignored
     >> answer "the old one" << ignored: …      events, and what the last one led to, in the words of `script.led_to`
     << …                                       the same, in lines of its own where it is long
-    == messages: the new one                   a fact of the run, by its name in FACTS
+    == messages, due: 1: the new one · +2s     facts of the run, by their names in FACTS
     | answer x << ignored: …                   a row: events from here, what the last one led to; undone afterwards
 
 An event is a word of WORDS with values (JSON, or plain text; `x*500` repeats, `+3h` is an instant), `3x` before it
@@ -22,7 +22,7 @@ from agent_service.core.announcing import outstanding
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
 from agent_service.core.people.remedies import remedy
-from agent_service.core.phases import Ask, Met, Next, Proof, Unmet, Unusable, Wait
+from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
 from agent_service.core.state import RunState, replace
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
@@ -85,14 +85,19 @@ class Play:
 
     def _happens(self, event: str) -> None:
         self.last, _, text = event.partition(": ")
-        word, *values = split(text, " ")
-        named_ = dict(value.split("=", 1) for value in values if re.match(r"[\w.-]+=", value))
-        plain = [value_of(value) for value in values if not re.match(r"[\w.-]+=", value)]
-        keywords = {name: value_of(value) for name, value in named_.items()}
+        word, plain, named = parsed(text)
         if word in STAGED:
-            STAGED[word](self, *plain, **keywords)
+            STAGED[word](self, *plain, **named)
         else:
-            self.runs[self.last] = self.run >> WORDS[word](*plain, **keywords)
+            self.runs[self.last] = self.run >> WORDS[word](*plain, **named)
+
+
+def parsed(event: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """A word and its values, those with a name apart."""
+    word, *values = split(event, " ")
+    named = dict(value.split("=", 1) for value in values if re.match(r"[\w.-]+=", value))
+    plain = [value_of(value) for value in values if not re.match(r"[\w.-]+=", value)]
+    return word, plain, {name: value_of(value) for name, value in named.items()}
 
 
 def split(text: str, by: str) -> list[str]:
@@ -188,16 +193,20 @@ def _frame(*items: str, proofs: list[str] | None = None, plan: str = "", **more:
     by = tuple(Proof(kind=kind, tool=" ".join(tool)) for kind, *tool in words)  # type: ignore[arg-type] # as written
     told: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
     framing = replace(cues.framing(*items), proofs=by, **told)
-    along = Unusable(reason="two actions") if plan == "unusable" else cues.plan(plan) if plan else None
-    return cues.replies(framing, plan=along, **reply)
+    return cues.replies(framing, plan=_along(plan), **reply)
 
 
 def _reflect(verdict: str, plan: str = "", facts: list[str] | None = None, **more: Any) -> Cue:
     """Further names are items, with their evidence. `plan`: a tool, whose plan comes along."""
     reply = {name: more.pop(name) for name in ("tokens", "cost", "heard") if name in more}
     reflection = cues.reflection(verdict, more, facts=tuple(facts or ()))
-    along = cues.plan(plan) if plan else None
-    return cues.replies(reflection, plan=along, **reply)
+    return cues.replies(reflection, plan=_along(plan), **reply)
+
+
+def _along(plan: str) -> Plan | Unusable | None:
+    if plan in ("unusable", "cut"):
+        return Unusable(reason="two actions", cut=plan == "cut")
+    return cues.plan(plan) if plan else None
 
 
 def _claim(verdict: str = "continue", unmet: str = "", seen: bool = True, **claims: list[str]) -> Cue:
@@ -226,9 +235,18 @@ def _rest(seconds: float | None = None, until: datetime | None = None, **reply: 
 
 def _continue(asked: Any, task: str = "", **names: Any) -> Cue:
     """`asked`: a query; or a list of tasks as `name tool after,after`; or the JSON itself."""
+    return cues.continues(_form(asked), task, **names)
+
+
+def _want(asked: Any) -> Cue:
+    """The oldest request that is out continues, whichever it is."""
+    return cues.returns("continuation", output={"continuation": _form(asked)})
+
+
+def _form(asked: Any) -> Any:
     if isinstance(asked, list):
-        return cues.continues(cues.multi_step(*map(_task, asked)), task, **names)
-    return cues.continues(cues.retrieve(asked) if isinstance(asked, str) else asked, task, **names)
+        return cues.multi_step(*map(_task, asked))
+    return cues.retrieve(asked) if isinstance(asked, str) else asked
 
 
 def _task(text: str | list[Any]) -> dict[str, Any]:
@@ -297,6 +315,7 @@ WORDS: dict[str, Callable[..., Cue]] = {
         task, error_class, retryable="retry" in flags, **names
     ),
     "continue": _continue,
+    "want": _want,
     "wish": _wished,
     "nameless": _nameless,
     "signal": cues.signal,
@@ -408,8 +427,9 @@ class Reader:
             effects = led_to(self.shown.run.story[-1])
             yield f"| {events} << {'; '.join(one if len(one) <= ROW else f'{one[:ROW]}…' for one in effects)}"
         elif sign == "==":
-            name = rest.partition(":")[0]
-            yield f"== {name}: {fact(self.shown.run, name)}".rstrip()
+            names = rest.partition(":")[0]
+            values = (fact(self.shown.run, name) for name in names.split(", "))
+            yield f"== {names}: {' · '.join(values)}".rstrip()
         elif sign == ">>":
             events = rest.partition(" <<")[0]
             self.case.feed(events)

@@ -30,8 +30,7 @@ from schemas import catalog, keys, subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Cancel, Envelope, ToolError, ToolOutput, ToolRequest
 from tests.core.rules.reading import Story
-from tests.core.rules.reserves import what_was_set_aside_and_not_answered_is_lost_once
-from tests.core.rules.spending import every_paid_call_is_counted
+from tests.core.rules.spending import every_paid_call_is_counted, what_was_set_aside_and_not_answered_is_lost_once
 from tests.core.script import Moment
 from tests.kit.runs import NOON
 from tests.shell.mind import USAGE, Mind

@@ -1,13 +1,17 @@
-"""Rules of spending: no limit is exceeded, nothing is asked after the deadline, and what was paid is counted."""
+"""Rules of spending: no limit is exceeded, what a call may cost is set aside, and what was paid or lost is counted."""
 
-from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived
+from collections.abc import Iterator
+
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, SignalReceived
 from agent_service.core.phases import Reflection, Verdict
+from agent_service.core.waiting import Reserve, Status
 from tests.core.rules.reading import (
     Story,
     after,
     entries,
     finals,
     granted,
+    is_entry,
     pauses,
     questions_of,
     requests_of,
@@ -86,3 +90,81 @@ def model_calls_are_bounded_by_the_limits(story: Story) -> None:
     resumed = sum(isinstance(moment.event, SignalReceived | ModelUnavailable) for moment in entries(story))
     phases = 2 + 2 * limits.max_reframes + 3 * limits.max_steps + limits.max_refused_done + resumed
     assert after(story[-1]).calls <= phases * (limits.max_repairs + 1)
+
+
+def lost(story: Story) -> list[Reserve]:
+    """What was set aside for calls that were begun and never answered, in the order in which that showed.
+
+    The journal alone tells it: a reserve that the same call's next reserve, an end or a pause finds without an answer.
+    """
+    return [reserve for moment, standing in standing_before(story) for reserve in _lost_by(moment, standing)]
+
+
+def standing_before(story: Story) -> Iterator[tuple[Moment, Reserve | None]]:
+    """Each moment with the reserve that stood when it came."""
+    standing: Reserve | None = None
+    for moment in story:
+        yield moment, standing
+        if not is_entry(moment):
+            continue
+        if isinstance(moment.event, CallReserved):
+            standing = moment.event.reserve if questions_of(moment) else None
+        elif _answers(moment) or after(moment).status is not Status.RUNNING:
+            standing = None
+
+
+def _lost_by(moment: Moment, standing: Reserve | None) -> Iterator[Reserve]:
+    if standing is None or not is_entry(moment) or _answers(moment):
+        return
+    if isinstance(moment.event, CallReserved) or after(moment).status is not Status.RUNNING:
+        yield standing
+
+
+def _answers(moment: Moment) -> bool:
+    return isinstance(moment.event, ModelReplied | ModelUnavailable)
+
+
+def what_was_set_aside_and_not_answered_is_lost_once(story: Story) -> None:
+    for place, moment in enumerate(story):
+        gone, spent = lost(story[: place + 1]), after(moment).spent
+        assert (spent.lost_calls, spent.lost_tokens) == (len(gone), sum(reserve.tokens for reserve in gone))
+        assert spent.lost_cost_usd == total([reserve.cost_usd for reserve in gone])
+
+
+def no_call_is_made_that_could_break_a_limit(story: Story) -> None:
+    for place, moment in enumerate(story):
+        if isinstance(moment.event, CallReserved) and questions_of(moment):
+            limits, (tokens, cost) = granted(story, place), _at_most(story[: place + 1], moment.event.reserve)
+            assert limits.max_tokens is None or tokens <= limits.max_tokens
+            assert limits.max_cost_usd is None or (cost is not None and cost <= limits.max_cost_usd + 1e-9)
+
+
+def _at_most(story: Story, reserve: Reserve) -> tuple[int, float | None]:
+    """What is spent and lost, were `reserve` spent too."""
+    gone, paid = [*lost(story), reserve], usages(story)
+    tokens = sum(r.tokens for r in gone) + sum(usage.input_tokens + usage.output_tokens for usage in paid)
+    return tokens, total([*(r.cost_usd for r in gone), *(usage.cost_usd for usage in paid)])
+
+
+def a_reserve_stands_only_while_its_call_is_being_made(story: Story) -> None:
+    for moment in story:
+        state = after(moment)
+        reserve = state.reserve
+        if reserve is not None:
+            assert state.status is Status.RUNNING
+            assert state.retry_at is None
+        if is_entry(moment) and isinstance(moment.event, CallReserved) and questions_of(moment):
+            assert reserve == moment.event.reserve
+
+
+def a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget(story: Story) -> None:
+    for moment in story:
+        if not isinstance(moment.event, CallReserved) or not is_entry(moment):
+            continue
+        assert moment.before is not None
+        assert moment.before.asking is not None
+        if questions_of(moment):
+            assert [question.call for question in questions_of(moment)] == [moment.before.asking.call]
+        else:
+            proved = "completed" if moment.before.claim else ""
+            assert after(moment).ending_class in ("budget_tokens", "budget_cost", "budget_time", proved)

@@ -123,6 +123,8 @@ Cue = Event | Callable[[Script], Event]
 def led_to(moment: Moment) -> list[str]:
     """All that a moment led to, in lines; what the run rests on where it asks for nothing."""
     if moment.transition.ignored is not None:
+        assert moment.transition.state is moment.before
+        assert moment.effects == ()
         how = "refused" if moment.transition.refused else "ignored"
         return [f"{how}: {moment.transition.ignored}"]
     lines = [line for effect in moment.effects for line in asked_for(effect)]

@@ -229,8 +229,8 @@ def _ask(question: str = "", choices: list[str] | None = None) -> Cue:
     return cues.asks_a_person(asked)
 
 
-def _rest(seconds: float | None = None, until: datetime | None = None, **reply: Any) -> Cue:
-    return cues.waits(seconds, until=until, **reply)
+def _rest(seconds: float | None = None, until: datetime | None = None, *, naive: bool = False) -> Cue:
+    return cues.waits(seconds, until=until.replace(tzinfo=None) if until and naive else until)
 
 
 def _continue(asked: Any, task: str = "", **names: Any) -> Cue:

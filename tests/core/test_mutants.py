@@ -58,7 +58,7 @@ def always(value: Any) -> Sow:
     return lambda _: lambda *_args, **_kwargs: value
 
 
-def instead(wrong: Callable[..., Any]) -> Sow:
+def instead(wrong: Any) -> Sow:
     return lambda _: wrong
 
 

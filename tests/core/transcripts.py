@@ -196,10 +196,12 @@ def _frame(*items: str, proofs: list[str] | None = None, plan: str = "", **more:
     return cues.replies(framing, plan=_along(plan), **reply)
 
 
-def _reflect(verdict: str, plan: str = "", facts: list[str] | None = None, **more: Any) -> Cue:
+def _reflect(
+    verdict: str, plan: str = "", facts: list[str] | None = None, outcome: str | None = None, **more: Any
+) -> Cue:
     """Further names are items, with their evidence. `plan`: a tool, whose plan comes along."""
     reply = {name: more.pop(name) for name in ("tokens", "cost", "heard") if name in more}
-    reflection = cues.reflection(verdict, more, facts=tuple(facts or ()))
+    reflection = replace(cues.reflection(verdict, more, facts=tuple(facts or ())), outcome=outcome)
     return cues.replies(reflection, plan=_along(plan), **reply)
 
 

@@ -221,6 +221,7 @@ MOVES_BY_WORD: dict[str, Move] = {
     "set-aside-before": partial(sets_aside, by=-1),
     "start": lambda script: made(cues.started(), script),
     "timer": timer,
+    "too-long": lambda script: made(cues.too_long(), script),
     "unheard": partial(answers, heard=0),
     "unpriced": partial(answers, cost=None),
     "due": due,
@@ -254,7 +255,7 @@ PLANNED, OPENING, ALONG = (
 """A plan by itself, with a framing, and with a reflection."""
 NO_ANSWER = words(
     "garble ; other-call ; next-call ; 2 unpriced ; unavailable try_again ; unavailable try_again retry_after_s=900 ;"
-    "unavailable pause ; unavailable shrink ; 6 set-aside ; set-aside-before"
+    "unavailable pause ; too-long ; 6 set-aside ; set-aside-before"
 )
 ENDING = words("2 unavailable fail ; unavailable escalate ; cancel")
 HELLO = "message hello"
@@ -298,7 +299,7 @@ ODD: dict[str, list[Move]] = {
     ],
     "compact": [
         *NO_ANSWER,
-        *words("4 garble ; reflect done ; 4 unavailable shrink ; 4 refuse cyber ; unavailable fail"),
+        *words("4 garble ; reflect done ; 4 too-long ; 4 refuse cyber ; unavailable fail"),
     ],
     "verify": [
         *NO_ANSWER,

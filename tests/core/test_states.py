@@ -89,7 +89,7 @@ STORIES = (
 HAPPENINGS = words(
     "wake ; start ; reserve 10 0.001 ; reserve 9000 90.0 ; frame ; garble ; garble call=99 ; plan fetch ;"
     "many fetch fetch ; go ; reflect done d1=step:1 d2=step:1 d3=step:1 ; reflect escalate ; unavailable try_again ;"
-    "unavailable pause ; unavailable fail ; unavailable hold ; unavailable shrink ; return ; return step=7 ;"
+    "unavailable pause ; unavailable fail ; unavailable hold ; too-long ; return ; return step=7 ;"
     f"error upstream retry ; {MORE_READS} ; {TO_WRITE} ; error not_found ; error in_doubt ; cancel ; break ; still ;"
     f"early ; timer ; message hello ; resume ; signal reject ; raise {MORE} ; ask ; rest 600 ; go post ; approve ;"
     f'reject ; answer ; answer "go on" {MORE}'

@@ -2,9 +2,11 @@
 and settings that only one agent has."""
 
 import contextlib
+import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,22 @@ import pytest
 
 from agent_service.cli.archive.verifying import verify_all
 from agent_service.cli.doctor.machine import database
+from agent_service.core.brief import Limits
+from agent_service.core.decide import decide
+from agent_service.core.events import WakeAccepted
+from agent_service.core.phases import Digest, Phase, Reflection, Verdict
+from agent_service.run.journal import Commit, commit_of
 from agent_service.settings import load
+from agent_service.store.sqlite import SqliteStore
 from schemas import keys, subjects
 from tests.kit.by_hand import READ, Bench, bench
-from tests.kit.stack import DONE, action, messages, one_step, payloads, script, until
+from tests.kit.runs import FRAMING, plan, replied, returned, started, wake_of
+from tests.kit.stack import DONE, action, get, messages, one_step, payloads, script, until
 
+FAR = "run_00000000000000000000000001"
+STEPS = 5000
+BOUND_S, BOUND_MIB = 60.0, 600.0
+"""Several times what it takes, in seconds of the processor."""
 DAMAGE = {
     "state": "UPDATE runs SET state = substr(state, 1, 40) WHERE run_id = ?",
     "no-text": "UPDATE runs SET state = CAST(x'ff7b7d' AS TEXT) WHERE run_id = ?",
@@ -158,3 +171,49 @@ async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expi
         assert request["tool_payload"] == {"where": "cellar"}
         await made.answer(request)
         assert (await made.ended(run_id))["state"] == "done"
+
+
+@pytest.mark.timeout(1500)
+async def test_a_journal_of_five_thousand_steps_is_loaded_shown_and_verified_and_goes_on(tmp_path: Path) -> None:
+    await long_run(tmp_path / "agent")
+    before = _resident_mib()
+    async with bench(tmp_path, one_step("look")) as made:
+        asked = await made.request(1)
+        began = time.process_time()
+        seen = (await get(made, f"/v1/runs/{FAR}")).json()
+        items = (await get(made, f"/v1/runs/{FAR}/timeline")).json()["items"]
+        newest = (await get(made, f"/v1/runs/{FAR}/entries", after=2 * STEPS)).json()["entries"]
+        assert time.process_time() - began < BOUND_S
+        assert (len(seen["steps"]), bool(items), bool(newest)) == (STEPS + 1, True, True)
+        await made.answer(asked)
+        assert (await made.ended(FAR))["state"] == "done"
+        assert _resident_mib() - before < BOUND_MIB
+    assert (await verify_all(tmp_path / "agentic.yaml", against_bus=False)).ok
+
+
+async def long_run(folder: Path) -> None:
+    """The store of an agent has a run that waits for the result of its next step."""
+    now, most = datetime.now(UTC), 2 * STEPS
+    limits = Limits(deadline_at=now + timedelta(days=2), max_steps=most, max_attempts_of_run=most)
+    wake = WakeAccepted(at=now, run_id=FAR, wake_id="w", goal="go far", limits=limits, announce=True)
+    commit = commit_of(None, wake, decide(None, wake))
+    async with SqliteStore.open(folder) as store:
+        await store.accept(wake_of(commit), commit)
+
+        async def then(following: Commit) -> None:
+            nonlocal commit
+            await store.commit(following)
+            commit = following
+
+        await then(started(commit))
+        await then(replied(commit, FRAMING, plan(1)))
+        for step in range(1, STEPS + 1):
+            await then(returned(commit))
+            if commit.state.asking and commit.state.asking.phase is Phase.COMPACT:
+                await then(replied(commit, Digest(memory=("all of it",))))
+            going_on = Reflection(verdict=Verdict.CONTINUE, summary=f"part {step} is known", facts=(f"fact {step}",))
+            await then(replied(commit, going_on, plan(step + 1)))
+
+
+def _resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -20,6 +20,7 @@ class FakeDuctile:
 
     Use it as a context manager, or close it. It knows the probe plugin and the pipelines that start it.
     version: "M" is the measured one, "N" the newer one with narrower scopes and earlier deduplication.
+    backoff_seconds: before the second attempt; doubled for each further one.
     """
 
     def __init__(
@@ -28,12 +29,14 @@ class FakeDuctile:
         version: Literal["M", "N"] = "M",
         tokens: Mapping[str, tuple[str, ...]] = TOKENS,
         peer: Peer | None = None,
+        backoff_seconds: float = 0.05,
     ) -> None:
         self.faults = Faults()
         self.peer = peer or Peer()
         self.tokens: Mapping[str, str] = {name: f"token-of-{name}" for name in tokens}
         self.executions: list[Execution] = []
         self._version, self._scopes = version, {self.tokens[name]: tokens[name] for name in tokens}
+        self._backoff_s = backoff_seconds
         self._behaviours: dict[tuple[str, str], Behaviour] = {}
         self._catalog, self._jobs = Catalog(), Jobs(outstanding_are_duplicates=version == "N")
         self.plugin(PROBE)
@@ -87,7 +90,7 @@ class FakeDuctile:
             self.kill()
 
     def _begin_life(self, *, port: int) -> None:
-        self._life = Dispatcher(self._jobs, self._catalog, self._behaviours, self.executions)
+        self._life = Dispatcher(self._jobs, self._catalog, self._behaviours, self.executions, self._backoff_s)
         self._api = Api(self._jobs, self._catalog, self._life, version=self._version, tokens=self._scopes)
         self._server = Server(port, self.faults, answer=self._answer)
 

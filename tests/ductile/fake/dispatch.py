@@ -18,8 +18,6 @@ from tests.ductile.under_test import Execution
 MAX_ATTEMPTS = 4
 """Whatever the configuration says (measured of Ductile, version M)."""
 ORPHANED = f"Job marked dead during crash recovery: max attempts ({MAX_ATTEMPTS}) reached"
-BACKOFF_SECONDS = 0.05
-"""Before the second attempt; doubled for each further one."""
 RING, BUFFERED_PER_READER, KEEP_ALIVE_SECONDS = 256, 128, 15.0
 
 
@@ -32,9 +30,11 @@ class Dispatcher:
         catalog: Catalog,
         behaviours: Mapping[tuple[str, str], Behaviour],
         executions: list[Execution],
+        backoff_seconds: float,
     ) -> None:
         self._jobs, self._catalog = jobs, catalog
         self._behaviours, self._executions = behaviours, executions
+        self._backoff_seconds = backoff_seconds
         self._ended = threading.Event()
         self._turns: dict[object, threading.Lock] = {}
         self._numbers = count(1)
@@ -91,7 +91,7 @@ class Dispatcher:
             turn = self._turns.setdefault(job.target if job.dedupe_key else job.job_id, threading.Lock())
         with turn:  # jobs with the same key and target never run at the same time
             while self._attempt(job):
-                self._ended.wait(BACKOFF_SECONDS * 2 ** (job.attempt - 2))
+                self._ended.wait(self._backoff_seconds * 2 ** (job.attempt - 2))
 
     def _attempt(self, job: Job) -> bool:
         """Run it once. True if there is to be another attempt."""

@@ -231,14 +231,14 @@ class World:
 
     def set_up(self) -> None:
         """As `agentic setup` does it, which takes longer than most courses: it is done once, and copied."""
-        self.bus.jetstream.make(_topology(shared=self.course.agents > 1))
+        self.bus.jetstream.make(_topology(shared=max(self.course.agents, self.course.gateways) > 1))
 
     def start_agent(self, name: str = "agent") -> Process:
         settings = AgentSettings.model_validate(
             {
                 "nats": NATS,
                 "http": {"port": 0},
-                "store": self._home(name),
+                **self._kept(name, shared=self.course.agents > 1),
                 "keys_file": self.folder / "agent.keys",
                 "limits": {"retry_base_s": 0.5},
                 "workspaces": self.folder / "workspaces",
@@ -258,7 +258,7 @@ class World:
             {
                 "nats": NATS,
                 "http": {"port": 0},
-                "store": self._home(name),
+                **self._kept(name, shared=self.course.gateways > 1),
                 "keys_file": self.folder / "gateway.keys",
                 "runner": "ductile",
                 "ductile": {"url": "http://ductile", "token": SECRET, "allow_http_nonloopback": True},
@@ -269,7 +269,7 @@ class World:
 
     def _start(self, name: str, serve: Any) -> Process:
         process = Process(name, self.scheduler, self.network)
-        disk = self.disks.setdefault(name.split("-")[0], Disk(self.scheduler, self.strikes, self.seams))
+        disk = self.disks.setdefault(name, Disk(self.scheduler, self.strikes, self.seams))
 
         async def served() -> None:
             use_opener(disk.opener(process))
@@ -280,6 +280,9 @@ class World:
         self.processes[name] = process
         process.begin(served())
         return process
+
+    def _kept(self, name: str, *, shared: bool) -> Json:
+        return {"store": "jetstream", "cache": self._home(name)} if shared else {"store": self._home(name)}
 
     def _home(self, name: str) -> Path:
         """A folder of each life: the lock of a killed process is the kernel's to free."""

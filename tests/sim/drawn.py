@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 from tests.sim.courses import mixed
@@ -26,7 +27,9 @@ FAULTS_LAST_S = 8.0
 @contextmanager
 def drawn(seed: int) -> Iterator[World]:
     draw = Random(seed)  # noqa: S311 - the same seed gives the same world
-    world = World(mixed(sorted(draw.sample(MIXED, k=3))), seed)
+    course = mixed(sorted(draw.sample(MIXED, k=3)))
+    several = {"agents": draw.choice((1, 1, 2)), "gateways": draw.choice((1, 1, 2))}
+    world = World(replace(course, **several), seed)
     try:
         Faults(world, until_s=FAULTS_LAST_S)
         yield world

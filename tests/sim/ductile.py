@@ -28,7 +28,7 @@ class Faults:
     refused: float = 0.0
     """503 to whatever is asked."""
     forgets: float = 0.0
-    """A job is unknown when it is looked at for the first time, though it ran."""
+    """A finished job is unknown from then on, but for its line in the lists."""
     wrong_job: float = 0.0
     """A start is answered with the id of an older job of another command."""
 
@@ -44,6 +44,7 @@ class Job:
     status: str = "queued"
     answer: Json = field(default_factory=dict)
     completed_at: datetime | None = None
+    forgotten: bool = False
 
     @property
     def call(self) -> str:
@@ -170,9 +171,13 @@ class Ductile:
     def _job(self, job_id: str) -> Answer:
         job = self.jobs.get(job_id)
         if job and job.completed_at and self._scheduler.chance(self.faults.forgets):
-            del self.jobs[job_id]
-            job = None
-        return Answer.says(200, self._line(job, whole=True)) if job else Answer.says(404, {"error": "job not found"})
+            job.forgotten = True
+        known = job and not job.forgotten
+        return (
+            Answer.says(200, self._line(job, whole=True))
+            if job and known
+            else Answer.says(404, {"error": "job not found"})
+        )
 
     def _listed(self, request: Request) -> list[Job]:
         wanted = {name: request.query[name] for name in ("plugin", "command") if name in request.query}

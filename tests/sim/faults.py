@@ -19,6 +19,7 @@ class Faults:
         self._draw = world.scheduler.random
         self._deaths = 0
         self._on = True
+        world.record.lossless = False
         self._bus()
         self._ductile()
         self._model()

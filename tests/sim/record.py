@@ -37,6 +37,8 @@ class Record:
     """The names of processes that were killed."""
     interrupted: int = 0
     """Model calls whose reply was lost on its way, by a fault."""
+    lossless: bool = True
+    """Whether the bus lost nothing that is only told: acceptance and progress may be lost for good."""
     sometimes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def stored(self, kept: Kept) -> Message | None:

@@ -4,7 +4,6 @@ A rule that can be broken at a moment is checked at that moment; what must have 
 The numbers are those of docs/RELIABILITY.md.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -1,29 +1,159 @@
-"""Runs that are steps of runs: what others say of them, what they leave behind, and one that comes too late."""
+"""Runs that are steps or tasks of runs, and results that say little of what they answer."""
 
 import hashlib
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agent_service.core.brief import Continuations
 from agent_service.core.events import CancelRequested
+from agent_service.core.limits import LimitPolicy, LimitRefused
+from agent_service.core.phases import Action, Plan
+from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.run.arrival import Unreadable
-from agent_service.run.journal import Commit
+from agent_service.run.arrival import Arrival, Unreadable, correlation
+from agent_service.run.child_results import depth_of
+from agent_service.run.journal import Commit, flaw_in_chain
 from agent_service.run.ports import Wake
 from ductile_gateway.calls.artifacts import named_digest
-from schemas import catalog, subjects
-from schemas.events import Envelope, ToolOutput, ToolResult
+from schemas import catalog, keys, subjects
+from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import AgenticStart, Envelope, ToolOutput, ToolRequest, ToolResult
+from tests.core.cues import a_parent, cancel
 from tests.kit.fakes import MemoryStore
-from tests.kit.runs import NOON
-from tests.shell.courses import COURSES, FAMILY, Parents, begun, check, check_that_all_is_told
-from tests.shell.world import APPEND, World
+from tests.kit.runs import NOON, run_id
+from tests.shell.world import APPEND, POLICY, REQUEST, Delivery, FakeGateway, Mind, Plays, World, act, message
+
+FAMILY = replace(POLICY, defaults=replace(POLICY.defaults, max_depth=2, parallel_reads=2, max_steps=40))
+ONCE = Continuations(max_plugin_continuations=1)
+TASKS = LimitPolicy(defaults=replace(POLICY.defaults, max_depth=1, max_steps=40, continuations=ONCE))
+GATHERS = LimitPolicy(defaults=replace(POLICY.defaults, continuations=Continuations(max_plugin_total_time_ms=10**8)))
 
 
-class Lines(dict[tuple[str, str], bytes]):
-    """Every run has the same line."""
+def reads(name: str, command: str = "handle") -> ToolOffer:
+    return ToolOffer(name=name, route=name, output="trusted", commands=(ToolCommand(name=command, tier="read"),))
 
-    def get(self, key: tuple[str, str], default: Any = None) -> Any:
-        return b"one line" if "line" in key[1] else default
+
+SEEK, SHELF, AGENT = reads("seek"), reads("knowledge", "search"), catalog.offer()
+
+
+# Families
+
+
+def family(state: RunState) -> Plan | None:
+    """The first run starts two others at once, each of these another, and those append a line."""
+    depth = state.brief.depth
+    if len(state.completed) >= (1 if depth else 2):
+        return None
+    if depth == 2:
+        return act()
+    first, *also = [
+        Action(tool="agent", command="run", arguments={"goal": goal})
+        for goal in (("below",) if depth else ("left", "right"))
+    ]
+    return Plan(action=first, also=tuple(also))
+
+
+def seek_or_append(state: RunState) -> Plan | None:
+    """The run that is asked for seeks, its children append a line."""
+    return None if state.completed else act("append" if state.brief.depth else "seek")
+
+
+def asks(*tasks: dict[str, Any]) -> Plays:
+    """What seeks asks for all of them at once, and tells how each ended."""
+
+    def plays(request: ToolRequest) -> dict[str, Any]:
+        if request.tool != "seek":
+            return {}
+        return ends(request) if request.task else continuing({"action": "multi-step", "tasks": [*tasks]})
+
+    return plays
+
+
+def continuing(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"status": "continuation", "result": ToolOutput.model_validate({"continuation": asked})}
+
+
+def evidence(request: ToolRequest) -> list[dict[str, Any]]:
+    found: Any = request.tool_payload.get("evidence", [])
+    return list(found)
+
+
+def ends(request: ToolRequest) -> dict[str, Any]:
+    told = " ".join(f"{item['task']}:{item['status']}" for item in evidence(request))
+    return {"result": ToolOutput.model_validate({"summary": told})}
+
+
+def a_task(name: str, *after: str, plugin: str = "", **asked: Any) -> dict[str, Any]:
+    what = {"action": "plugin", "plugin": plugin, "input": asked or name} if plugin else {"action": "retrieve"}
+    return {"id": name, **what, **({} if plugin else {"query": name}), "depends_on": [*after]}
+
+
+AGENTS = asks(a_task("a", plugin="agent"), a_task("b", plugin="agent"), a_task("c", "a", "b", plugin="agent"))
+
+
+def a_family(plays: Plays = lambda _: {}, store: MemoryStore | None = None) -> World:
+    world = World(Mind(chooses=family), tools=(APPEND, AGENT), policy=FAMILY, plays=plays, store=store)
+    world.start("append on both sides")
+    return world
+
+
+def a_cancelled_family() -> World:
+    """While a child of the first run reflects."""
+    world = a_family()
+
+    def chooses(state: RunState) -> Plan | None:
+        if state.completed and state.brief.depth == 1:
+            world.say(subjects.CANCEL, {"run_id": run_id(1)}, keys.cancel(run_id(1)))
+        return family(state)
+
+    world.mind.chooses = chooses
+    return world
+
+
+def tasks_that_are_runs() -> World:
+    tools = (SEEK, SHELF, APPEND, AGENT)
+    world = World(Mind(chooses=seek_or_append), tools=tools, policy=TASKS, plays=AGENTS)
+    world.start()
+    return world
+
+
+WORLDS = {
+    "a family": (a_family, Status.DONE, {Status.DONE: 5}, 2),
+    "a cancelled family": (a_cancelled_family, Status.CANCELLED, {}, None),
+    "tasks that are runs": (tasks_that_are_runs, Status.DONE, {Status.DONE: 4}, 5),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+async def test_families_end_alike_wherever_the_process_dies(name: str) -> None:
+    made, first, ended, calls = WORLDS[name]
+    points = 1
+    for point in range(0, 1000, 5):
+        if point > points:
+            break
+        world = made()
+        world.faults.strike_at(point)
+        await world.until_quiet()
+        points = max(points, world.faults.passed)
+        states = await world.family()
+        assert (states[0].status, world.crashes) == (first, int(point > 0))
+        assert all(state.final for state in states)
+        assert not ended or {Status.DONE: len(states)} == ended
+        assert calls is None or len(world.gateway.executed) == calls
+        for state in states:
+            assert flaw_in_chain(await world.store.entries(state.run_id)) is None
+        assert await world.store.untold(100) == []
+    assert points > 50
+
+
+async def test_a_run_pays_for_its_children() -> None:
+    world = a_family()
+    await world.until_quiet()
+    spent = (await world.state()).spent
+    assert (spent.child_steps, spent.tokens) == (4, 15 * 3 * 5)  # a framing, a plan and a reflection of each
 
 
 async def test_a_child_that_is_accepted_after_its_parent_ended_ends_too() -> None:
@@ -39,22 +169,26 @@ async def test_a_child_that_is_accepted_after_its_parent_ended_ends_too() -> Non
             return await super().accept(wake, commit)
 
     store = Slow()
-    tools = (APPEND, catalog.offer())
-    store.world = world = World(policy=FAMILY, tools=tools, mind=Parents, store=store)
-    world.start("append on both sides")
+    store.world = world = a_family(store=store)
     await world.until_quiet()
-    family = await world.family()
-    assert [state.status for state in family] == [Status.CANCELLED] * 3
-    assert sum(world.mind.calls.values()) == 2
-    await check_that_all_is_told(world)
+    assert [state.status for state in await world.family()] == [Status.CANCELLED] * 3
+    assert world.mind.calls.total() == 2
+    assert await store.untold(10) == []
+
+
+class Lines(dict[tuple[str, str], bytes]):
+    """Every run has the same line."""
+
+    def get(self, key: tuple[str, str], default: Any = None) -> Any:
+        return b"one line" if "line" in key[1] else default
 
 
 async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_content() -> None:
-    world = begun(COURSES["a family"])
-    world.gateway.told = {"artifacts": [{"path": "artifacts/line.txt"}, {"path": "artifacts/gone.txt"}]}
+    told = {"artifacts": [{"path": "artifacts/line.txt"}, {"path": "artifacts/gone.txt"}]}
+    world = a_family(lambda _: {"result": ToolOutput.model_validate({"summary": "line"} | told)})
     world.artifacts.contents = Lines()
     await world.until_quiet()
-    first, *_ = await world.family()
+    first = await world.state()
     digest = hashlib.sha256(b"one line").hexdigest()
     name = f"artifacts/line-relayed-{digest[:16]}.txt"
     assert first.artifacts == (name,)
@@ -65,24 +199,125 @@ async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_
 
 
 async def test_nobody_else_can_say_what_came_of_a_child() -> None:
-    world = begun(COURSES["a family"])
-    await world.intake.receive(world.arrival(0))
-    (run_id,) = await world.store.queued(10)
-    await world.intake.begin(run_id)
+    world = a_family()
+    await world.receive()
+    output = ToolOutput.model_validate({"summary": "all is well", "usage": {"input_tokens": 0}})
     forged = ToolResult(
-        run_id=run_id,
-        step=1,
-        tool="agent",
-        status="ok",
-        result=ToolOutput.model_validate({"summary": "all is well", "usage": {"input_tokens": 0}}),
-        completed_at=NOON,
-        attempt=1,
+        run_id=run_id(1), step=1, tool="agent", status="ok", result=output, completed_at=NOON, attempt=1
     )
-    world.bus.put(
-        subjects.TOOL_RESULT, Envelope[ToolResult](type=subjects.TOOL_RESULT, payload=forged).body(), "forged"
-    )
+    world.bus.put(*message(subjects.TOOL_RESULT, Envelope[ToolResult], forged, "forged"))
     with pytest.raises(Unreadable, match="has not ended"):
-        await world.intake.receive(world.arrival(-1))
+        await world.receive(-1)
     del world.bus.unacknowledged[-1]
     await world.until_quiet()
-    await check(world, COURSES["a family"])
+    assert ((await world.state()).status, len(world.bus.events(REQUEST))) == (Status.DONE, 2)
+
+
+# How deep a start is
+
+PARENT = replace(a_parent().state, brief=replace(a_parent().state.brief, depth=2))
+
+
+def start(**fields: Any) -> AgenticStart:
+    return AgenticStart(goal="go on", **fields)
+
+
+@pytest.mark.parametrize(
+    ("said", "depth"),
+    [
+        ({}, 0),
+        ({"depth": 1}, 1),
+        ({"context": {"agentic_depth": 2}}, 2),
+        ({"depth": 1, "context": {"agentic_depth": 2}}, 2),
+        ({"context": {"agentic_depth": -1}}, 5),
+        ({"context": {"agentic_depth": True}}, 5),
+        ({"context": {"agentic_depth": "0"}}, 5),
+        ({"parent_run_id": "run_1"}, 3),
+        ({"parent_run_id": "run_1", "depth": 0, "context": {"agentic_depth": 0}}, 3),
+        ({"parent_run_id": "run_1", "depth": 4}, 4),
+    ],
+)
+def test_a_start_is_as_deep_as_the_deepest_that_is_said_of_it(said: dict[str, Any], depth: int) -> None:
+    assert depth_of(start(**said), PARENT if "parent_run_id" in said else None, deepest=5) == depth
+
+
+@pytest.mark.parametrize("said", [{"depth": 3}, {"parent_run_id": "run_1"}])
+def test_one_that_would_be_deeper_than_the_deepest_is_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(LimitRefused, match="would be 3, and agents may call each other 2 times in a row"):
+        depth_of(start(**said), PARENT if "parent_run_id" in said else None, deepest=2)
+
+
+async def test_a_start_that_names_a_run_which_is_not_under_way_or_the_wake_of_a_child_is_refused() -> None:
+    for parent in (None, (a_parent() >> cancel()).state):
+        with pytest.raises(LimitRefused, match="is no run that is under way here"):
+            depth_of(start(parent_run_id="run_1"), parent, deepest=5)
+    with pytest.raises(LimitRefused, match="may not begin with child:"):
+        await World().intake.wake("child:run_1", start(), known=False, by="somebody")
+
+
+# Results that name no task: one whose dedupe key does is placed by it, and one without either by its tool
+
+
+def three_rounds(request: ToolRequest) -> dict[str, Any]:
+    if request.tool != "seek":
+        return {}
+    over = len({item["round"] for item in evidence(request)})
+    return continuing({"action": "retrieve", "query": f"more {over}"}) if over < 3 else ends(request)
+
+
+GRAPH = asks(
+    a_task("a"),
+    a_task("b"),
+    a_task("c", "a", plugin="append", text="c"),
+    a_task("d", "b"),
+    a_task("e", "a", "b"),
+    a_task("f", "c", "d", "e"),
+)
+ROUNDS, SIX = (three_rounds, "task-1:ok task-1:ok task-1:ok", 7), (GRAPH, "a:ok b:ok c:ok d:ok e:ok f:ok", 8)
+
+
+class Plain(FakeGateway):
+    """A gateway in the form of RFC-103: its results name run, step and tool, and `keyed` ones have the dedupe key.
+
+    `times`: how often each is delivered, one after the other.
+    """
+
+    keyed, times = True, 1
+
+    def handle(self, delivery: Delivery) -> None:
+        before = set(self._bus.published)
+        super().handle(delivery)
+        for key in self._bus.published.keys() - before:
+            told = self._bus.published[key]
+            told.body = self._plain(json.loads(told.body))
+            self._bus.unacknowledged += [told] * (self.times - 1)
+
+    def _plain(self, told: dict[str, Any]) -> bytes:
+        unnamed = {"attempt", "task", "round"}
+        told["payload"] = {name: value for name, value in told["payload"].items() if name not in unnamed}
+        return json.dumps(told if self.keyed else {**told, "dedupe_key": None}).encode()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("course", "keyed"), [(ROUNDS, True), (ROUNDS, False), (SIX, True)])
+async def test_an_executor_that_knows_of_no_tasks_is_understood_also_when_it_is_heard_twice(
+    course: tuple[Plays, str, int], keyed: bool, times: int
+) -> None:
+    plays, brought, calls = course
+    world = World(Mind(chooses=seek_or_append), tools=(SEEK, SHELF, APPEND), policy=GATHERS)
+    world.gateway = plain = Plain(world.bus, plays)
+    plain.keyed, plain.times = keyed, times
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert (state.status, len(plain.executed)) == (Status.DONE, calls)
+    assert [record.summary for record in state.completed] == [brought]
+
+
+@pytest.mark.parametrize("odd", [{"task": "A B", "round": "x"}, {"task": "a", "round": 0}, {"status": "so-so"}])
+def test_a_result_that_cannot_be_read_relates_to_the_task_that_its_key_names(odd: dict[str, Any]) -> None:
+    payload = {"run_id": "r", "step": 1, "tool": "look", "status": "ok", **odd}
+    body = {"type": subjects.TOOL_RESULT, "payload": payload, "dedupe_key": keys.result("r", 1, 1, "a", 2)}
+    about = correlation(Arrival(subject=subjects.TOOL_RESULT, body=json.dumps(body).encode(), place="7"))
+    assert about is not None
+    assert (about.task, about.round) == ("a", 2)

@@ -8,15 +8,14 @@ import pytest
 
 from agent_service.core.brief import Limits
 from agent_service.core.limits import LimitPolicy
-from agent_service.core.waiting import ModelRetry, Reserve, Status
+from agent_service.core.waiting import ModelRetry, Status
 from agent_service.run.lines import line_of
 from agent_service.store.sqlite import SqliteStore
 from tests.kit.runs import NOON
-from tests.shell.world import World
+from tests.shell.world import RESERVE, Mind, World
 
 pytestmark = pytest.mark.attack(59)
 
-RESERVE = Reserve(tokens=700, cost_usd=0.25)
 THREE_CALLS = 0.2525
 """As each costs 0.001, and may cost 0.25."""
 AN_HOUR = LimitPolicy(defaults=Limits(deadline_at=NOON), wall_clock_s=3600)
@@ -28,72 +27,49 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
         yield store
 
 
-def a_world(store: SqliteStore, usd_per_day: float = THREE_CALLS) -> World:
-    world = World(reserve=RESERVE, store=store, policy=AN_HOUR, usd_per_day=usd_per_day)
+async def a_world(store: SqliteStore, usd_per_day: float = THREE_CALLS) -> World:
+    world = World(Mind(RESERVE), store=store, policy=AN_HOUR, usd_per_day=usd_per_day)
     world.start()
+    await world.until_quiet()
     return world
 
 
-async def check_that_it_is_done(world: World) -> None:
-    assert (await world.state()).status is Status.DONE
-    assert list(world.gateway.executed.values()) == [1, 1]
-
-
-async def test_a_call_that_might_go_beyond_it_is_not_made(store: SqliteStore) -> None:
-    world = a_world(store)
-    await world.until_quiet()
-    state = await world.state()
-    assert world.mind.calls.total() == 3
-    assert isinstance(state.waiting, ModelRetry)
-    assert state.waiting.retry_at == NOON.replace(hour=0, microsecond=0) + timedelta(days=1)
-    assert "0.0030 of 0.2525 USD of today are spent or set aside (agent.limits.usd_per_day)" in state.summary
-    waits_for = line_of(state).waits_for
-    assert waits_for
-    assert (waits_for.kind, waits_for.since, state.status) == ("budget", state.updated_at, Status.RUNNING)
-
-
-async def test_the_next_day_it_goes_on_with_the_time_that_it_had(store: SqliteStore) -> None:
-    world = a_world(store)
-    await world.until_quiet()
+async def test_a_call_that_might_go_beyond_it_waits_for_the_next_day_and_loses_no_time(store: SqliteStore) -> None:
+    world = await a_world(store)
     before = await world.state()
-    world.clock.advance(hours(11.9))
+    assert world.mind.calls.total() == 3
+    assert isinstance(before.waiting, ModelRetry)
+    assert before.waiting.retry_at == NOON.replace(hour=0, microsecond=0) + timedelta(days=1)
+    assert "0.0030 of 0.2525 USD of today are spent or set aside (agent.limits.usd_per_day)" in before.summary
+    waits_for = line_of(before).waits_for
+    assert waits_for
+    assert (waits_for.kind, waits_for.since, before.status) == ("budget", before.updated_at, Status.RUNNING)
+    world.clock.advance(11.9 * 3600)
     await world.fire_timers()
     assert await world.state() == before
-    world.clock.advance(hours(0.2))
+    world.clock.advance(0.2 * 3600)
     await world.fire_timers()
     await world.until_quiet()
-    await check_that_it_is_done(world)
-    assert (await world.state()).brief.limits.deadline_at > before.brief.limits.deadline_at + timedelta(hours=12)
+    after = await world.state()
+    assert (after.status, len(world.gateway.executed)) == (Status.DONE, 2)
+    assert after.brief.limits.deadline_at > before.brief.limits.deadline_at + timedelta(hours=12)
 
 
-def hours(number: float) -> float:
-    return number * 3600
-
-
-async def test_a_restart_knows_what_was_spent(store: SqliteStore) -> None:
-    world = a_world(store)
-    await world.until_quiet()
-    world.build_anew()
-    await world.resume()
-    await world.fire_timers()
-    await world.until_quiet()
-    assert world.spending.spent_usd == pytest.approx(0.003)
-    assert world.mind.calls.total() == 3
-
-
-async def test_with_more_money_it_goes_on_at_once(store: SqliteStore) -> None:
-    world = a_world(store)
-    await world.until_quiet()
-    world.usd_per_day = 10.0
-    world.build_anew()
-    await world.resume()
-    await world.let_go()
-    await world.until_quiet()
-    await check_that_it_is_done(world)
+async def test_a_restart_knows_what_was_spent_and_goes_on_at_once_with_more_money(store: SqliteStore) -> None:
+    world = await a_world(store)
+    for usd_per_day, status, calls in ((THREE_CALLS, Status.RUNNING, 3), (10.0, Status.DONE, 4)):
+        world.usd_per_day = usd_per_day
+        world.build_anew()
+        await world.resume()
+        await world.fire_timers()
+        assert world.spending.spent_usd == pytest.approx(0.003)
+        await world.let_go()
+        await world.until_quiet()
+        assert ((await world.state()).status, world.mind.calls.total()) == (status, calls)
 
 
 async def test_many_runs_together_keep_it(store: SqliteStore) -> None:
-    world = World(reserve=RESERVE, store=store, slots=20, usd_per_day=1.0)
+    world = World(Mind(RESERVE), store=store, slots=20, usd_per_day=1.0)
     for number in range(20):
         world.start(name=f"run-{number}")
     await world.until_quiet()
@@ -105,7 +81,8 @@ async def test_many_runs_together_keep_it(store: SqliteStore) -> None:
 
 @pytest.mark.parametrize("gap", [2, 3, 5, 8, 13])
 async def test_what_crashes_lost_counts_too(store: SqliteStore, gap: int) -> None:
-    world = a_world(store, usd_per_day=5.0)
+    world = World(Mind(RESERVE), store=store, policy=AN_HOUR, usd_per_day=5.0)
+    world.start()
     for _ in range(40):
         world.faults.strike_at(gap)
         await world.until_quiet()
@@ -116,7 +93,7 @@ async def test_what_crashes_lost_counts_too(store: SqliteStore, gap: int) -> Non
 
 
 async def test_one_caller_s_money_is_no_other_s(store: SqliteStore) -> None:
-    world = World(reserve=RESERVE, store=store, usd_of_callers={"bus": THREE_CALLS})
+    world = World(Mind(RESERVE), store=store, usd_of_callers={"bus": THREE_CALLS})
     world.start()
     await world.until_quiet()
     assert "are spent or set aside by bus (usd_per_day of its quota)" in (await world.state()).summary

@@ -22,7 +22,7 @@ from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 from tests.core.cues import a_framing_run, framing, plan, reserves
 from tests.core.script import NOON, Script
 from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
-from tests.shell.mind import USAGE
+from tests.shell.world import USAGE
 
 ESTIMATE = Estimate(
     model="sonnet", reserve=Reserve(tokens=400, cost_usd=0.04), prompt_hash="p" * 16, schema_hash="s" * 16

@@ -23,7 +23,6 @@ REAL = (
     "ductile/test_call_spans.py",
     "ductile/test_gateway_kills.py",
     "ductile/test_guide_commands.py",
-    "ductile/test_late_in_the_journal.py",
     "ductile/test_wake_agent.py",
     "ductile/test_wake_circle.py",
     "e2e",

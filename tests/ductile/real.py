@@ -118,7 +118,7 @@ class RealDuctile(DuctileProcess):
         plugins: dict[str, dict[str, Any]] = {plugin.name: {"enabled": True} for plugin in SHIPPED.iterdir()}
         plugins["fetch"]["config"] = {"allow_private": True}
         plugins["probe"] = {"enabled": True, "retry": {"backoff_base": "50ms"}} | probe
-        heard = {"probe-asked": "probe.asked", "probe-emitted": "probe.emitted", "endings": "agent.completed"}
+        heard = {"probe-asked": "probe.asked", "endings": "agent.completed"}
         steps = [{"id": "step", "uses": "probe"}]
         pipelines = [{"name": name, "on": event, "steps": steps} for name, event in heard.items()]
         return {

@@ -61,20 +61,19 @@ async def runner_over(
     settings: DuctileSettings,
     kept: KeptReceipts,
     *,
-    receipts: Any = None,
     tools: DuctileTools = NO_TOOLS,
     pace: Pace = QUICK,
     transport: httpx2.AsyncBaseTransport | None = None,
     wire: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Recorded]:
-    """`receipts`: in place of those kept. `transport`, `wire`: of the network, to the API and to the relay ingress."""
+    """`transport`, `wire`: in place of the network, to the API and to the relay ingress."""
     async with (
         open_api(settings, transport) as api,
         open_runner(
             api,
             tools,
             settings,
-            receipts=receipts or kept,
+            receipts=kept,
             overdue=kept.overdue,
             clock=SystemClock(),
             pace=pace,

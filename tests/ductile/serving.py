@@ -57,13 +57,13 @@ class Served:
         await send(self.link, request, tool)
         return key
 
-    def known(self, which: str = "TRUE") -> frozenset[str]:
-        """The calls in the gateway's own file of which that SQL holds, as another process sees it."""
+    def known(self) -> frozenset[str]:
+        """The calls in the gateway's own file, as another process sees it."""
         path = self.store / FILE
         if not path.exists():
             return frozenset()
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            return frozenset(key for (key,) in connection.execute(f"SELECT key FROM calls WHERE {which}"))  # noqa: S608 - of a test
+            return frozenset(key for (key,) in connection.execute("SELECT key FROM calls"))
 
     async def results(self) -> list[ToolResult]:
         """All that the bus stores, in order."""
@@ -88,15 +88,9 @@ class Served:
 
     async def endings(self) -> dict[str, tuple[str, int]]:
         """How each call ended, and how many jobs it has had."""
-        return {key: (ending(result), len(self.jobs()[key])) for key, result in (await self.answers()).items()}
-
-    def jobs(self) -> dict[str, set[str]]:
-        """The jobs that have run, by the call that they were made for."""
-        found: dict[str, set[str]] = {key: set() for key in self.asked}
-        for execution in self.ductile.executions:
-            if CALL_ID in execution.payload:
-                found[execution.payload[CALL_ID]].add(execution.job_id)
-        return found
+        answers = await self.answers()
+        ran = {(one.payload.get(CALL_ID), one.job_id) for one in self.ductile.executions}
+        return {key: (ending(result), [call for call, _ in ran].count(key)) for key, result in answers.items()}
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
@@ -111,12 +105,11 @@ async def served(
     ductile: DuctileUnderTest,
     *,
     beside: Mapping[str, DuctileUnderTest] | None = None,
-    to_the_bus: Rules | None = None,
     to_ductile: Rules | None = None,
     telemetry: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """A bus, and a gateway that is not started yet. Where there are rules, it hangs on a wire that has them.
+    """A bus, and a gateway that is not started yet. `to_ductile`: the rules of its wire.
 
     beside: further Ductiles, by name. telemetry: the address of a receiver. settings: those of the section `ductile` of
     the gateway that are not as below.
@@ -127,15 +120,12 @@ async def served(
         link = await connect(NatsSettings(urls=(nats.url,)))
         held.push_async_callback(link.close)
         await a_bus(link, ack_wait=ACK_WAIT_S)
-        ports = [urlsplit(url).port or 0 for url in (nats.url, ductile.url)]
-        bus_port, ductile_port = [
-            await held.enter_async_context(wire(port, rules)) if rules else port
-            for port, rules in zip(ports, (to_the_bus, to_ductile), strict=True)
-        ]
-        talk = {"url": f"http://127.0.0.1:{ductile_port}", "token": ductile.token, "in_flight": AT_ONCE, **BRISK}
+        port = urlsplit(ductile.url).port or 0
+        port = await held.enter_async_context(wire(port, to_ductile)) if to_ductile else port
+        talk = {"url": f"http://127.0.0.1:{port}", "token": ductile.token, "in_flight": AT_ONCE, **BRISK}
         gateway = Gateway(
             folder,
-            nats.url_at(bus_port),
+            nats.url,
             runner="ductile",
             ductile=talk | settings,
             ductiles={name: BRISK | {"url": one.url, "token": one.token} for name, one in beside.items()},

@@ -39,7 +39,7 @@ from tests.ductile.fake.behaviours import (
     in_turn,
     probe,
 )
-from tests.ductile.fake.wire import Answer, says
+from tests.ductile.fake.wire import LOST, UNAVAILABLE, Answer, says
 from tests.ductile.running import (
     NOWHERE,
     OF_A_PIPELINE,
@@ -117,11 +117,8 @@ async def test_a_write_whose_answer_was_lost_or_a_strangers_is_found_and_not_mad
     fake: FakeDuctile, tmp_path: Path
 ) -> None:
     async with gateway(fake, tmp_path, breaker_failures=100) as runner:
-        for number, answer in enumerate((*ANSWERS, None, None)):
-            if answer:
-                fake.faults.strangers.append((answer, True))
-            else:
-                setattr(fake.faults, ("lost_202", "unavailable_after_enqueueing")[number % 2], 1)
+        for answer in (*ANSWERS, LOST, UNAVAILABLE):
+            fake.faults.strangers.append((answer, True))
             verdicts = [await runner.run(call := a_call()), await runner.resume(call)]
             assert [outcome(verdict).status for verdict in verdicts] == ["ok", "ok"], answer
             assert len(ran(fake, call)) == 1, answer
@@ -135,7 +132,7 @@ async def test_a_job_that_runs_is_waited_for_while_it_may_yet_show_to_be_that_of
         return probe(execution)
 
     fake.on("probe", "note", slowly)
-    fake.faults.lost_202 = 1
+    fake.faults.strangers.append((LOST, True))
     async with gateway(fake, tmp_path) as runner:
         assert outcome(await runner.run(a_call())).status == "ok"
     assert len(fake.executions) == 1
@@ -167,7 +164,7 @@ async def test_a_write_is_not_made_again_while_it_may_be_on_its_way(fake: FakeDu
 async def test_a_call_without_an_id_is_unknown_after_its_answer_was_lost(
     fake: FakeDuctile, tmp_path: Path, why: str
 ) -> None:
-    fake.faults.lost_202 = 1
+    fake.faults.strangers.append((LOST, True))
     tools = DuctileTools(closed=frozenset({("probe", "note")})) if why == "closed" else OF_A_PIPELINE
     call = a_call("handle", plugin=PIPELINE) if why == "pipeline" else a_call()
     async with gateway(fake, tmp_path, tools=tools, send_call_id=why != "setting") as runner:
@@ -205,19 +202,19 @@ async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_a
     assert len(fake.executions) == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (400, {"error": "plugin not found"}),
-        (403, {"error": "insufficient scope"}),
-        (403, {"error": "insufficient scope to trigger pipeline"}),
-        (413, {"error": "context too large", "bytes_actual": 2, "bytes_limit": 1}),
-    ],
-)
-def test_ductiles_own_refusals_are_known_by_their_words(status: int, body: dict[str, object]) -> None:
-    assert own_refusal(status, json.dumps(body).encode()) == body["error"]
-    assert own_refusal(status, json.dumps(body | {"request_id": "of a proxy"}).encode()) is None
-    assert own_refusal(429, json.dumps(body).encode()) is None
+OWN_REFUSALS: list[tuple[int, dict[str, Any]]] = [
+    (400, {"error": "plugin not found"}),
+    (403, {"error": "insufficient scope"}),
+    (403, {"error": "insufficient scope to trigger pipeline"}),
+    (413, {"error": "context too large", "bytes_actual": 2, "bytes_limit": 1}),
+]
+
+
+def test_ductiles_own_refusals_are_known_by_their_words() -> None:
+    for status, body in OWN_REFUSALS:
+        assert own_refusal(status, json.dumps(body).encode()) == body["error"]
+        assert own_refusal(status, json.dumps(body | {"request_id": "of a proxy"}).encode()) is None
+        assert own_refusal(429, json.dumps(body).encode()) is None
 
 
 @pytest.mark.attack(51)

@@ -14,8 +14,7 @@ from tests.kit.waiting import wait_until
 
 PROBE = Path(__file__).parent / "probe"
 """The plugin that every Ductile under test has. Its commands `handle` and `note` write, `look` reads; all three do what
-`do` of their payload says: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, emit, say,
-hold."""
+`do` of their payload says: answer (default), refuse, stumble, quit, garbage, silence, flood, hang, say, hold."""
 
 TOKENS: Mapping[str, tuple[str, ...]] = {
     "gateway": ("plugin:rw", "jobs:ro", "events:ro"),

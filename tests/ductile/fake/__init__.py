@@ -18,7 +18,7 @@ from tests.ductile.under_test import PROBE, TOKENS, Execution, Peer
 class FakeDuctile:
     """A Ductile that listens on a free port of the loopback interface from the moment it is made.
 
-    Use it as a context manager, or close it. It knows the probe plugin and the pipelines that start it.
+    Use it as a context manager. It knows the probe plugin and the pipelines that start it.
     version: "M" is the measured one, "N" the newer one with narrower scopes and earlier deduplication.
     backoff_seconds: before the second attempt; doubled for each further one.
     """
@@ -42,15 +42,15 @@ class FakeDuctile:
         self.plugin(PROBE)
         for command in ("handle", "look", "note"):
             self.on("probe", command, probe)
-        for event in ("asked", "emitted"):
-            self.pipeline(f"probe-{event}", on=f"probe.{event}", plugin="probe")
+        self.pipeline("probe-asked", on="probe.asked", plugin="probe")
         self._begin_life(port=0)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if not self._server.closing.is_set():
+            self.kill()
 
     @property
     def url(self) -> str:
@@ -84,13 +84,8 @@ class FakeDuctile:
         self._begin_life(port=self._server.port)
         self._life.recover()
 
-    def close(self) -> None:
-        """End it for good; closing twice changes nothing."""
-        if not self._server.closing.is_set():
-            self.kill()
-
     def _begin_life(self, *, port: int) -> None:
-        self._life = Dispatcher(self._jobs, self._catalog, self._behaviours, self.executions, self._backoff_s)
+        self._life = Dispatcher(self._jobs, self._behaviours, self.executions, self._backoff_s)
         self._api = Api(self._jobs, self._catalog, self._life, version=self._version, tokens=self._scopes)
         self._server = Server(port, self.faults, answer=self._answer)
 

@@ -92,7 +92,7 @@ class Api:
 
     def _queued(self, job: Job, plugin: str, command: str) -> Answer:
         told = {"job_id": self._life.enqueue(job), "status": "queued", "plugin": plugin, "command": command}
-        return says(202, told, enqueued=True)
+        return says(202, told)
 
     def _job(self, request: Request, job_id: str) -> Answer:
         if (job := self._jobs.get(job_id)) is None:
@@ -102,12 +102,8 @@ class Api:
     def _tree(self, request: Request, job_id: str) -> Answer:
         whole = self._allowed(request, "result")
         names = _IN_TREE if whole else tuple(name for name in _IN_TREE if name != "last_error")
-        return _or_blank(
-            lambda: [
-                job.shown(*names, with_result=whole) | ({"parent_job_id": job.parent} if job.parent else {})
-                for job in self._jobs.tree(job_id)
-            ]
-        )
+        job = self._jobs.get(job_id)
+        return _or_blank(lambda: [job.shown(*names, with_result=whole)] if job else [])
 
     def _list(self, request: Request) -> Answer:
         return says(200, self._jobs.listed(request.query, most=200 if self._version == "N" else None))
@@ -118,7 +114,7 @@ class Api:
 
 def _payload(request: Request) -> Any:
     """Nothing of a chunked body is read: such a call runs without its payload (measured of Ductile)."""
-    if not request.sized or not request.body:
+    if not request.body:
         return {}
     try:
         body = json.loads(request.body)

@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any
 
 from tests.ductile.fake.behaviours import Behaviour, Outcome, answers
-from tests.ductile.fake.catalog import Catalog
 from tests.ductile.fake.jobs import Job, Jobs, now
 from tests.ductile.probe.run import OUTPUT_LIMIT_BYTES
 from tests.ductile.under_test import Execution
@@ -27,12 +26,11 @@ class Dispatcher:
     def __init__(
         self,
         jobs: Jobs,
-        catalog: Catalog,
         behaviours: Mapping[tuple[str, str], Behaviour],
         executions: list[Execution],
         backoff_seconds: float,
     ) -> None:
-        self._jobs, self._catalog = jobs, catalog
+        self._jobs = jobs
         self._behaviours, self._executions = behaviours, executions
         self._backoff_seconds = backoff_seconds
         self._ended = threading.Event()
@@ -109,22 +107,12 @@ class Dispatcher:
         return False
 
     def _finish(self, job: Job, outcome: Outcome, *, status: str, error: str | None) -> None:
-        """What it emits makes jobs, whatever started it: they are there before it is terminal, and begin after."""
         if self._ended.is_set():
             return
-        events = json.loads(outcome.stdout).get("events") or [] if status == "succeeded" else []
-        routed = [
-            Job(pipeline.plugin, "handle", event["payload"], "route", event.get("dedupe_key"), parent=job.job_id)
-            for event in events
-            for pipeline in self._catalog.listening(event["type"])
-        ]
-        children = [child for child in routed if self._jobs.add(child) is None]
         result = None if status in ("timed_out", "dead") else outcome.stdout[:OUTPUT_LIMIT_BYTES]
         kind = {"succeeded": "job.completed", "dead": "job.failed"}.get(status, f"job.{status}")
         self._tell(kind, job, status=status, **({"error": error} if error else {}))
         self._record(job, status=status, result=result, last_error=error, stderr=outcome.stderr)
-        for child in children:
-            self._start(child)
 
     def _record(self, job: Job, **fields: Any) -> bool:
         with self._jobs.lock:

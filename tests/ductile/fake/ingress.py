@@ -42,7 +42,7 @@ def accept(request: Request, peer: Peer, catalog: Catalog, life: Dispatcher) -> 
         for one in catalog.listening(event["type"])
     ]
     told = {"status": "accepted", "peer": peer.name, "event_type": event["type"], "receiver_event_id": uuid.uuid4().hex}
-    return says(202, told | ({"job_id": job_ids[0]} if job_ids else {}), enqueued=True)
+    return says(202, told | ({"job_id": job_ids[0]} if job_ids else {}))
 
 
 def _check(request: Request, peer: Peer) -> None:

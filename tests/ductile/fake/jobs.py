@@ -31,7 +31,6 @@ class Job:
     payload: Mapping[str, Any]
     submitted_by: str
     dedupe_key: str | None = None
-    parent: str | None = None
     job_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     created_at: str = field(default_factory=now)
     status: str = "queued"
@@ -84,12 +83,6 @@ class Jobs:
 
     def get(self, job_id: str) -> Job | None:
         return self._queue.get(job_id)
-
-    def tree(self, job_id: str) -> list[Job]:
-        """The job and its descendants; nothing for an unknown one."""
-        root = self.get(job_id)
-        children = [job for job in self._queue.values() if job.parent == job_id]
-        return [] if root is None else [root, *(one for child in children for one in self.tree(child.job_id))]
 
     def update(self, job: Job, **fields: Any) -> None:
         """Change a job; a terminal status completes and logs it."""

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.ductile.fake.wire import Answer, Faults, Request, says
+from tests.ductile.fake.wire import Answer, Faults, Request
 
 STEP_SECONDS = 0.02
 
@@ -85,37 +85,22 @@ class _Connection(BaseHTTPRequestHandler):
         request = self._request()
         if self._faults.proxied:
             return self._send(self._faults.proxied)
-        stranger, passes = self._faults.stranger() if request.method == "POST" else (None, True)
-        answer = self._owner.answer(request) if passes else None
-        if stranger or answer is None:
-            return self._send(stranger or Answer(502))
-        if answer.enqueued and self._faults.take("lost_202"):
-            return self._reset()
-        if answer.enqueued and self._faults.take("unavailable_after_enqueueing"):
-            answer = says(503, {"error": "too many concurrent synchronous requests"})
-        return self._send(answer)
+        if request.method == "GET" or not self._faults.strangers:
+            return self._send(self._owner.answer(request))
+        stranger, passes = self._faults.strangers.pop(0)
+        if passes:
+            self._owner.answer(request)
+        return self._send(stranger) if stranger.status else self._reset()
 
     def _request(self) -> Request:
         parts = urlsplit(self.path)
-        length = self.headers.get("Content-Length")
-        body = self.rfile.read(int(length)) if length else self._chunks()
         return Request(
             self.command,
             unquote(parts.path),
             dict(parse_qsl(parts.query)),
             {name.lower(): value for name, value in self.headers.items()},
-            body,
-            length is not None,
+            self.rfile.read(int(self.headers.get("Content-Length", 0))),
         )
-
-    def _chunks(self) -> bytes:
-        body = b""
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        return body
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

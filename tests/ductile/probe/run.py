@@ -40,7 +40,6 @@ def _hang(_: Mapping[str, Any]) -> str:
 
 DEEDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "answer": answer,
-    "emit": lambda payload: _ok(events=[{"type": "probe.emitted", "payload": payload["emitted"]}]),
     "flood": lambda _: "x" * (OUTPUT_LIMIT_BYTES + 1),
     "garbage": lambda _: "this is no JSON",
     "hang": _hang,

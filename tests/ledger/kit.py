@@ -1,13 +1,12 @@
-"""The stores of gateways under test: of one, of several over a log in memory, which can be behind, lose its word, or
-hold up a change, and of several on a bus; and what is put into them."""
+"""The stores of gateways under test: of one, of several over a log in memory, whose copies can
+be behind, and of several on a bus; and what is put into them."""
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Answer, Intent, ToolOutcome
@@ -23,10 +22,9 @@ from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink
 from groundwork.nats.shared_log import Fact, Moved
 from groundwork.nats.topology import create_missing
-from groundwork.service.errors import TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas.signing import AgentKey
-from tests.gateway.parts import NOON, RUN, MemoryFile, a_request, asked_for
+from tests.gateway.parts import NOON, RUN, a_request, asked_for
 from tests.kit.waiting import until
 
 SECOND = timedelta(seconds=1)
@@ -41,43 +39,23 @@ class MemoryLog:
         self.facts: dict[str, Fact] = {}
         self.appended: list[Fact] = []
         self.copies: list[MemoryCopy] = []
-        self.on_the_way: Callable[[], Awaitable[object]] = nothing
-        """What happens while a question or an answer is on its way."""
-        self.loses: Callable[[], str] = str
-        """Of an append: "it" before it is stored, its "word" that it was; else nothing."""
 
     async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
-        await self.on_the_way()
-        lost = self.loses()
-        if lost == "it":
-            raise TryAgain("not known to be stored")
-        fact = self._stored(subject, body, after, headers)
-        for copy in self.copies:
-            await copy.follow()
-        await self.on_the_way()
-        if lost == "word":
-            raise TryAgain("not known to be stored")
-        return fact.seq
-
-    async def newest(self, subject: str) -> Fact | None:
-        await self.on_the_way()
-        return self.facts.get(subject)
-
-    async def purge(self, subject: str) -> None:
-        self.facts.pop(subject, None)
-
-    def _stored(self, subject: str, body: bytes, after: int | None, headers: Mapping[str, str]) -> Fact:
         newest = self.facts.get(subject)
         if after is not None and after != (newest.seq if newest else 0):
             raise Moved(subject)
         seq, at = len(self.appended) + 1, datetime.now(UTC)
-        fact = self.facts[subject] = Fact(seq=seq, subject=subject, body=body, headers=headers, at=at)
-        self.appended.append(fact)
-        return fact
+        self.facts[subject] = Fact(seq=seq, subject=subject, body=body, headers=headers, at=at)
+        self.appended.append(self.facts[subject])
+        for copy in self.copies:
+            await copy.follow()
+        return seq
 
+    async def newest(self, subject: str) -> Fact | None:
+        return self.facts.get(subject)
 
-async def nothing() -> None:
-    """Nothing happens."""
+    async def purge(self, subject: str) -> None:
+        self.facts.pop(subject, None)
 
 
 class MemoryCopy:
@@ -136,28 +114,18 @@ class Crowd:
     async def gateway(self, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
         """One of them, with its copy in a folder of its own."""
         (folder := self._folder / name).mkdir(exist_ok=True)
-        async with open_store(folder) as file, self.over(file, name, run_bytes=run_bytes) as stores:
-            yield stores
-
-    def in_memory(self, name: str) -> AbstractAsyncContextManager[Stores]:
-        """One of them, whose copy nobody needs later."""
-        return self.over(cast("SqliteFile", MemoryFile()), name)
-
-    @asynccontextmanager
-    async def over(self, file: SqliteFile, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
-        """One of them, with its copy in this file."""
-        copy = self.copies[name] = MemoryCopy(self.log, file, apply)
-        self.log.copies.append(copy)
-        await copy.follow()
-        rows = Rows(self.log, copy.wait)
-        calls = CallRows(rows)
-        members = Party(name, self.live)
-        writing = asyncio.create_task(calls.write_soon())
-        try:
-            yield shared_stores(file, rows, calls, members=members, run_bytes=run_bytes)
-        finally:
-            writing.cancel()
-            self.log.copies.remove(copy)
+        async with open_store(folder) as file:
+            copy = self.copies[name] = MemoryCopy(self.log, file, apply)
+            self.log.copies.append(copy)
+            await copy.follow()
+            rows = Rows(self.log, copy.wait)
+            calls = CallRows(rows)
+            writing = asyncio.create_task(calls.write_soon())
+            try:
+                yield shared_stores(file, rows, calls, members=Party(name, self.live), run_bytes=run_bytes)
+            finally:
+                writing.cancel()
+                self.log.copies.remove(copy)
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]

@@ -10,6 +10,7 @@ from agent_service.run.ports import Archive, RunStore
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
+from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.ports.stores import Opened, Opener, memory, on_jetstream, shared_in_memory, sqlite
 
 OPENERS = {"memory": memory, "sqlite": sqlite, "shared": shared_in_memory}
@@ -32,6 +33,24 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 async def opened(opener: Opener) -> AsyncIterator[Opened]:
     async with opener() as opened:
         yield opened
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """What members of a store share, in memory."""
+    return MemoryLog()
+
+
+@pytest.fixture
+async def a(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
+    async with joined(log, tmp_path, "a", live={"a", "b"}) as member:
+        yield member
+
+
+@pytest.fixture
+async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
+    async with joined(log, tmp_path, "b", live={"a", "b"}) as member:
+        yield member
 
 
 @pytest.fixture

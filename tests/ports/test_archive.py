@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import CancelRequested
 from agent_service.core.waiting import Status
-from agent_service.run.lines import WaitsFor, Wanted, line_of
+from agent_service.run.lines import Wanted, line_of
 from agent_service.run.ports import Archive, RunStore
 from tests.core.cues import RUN_ID, a_run_that_may_read, errs, plans_several, signal
 from tests.kit.runs import NOON, accepted, after, run_id, whole_run
@@ -34,17 +34,6 @@ async def test_what_was_said_under_an_id_is_found_in_its_run(store: RunStore, ar
     assert not await archive.signals(run_id(7), "s-1")
 
 
-async def test_runs_are_listed_newest_first_and_page_by_page(store: RunStore, archive: Archive) -> None:
-    for number in (2, 1, 4, 3):
-        await stored(store, [accepted(number)])
-    first = await archive.runs(limit=3)
-    rest = await archive.runs(limit=3, before=first[-1].run_id)
-    assert [[line.run_id for line in page] for page in (first, rest)] == [
-        [run_id(4), run_id(3), run_id(2)],
-        [run_id(1)],
-    ]
-
-
 async def listed(archive: Archive, **wanted: Any) -> list[str]:
     return [line.run_id for line in await archive.runs(Wanted(**wanted), limit=10)]
 
@@ -52,20 +41,6 @@ async def listed(archive: Archive, **wanted: Any) -> list[str]:
 async def test_a_line_of_the_list_says_where_the_run_stands(store: RunStore, archive: Archive) -> None:
     newest = [await stored(store, whole_run(far, steps=2)[:far]) for far in range(1, 9)]
     assert list(await archive.runs(limit=9)) == [line_of(commit.state) for commit in reversed(newest)]
-
-
-async def test_a_line_says_since_when_and_until_when_a_run_waits(store: RunStore, archive: Archive) -> None:
-    asked = await stored(store, whole_run(1)[:4])
-    (line,) = await archive.runs(limit=5)
-    assert (line.status, line.steps, line.tool, line.ended_at) == (Status.RUNNING, 1, "search", None)
-    assert line.waits_for == WaitsFor(kind="tool", since=asked.entry.at, until=asked.state.due_at)
-
-
-async def test_a_line_says_how_a_run_ended_and_what_it_cost(store: RunStore, archive: Archive) -> None:
-    last = await stored(store, whole_run(1))
-    (line,) = await archive.runs(limit=5)
-    assert (line.ended_at, line.ending_class, line.waits_for) == (last.entry.at, "completed", None)
-    assert (line.steps, line.tool, line.tokens, line.cost_usd) == (1, "search", 3300, 0.03)
 
 
 async def test_runs_of_several_statuses_are_listed_together_newest_first(store: RunStore, archive: Archive) -> None:

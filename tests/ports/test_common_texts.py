@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from agent_service.core.events import RunStarted
 from agent_service.run.journal import Commit
-from agent_service.store.rows import BEGINS, SHORTEST, CommonTexts
+from agent_service.store.rows import SHORTEST, CommonTexts
 from agent_service.store.sql.database import FILE, load_queries
 from agent_service.store.sqlite import SqliteStore
 from schemas.catalog import ToolOffer
@@ -63,9 +63,3 @@ def test_what_is_cut_out_and_what_is_left_are_the_whole(before: str, items: list
     else:
         place = len(cut.rest) - cut.after
         assert cut.rest[:place] + rows[0][0] + cut.rest[place:] == text
-
-
-def test_what_is_no_json_is_stored_as_it_is() -> None:
-    with contextlib.closing(sqlite3.connect(":memory:")) as nothing:
-        for text in ("", "{", BEGINS, BEGINS + "1" * 600, '{"skills":[' + '"x",' * 400):
-            assert CommonTexts(load_queries()).cut(text, nothing) == (text, None, None)

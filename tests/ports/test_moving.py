@@ -16,13 +16,12 @@ from agent_service.run.ports import Dismissal
 from agent_service.store.retention import SqliteGraves
 from agent_service.store.shared_log.applying import Applying
 from agent_service.store.shared_log.moving import IntoLog, differences
-from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
 from agent_service.store.sqlite import SqliteStore
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.file import SqliteFile
 from schemas.status import Halt
-from tests.kit.memory_log import MemoryCopy, MemoryLog, MemoryMembers
+from tests.kit.memory_log import MemoryCopy, MemoryLog, joined
 from tests.kit.runs import NOON, accepted, run_id, started, wake_of, whole_run
 from tests.ports.stores import as_loaded, stored, untold
 
@@ -73,24 +72,13 @@ async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tm
     async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
         assert await new.into.move(old) == len(await old.read("SELECT 1 FROM journal"))
         assert await differences(old, new.copied) == []
-    applying = Applying()
-    async with open_database(tmp_path / "agent") as database, asyncio.TaskGroup() as group:
-        copy = MemoryCopy(log, database, applying)
-        store = copy.store = SharedStore(database, (log, copy, MemoryMembers("me")), applying, held=_held)
-        copying = group.create_task(copy.run())
-        await copy.caught_up()
-        await store.begin()
-        waiting = accepted(MANY)
+    async with joined(log, tmp_path, "me") as member:
+        store, waiting = member.store, accepted(MANY)
         assert await store.load(run_id(MANY)) == as_loaded(waiting)
         await store.commit(started(waiting))
         assert store.version(run_id(MANY)) == 2
         assert (run_id(1), 3) in [(run, told) for run, told, _ in await untold(store)]
         assert len(await store.entries(run_id(5))) == store.version(run_id(5))
-        copying.cancel()
-
-
-async def _held() -> None:
-    return
 
 
 async def test_a_move_that_was_interrupted_is_finished_by_the_next(tmp_path: Path) -> None:
@@ -107,18 +95,6 @@ async def test_a_move_that_was_interrupted_is_finished_by_the_next(tmp_path: Pat
                 assert await new.into.move(old) == max(0, entries - after)
                 assert await differences(old, new.copied) == []
             assert after < len(facts) or len(log.facts) == after, "nothing is moved twice"
-
-
-async def test_runs_that_went_on_after_an_interrupted_move_are_moved_as_they_are_now(tmp_path: Path) -> None:
-    log = MemoryLog()
-    async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old)
-    async with SqliteStore.open(tmp_path / "old") as store:
-        await store.commit(started(accepted(MANY)))
-        await store.commit(whole_run(1, steps=2)[-1])
-    async with source(tmp_path / "old") as old, target(tmp_path / "again", log) as new:
-        assert await new.into.move(old) == 2
-        assert await differences(old, new.copied) == []
 
 
 async def test_a_log_that_holds_another_entry_in_a_place_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -199,35 +199,10 @@ async def test_what_is_to_be_removed_elsewhere_is_known_until_it_is(store: Store
     assert await store.forgetting.behind(10) == []
 
 
-@pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog()
-
-
-@pytest.fixture
-async def a(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
-    async with joined(log, tmp_path, "a", live={"a", "b"}) as member:
-        yield member
-
-
-@pytest.fixture
-async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
-    async with joined(log, tmp_path, "b", live={"a", "b"}) as member:
-        yield member
-
-
-@pytest.fixture
-def folders_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-of_members = pytest.mark.usefixtures("folders_of_runs")
-
-
-async def pruned(member: Member, rules: Mapping[Status, timedelta], now: datetime = LATER) -> int:
+async def pruned(member: Member, rules: Mapping[Status, timedelta]) -> int:
     """How many runs a pass of that member has go."""
-    belongings = RunBelongings(Path("workspaces"), MemoryArtifacts())
-    passed = await Pruning(member.store.forgetting, belongings, Rules(days=rules), FakeClock(now)).prune(rest=0)
+    belongings = RunBelongings(Path("no-folder-of-workspaces"), MemoryArtifacts())
+    passed = await Pruning(member.store.forgetting, belongings, Rules(days=rules), FakeClock(LATER)).prune(rest=0)
     return sum(passed.runs.values())
 
 
@@ -236,15 +211,19 @@ def about(log: MemoryLog) -> list[str]:
     return [fact.subject for fact in log.facts if fact.subject in named]
 
 
-@of_members
 async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_that_comes_later(
     a: Member, b: Member, log: MemoryLog, tmp_path: Path
 ) -> None:
     await done(a.store, 1)
     going_on = await stored(a.store, whole_run(2)[:4])
+    assert subjects.STORED_TOLD in [fact.subject for fact in log.facts]
     assert await pruned(a, A_DAY_EACH) == 1
     await b.copy.caught_up()
     assert about(log) == []
+    assert subjects.STORED_TOLD not in [fact.subject for fact in log.facts], "which takes room, too"
+    assert [one.run_id for one in await b.store.forgetting.behind(9)] == [RUN]
+    await pruned(b, {})
+    assert await b.store.forgetting.behind(9) == []
     async with joined(log, tmp_path, "c") as c:
         for store in (a.store, b.store, c.store):
             stone = await store.tombstone(RUN)
@@ -256,7 +235,6 @@ async def test_a_run_that_ended_long_ago_is_gone_for_all_members_and_for_one_tha
     assert await pruned(a, A_DAY_EACH) == 0
 
 
-@of_members
 async def test_a_run_that_has_moved_on_before_it_is_told_gone_stays(a: Member, log: MemoryLog) -> None:
     last = await done(a.store, 1)
     gone = GoneFact(v=VERSION, by="b", runs={RUN: (last.entry.seq - 1, "wake-1")})
@@ -265,7 +243,6 @@ async def test_a_run_that_has_moved_on_before_it_is_told_gone_stays(a: Member, l
     assert await a.store.load(RUN) == as_loaded(last)
 
 
-@of_members
 async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
     a: Member, b: Member, log: MemoryLog
 ) -> None:
@@ -279,7 +256,6 @@ async def test_what_is_left_of_runs_that_are_gone_is_removed_by_the_next_keeper(
     assert about(log) == []
 
 
-@of_members
 async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
     a: Member, log: MemoryLog, tmp_path: Path
 ) -> None:
@@ -294,25 +270,6 @@ async def test_a_copy_made_while_the_log_is_cleared_has_nothing_of_what_is_gone(
         async with joined(log, tmp_path, "c") as c:
             assert (await c.store.load(RUN), await c.store.runs(limit=9)) == (None, [])
             assert await c.store.tombstone(RUN) == await a.store.tombstone(RUN)
-
-
-@of_members
-async def test_each_member_removes_what_it_has_of_a_run_that_another_had_go(a: Member, b: Member) -> None:
-    await done(a.store, 1)
-    await pruned(a, A_DAY_EACH)
-    await b.copy.caught_up()
-    assert [one.run_id for one in await b.store.forgetting.behind(9)] == [RUN]
-    await pruned(b, {})
-    assert await b.store.forgetting.behind(9) == []
-
-
-@of_members
-async def test_what_was_told_of_runs_that_are_gone_takes_no_room(a: Member, log: MemoryLog) -> None:
-    await done(a.store, 1)
-    await stored(a.store, whole_run(2)[:2])
-    assert [fact.subject for fact in log.facts].count(subjects.STORED_TOLD) == 1
-    await pruned(a, A_DAY_EACH)
-    assert [fact.subject for fact in log.facts].count(subjects.STORED_TOLD) == 0
 
 
 def stopped(number: int, remedy: Remedy) -> Sequence[Commit]:

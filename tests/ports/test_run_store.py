@@ -43,15 +43,6 @@ async def test_a_wake_id_for_another_request_is_a_conflict_that_names_the_run(st
     assert await store.load(run_id(2)) is None
 
 
-async def test_a_hundred_wakes_at_once_under_one_id_make_one_run(store: RunStore, archive: Archive) -> None:
-    wakes = [accepted(number, wake_id="w") for number in range(1, 101)]
-    ids = await asyncio.gather(*(store.accept(wake_of(wake), wake) for wake in wakes))
-    assert len(set(ids)) == 1
-    assert await archive.run_of("w") == ids[0]
-    assert [line.run_id for line in await archive.runs(limit=100)] == [ids[0]]
-    assert await untold(store) == [(ids[0], 0, 1)]
-
-
 async def test_a_run_id_that_another_wake_has_taken_is_refused(store: RunStore, archive: Archive) -> None:
     first, thief = accepted(1, wake_id="w"), accepted(1, wake_id="v")
     await store.accept(wake_of(first), first)
@@ -92,20 +83,13 @@ async def test_a_commit_whose_place_is_taken_or_that_leaves_a_gap_stores_nothing
     commits = whole_run(1)
     last = await stored(store, commits[:3])
     before = await untold(store)
-    for wrong in (0, 1, 2, 4):
+    for wrong in (*(commits[place] for place in (0, 1, 2, 4)), *whole_run(2)[:2]):
         with pytest.raises(VersionMoved):
-            await store.commit(commits[wrong])
+            await store.commit(wrong)
+    assert await store.load(run_id(2)) is None
     assert await store.load(run_id(1)) == as_loaded(last)
     assert len(await archive.entries(run_id(1))) == 3
     assert await untold(store) == before
-
-
-async def test_a_commit_of_a_run_that_was_never_accepted_stores_nothing(store: RunStore) -> None:
-    for commit in whole_run(1)[:2]:
-        with pytest.raises(VersionMoved):
-            await store.commit(commit)
-    assert await store.load(run_id(1)) is None
-    assert await untold(store) == []
 
 
 async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStore, archive: Archive) -> None:
@@ -116,17 +100,6 @@ async def test_of_commits_decided_at_once_on_one_version_one_wins(store: RunStor
     assert sum(isinstance(answer, VersionMoved) for answer in answers) == 19
     assert [await store.load(run_id(1))] == [as_loaded(winner) for winner in winners]
     assert (await archive.entries(run_id(1)))[2:] == [winner.entry for winner in winners]
-
-
-async def test_a_loser_does_not_spoil_the_commits_beside_it(store: RunStore) -> None:
-    runs = {number: whole_run(number) for number in range(1, 21)}
-    for commits in runs.values():
-        await stored(store, commits[:2])
-    stale = [store.commit(commits[1]) for commits in runs.values()]
-    fresh = [store.commit(commits[2]) for commits in runs.values()]
-    answers = await asyncio.gather(*stale, *fresh, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [VersionMoved] * 20 + [type(None)] * 20
-    assert [await store.load(run_id(number)) for number in runs] == [as_loaded(c[2]) for c in runs.values()]
 
 
 async def test_runs_of_which_not_all_is_known_to_be_done_are_named_oldest_first(store: RunStore) -> None:
@@ -167,13 +140,16 @@ async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(opene
             assert await untold(once_more.store) == [(run_id(1), 2, 3)], (run, seq)
 
 
-async def test_runs_fall_due_at_their_instant_the_earliest_first(store: RunStore) -> None:
+async def test_runs_fall_due_and_are_queued_the_earliest_first(store: RunStore) -> None:
     for number in (3, 1, 2):
         await stored(store, [accepted(number)])
     second_due = NOON + HOUR + 2 * SECOND
     assert list(await store.due(second_due, 10)) == [run_id(1), run_id(2)]
     assert list(await store.due(second_due - timedelta(microseconds=1), 10)) == [run_id(1)]
     assert list(await store.due(second_due + HOUR, 2)) == [run_id(1), run_id(2)]
+    await store.commit(started(accepted(2)))
+    assert list(await store.queued(5)) == [run_id(1), run_id(3)]
+    assert list(await store.queued(1)) == [run_id(1)]
 
 
 async def test_a_commit_moves_the_instant_at_which_a_run_falls_due(store: RunStore) -> None:
@@ -197,11 +173,3 @@ async def test_after_closing_and_opening_everything_is_as_it_was(opener: Opener)
             await again.store.commit(commits[2])
         with pytest.raises(WakeConflict):
             await again.store.accept(replace(wake_of(commits[0]), digest="another"), commits[0])
-
-
-async def test_queued_runs_are_named_oldest_first(store: RunStore) -> None:
-    for number in (3, 1, 2):
-        await stored(store, [accepted(number)])
-    await store.commit(started(accepted(2)))
-    assert list(await store.queued(5)) == [run_id(1), run_id(3)]
-    assert list(await store.queued(1)) == [run_id(1)]

@@ -1,17 +1,14 @@
 """What only a store that several processes share can get wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from agent_service.core.events import CallReserved, CancelRequested, SignalReceived
-from agent_service.core.waiting import Reserve
+from agent_service.core.events import CancelRequested, SignalReceived
 from agent_service.errors import Damaged, Newer, VersionMoved
 from agent_service.run.journal import Commit
-from agent_service.run.ports import Dismissal
 from agent_service.store.rows import rows_of
 from agent_service.store.shared_log.facts import VERSION, EntryFact
 from groundwork.service.errors import NoRoom, TryAgain
@@ -24,24 +21,6 @@ from tests.ports.stores import as_loaded, stored
 
 HOUR = timedelta(hours=1)
 RUN = run_id(1)
-LIVE = {"a", "b"}
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog()
-
-
-@pytest.fixture
-async def a(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
-    async with joined(log, tmp_path, "a", live=LIVE) as member:
-        yield member
-
-
-@pytest.fixture
-async def b(log: MemoryLog, tmp_path: Path) -> AsyncIterator[Member]:
-    async with joined(log, tmp_path, "b", live=LIVE) as member:
-        yield member
 
 
 def cancelled(commit: Commit, by: str) -> Commit:
@@ -70,22 +49,6 @@ async def _opened_soon(member: Member) -> None:
     member.copy.open.set()
 
 
-async def test_a_run_that_another_member_has_just_accepted_is_found(a: Member, b: Member) -> None:
-    b.copy.open.clear()
-    await stored(a.store, [accepted(1)])
-    run, named, _ = await asyncio.gather(b.store.load(RUN), b.store.run_of("wake-1"), _opened_soon(b))
-    assert (run, named) == (as_loaded(accepted(1)), RUN)
-
-
-async def test_whether_a_remembered_state_is_current_is_known_by_the_log(a: Member, b: Member) -> None:
-    commits = whole_run(1)
-    await stored(a.store, commits[:2])
-    assert await b.store.is_current(RUN, 2)
-    await a.store.commit(commits[2])
-    assert not await b.store.is_current(RUN, 2)
-    assert await b.store.is_current(RUN, 3)
-
-
 async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there_is_room(a: Member) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
     a.wire.next.append("full")
@@ -94,18 +57,6 @@ async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there
     await a.store.commit(noted(begun, "a"))
     assert await a.store.is_current(RUN, 3)
     assert a.heard == []
-
-
-async def test_everybody_hears_of_what_others_commit_and_not_of_what_was_there(
-    a: Member, log: MemoryLog, tmp_path: Path
-) -> None:
-    commits = whole_run(1)
-    await stored(a.store, commits[:3])
-    async with joined(log, tmp_path, "b", live=LIVE) as b:
-        await a.store.commit(commits[3])
-        await b.copy.caught_up()
-        assert [(told.by, told.entry, told.paid_usd) for told in b.heard] == [("a", commits[3].entry, 0.01)]
-        assert a.heard == []
 
 
 async def test_what_a_member_left_is_its_heirs_and_before_that_nobody_elses(a: Member, b: Member) -> None:
@@ -201,27 +152,3 @@ async def test_a_stop_is_everybodys_and_who_comes_late_with_another_word_looks_a
         await a.store.halts.keep(stop)
     await a.copy.caught_up()
     assert await a.store.halts.newest() == over
-
-
-async def test_who_dismissed_a_run_first_stays_on_record_for_all(a: Member, b: Member) -> None:
-    await stored(a.store, whole_run(1)[:2])
-    await b.copy.caught_up()
-    first, second = (Dismissal(run_id=RUN, version=2, by=by, at=NOON) for by in ("ann", "bob"))
-    assert await a.store.inbox.dismiss(first) == first
-    assert await b.store.inbox.dismiss(second) == first
-    assert await a.store.inbox.dismissal(RUN) == first
-
-
-async def test_a_call_is_anothers_for_which_that_one_has_set_something_aside(a: Member, b: Member) -> None:
-    begun = await stored(a.store, whole_run(1)[:2])
-    await b.store.load(RUN)
-    await b.store.commit(reserved(begun))
-    await a.store.load(RUN)
-    assert await a.store.superseded(RUN, 1, 2)
-    assert not await a.store.superseded(RUN, 1, 3)
-    assert not await a.store.superseded(RUN, 2, 2)
-    assert not await b.store.superseded(RUN, 1, 2)
-
-
-def reserved(commit: Commit) -> Commit:
-    return after(commit, CallReserved(at=NOON + HOUR / 2, call=1, model="m", reserve=Reserve(tokens=5, cost_usd=0.1)))

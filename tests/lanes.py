@@ -24,7 +24,6 @@ REAL = (
     "ductile/test_gateway_kills.py",
     "ductile/test_guide_commands.py",
     "ductile/test_wake_agent.py",
-    "ductile/test_wake_circle.py",
     "e2e",
     "evaluation/test_eval_command.py",
     "examples",

@@ -9,12 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from ductile_gateway.ductile.answers import Away
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.discovery import discover_tools, look_at
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers, ToolChoice
-from ductile_gateway.tools.toolbox import find_tools, keep_fresh, tools_at_last
+from ductile_gateway.tools.toolbox import keep_fresh, tools_at_last
 from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
@@ -81,12 +80,6 @@ async def test_of_the_narrower_scopes_of_the_newer_version_those_that_lack_are_n
     with FakeDuctile(version="N", tokens={"gateway": scopes}) as newer:
         _, found = await look(newer, writes=False)
     assert (found.mark, said in found.remedy) == (mark, True), found
-
-
-async def test_a_ductile_that_is_away_is_told_apart_from_a_bad_token(fake: FakeDuctile) -> None:
-    fake.kill()
-    with pytest.raises(Away):
-        await look(fake)
 
 
 @pytest.mark.parametrize("version", ["1\u0000", "\u001b[31mred", "a\nb", 7, None, ["x"], "x" * 10_000])
@@ -171,12 +164,6 @@ async def test_a_plugin_that_comes_later_is_on_offer_soon_and_while_ductile_is_a
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_chosen_tool_that_ductile_does_not_have_is_complained_of(shared: DuctileUnderTest) -> None:
-    found = await find_tools(with_tools(shared, "probe", "news"))
-    assert [offer.name for offer in found.catalog.tools] == ["probe"]
-    assert any("there is no plugin news" in problem for problem in found.problems)
-
-
 # At the command line
 
 
@@ -193,7 +180,6 @@ def command(folder: Path, ductile: DuctileUnderTest, *words: str, token: str = "
         ("gateway", {"probe": None, "news": None}, 78, "problem: tool news: there is no plugin news"),
         ("gateway", {"probe": {"output": "trusted"}}, 0, "a text of probe may ask for more in the tool's name"),
         ("gateway", {"probe": {"commands": ["look", "sing"]}}, 78, "has no command sing"),
-        ("everything", {"probe": None}, 78, "make one with plugin:ro"),
         ("caller", {"probe": None}, 78, "does not open jobs"),
     ],
 )

@@ -1,7 +1,5 @@
-"""A gateway before one Ductile or several tells how they are; what waits for one that is away holds up no other's calls
-and is not made once it is not wanted any more."""
+"""A gateway tells how its Ductiles are; one that is away holds up no calls of the others."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,10 @@ from groundwork.nats.link import NatsLink
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from schemas.catalog import Catalog
-from schemas.status import Finding, GatewayStatus
+from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.serving import Served, kill, served
+from tests.ductile.serving import Served, served
 from tests.ductile.under_test import DuctileUnderTest
-from tests.gateway.on_nats import send
-from tests.gateway.parts import RUN, a_request
 from tests.gateway.served import ending
 from tests.kit.waiting import until
 
@@ -91,30 +87,3 @@ async def test_one_of_several_that_is_away_holds_up_no_call_of_the_others_and_it
         await until(marked(both.link, "ductile work token", "ok"), within_s=15)
     assert [execution.payload["where"] for execution in both.ductile.executions] == ["here"]
     assert [execution.payload["where"] for execution in ductile.executions] == ["there"]
-
-
-async def test_a_write_that_waits_is_not_made_once_its_run_is_cancelled_also_after_a_restart_of_the_gateway(
-    ductile: DuctileUnderTest, home: Served
-) -> None:
-    state = "running"
-
-    async def tell(message: Any) -> None:
-        """As an agent that says so of every run."""
-        await message.respond(json.dumps({"status": state}).encode())
-
-    async def waits() -> bool:
-        status = GatewayStatus.model_validate_json(await home.link.request(subjects.STATUS, b""))
-        return [(call.run_id, call.step) for call in status.waiting] == [(RUN, 1)]
-
-    await home.link.subscribe(subjects.RUN_STATUS, tell)
-    async with home.living() as process:
-        ductile.kill()
-        await send(home.link, a_request("note", {}, tool="probe", executor="ductile-gateway"), "probe")
-        await until(waits, within_s=30)
-        state = "cancelled"
-        kill(process)
-    ductile.start()
-    async with home.living():
-        await until(lambda: home.has_results(1), within_s=30)
-    assert [ending(result) for result in await home.results()] == ["expired"]
-    assert not ductile.executions

@@ -21,7 +21,6 @@ import pytest
 import yaml
 
 from agent_service.workbench.dev import free_port
-from tests.ductile.circle import change
 from tests.ductile.guide import GUIDE, ROOT, SAMPLES, add_file_handler
 from tests.ductile.real import NO_BINARY
 from tests.kit.waiting import wait_until
@@ -180,9 +179,14 @@ class Place:
         files = (file for file in self.ductile.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
         return {file: file.read_bytes() for file in files if file.name != ".checksums" and "data" not in file.parts}
 
-    def asked(self, port: str, path: str, token: str) -> Any:
-        headers = {"Authorization": f"Bearer {token}"}
-        return httpx2.get(self.url(port) + path, headers=headers, trust_env=False).raise_for_status().json()
+    def asked(self, port: str, path: str, token: str, **sent: Any) -> Any:
+        headers, method = {"Authorization": f"Bearer {token}"}, "POST" if sent else "GET"
+        answer = httpx2.request(method, self.url(port) + path, headers=headers, trust_env=False, **sent)
+        return answer.raise_for_status().json()
+
+    def runs(self) -> list[Any]:
+        people = (self.repository / ".agentic" / "secrets" / "people").read_text().strip()
+        return list(self.asked("8700", "/v1/runs", people)["runs"])
 
     def _nats_listens(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.ports["4222"])):
@@ -216,8 +220,7 @@ def test_agents_are_added_to_a_ductile_that_somebody_has_and_taken_out_to_the_by
     assert there.files() == before
     shell.run(there.block(ADD))
     ductiles, looking = there.terminal(START), there.services()
-    people = (there.repository / ".agentic" / "secrets" / "people").read_text().strip()
-    wait_until(lambda: there.asked("8700", "/v1/runs", people)["runs"], ductiles.printed, within_s=WITHIN_S)
+    wait_until(there.runs, ductiles.printed, within_s=WITHIN_S)
     said = looking.run(there.block(LOOK))
     assert ("agentic-wake" in said, "✗" in said) == (True, False), said
     assert there.asked("8080", "/plugins", OPERATOR)
@@ -228,17 +231,31 @@ def test_agents_are_added_to_a_ductile_that_somebody_has_and_taken_out_to_the_by
 
 
 @needs_ductile
-def test_the_guide_leads_from_nothing_to_kept_outcomes(there: Place) -> None:
+def test_the_guide_leads_from_nothing_to_outcomes_and_what_is_relayed_twice_is_one_run(
+    there: Place,
+) -> None:
     shell = there.terminal()
     shell.run(there.block(WHOLE))
-    webhooks = {"listen": f"127.0.0.1:{there.ports['8081']}"}
-    change(there.ductile / "config.yaml", lambda config: config.update(webhooks=webhooks))
+    settings = yaml.safe_load((there.ductile / "config.yaml").read_text())
+    settings["webhooks"] = {"listen": f"127.0.0.1:{there.ports['8081']}"}
+    (there.ductile / "config.yaml").write_text(yaml.safe_dump(settings))
     shell.run("ductile config lock --config ~/ductile")
     shell.run(there.block(ADD_TO_WHOLE))
     ductiles = there.terminal(START)
     ordered = there.services().run(there.block(ORDER))
     assert "job_id" in ordered, ordered
     wait_until(lambda: list((there.home / "outcomes").iterdir()), ductiles.printed, within_s=WITHIN_S)
+    (operator,) = yaml.safe_load((there.ductile / "people.yaml").read_text())["api"]["auth"]["tokens"]
+    glance = {"payload": {"url": there.url("8080"), "glance_id": "g-1"}}
+    for _ in range(2):
+        there.asked("8080", "/pipeline/start-glance", operator["token"], json=glance)
+
+    def relayed() -> bool:
+        jobs = there.asked("8080", "/jobs?plugin=core.relay", operator["token"])["jobs"]
+        return [job["status"] for job in jobs] == ["succeeded"] * 2
+
+    wait_until(relayed, ductiles.printed, within_s=WITHIN_S)
+    assert [run["wake_id"] for run in there.runs()].count("g-1") == 1
 
 
 def _somebodys(there: Place) -> None:

@@ -13,7 +13,6 @@ from ductile_gateway.installation.found import Generation, find
 from ductile_gateway.installation.pages import Wishes, rendered, values_of
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.ductile.circle import add_people
 from tests.ductile.guide import PASSING_ON, RELAY, SAMPLES, SETTINGS, shown, shown_peer
 
 GENERATIONS = pytest.mark.parametrize("generation", ["m", "n"])
@@ -52,7 +51,7 @@ def test_the_guide_shows_how_an_answer_is_taken_that_its_pipeline_passes_on() ->
 def test_the_guide_and_what_is_added_mean_the_same_addresses_and_names(tmp_path: Path, generation: Generation) -> None:
     gateway, config = shown(SETTINGS)["gateway"], sample(generation, "config.yaml")
     folder = shutil.copytree(SAMPLES / f"config-{generation}", tmp_path / "ductile")
-    add_people(folder)
+    (folder / "people.yaml").write_text("api: {auth: {tokens: [{token: t, scopes: ['*']}]}}")  # made by hand
     found, wishes = find(folder), Wishes(outcomes=Path("/var/lib/ductile/outcomes"), webhook=True)
     values = values_of(found, wishes, found.ours / "tokens.yaml")
     installed, yours = (yaml.safe_load(rendered(name, values)) for name in ("agentic.yaml", "yours.yaml"))

@@ -109,14 +109,14 @@ def plan(step: int) -> Plan:
     )
 
 
-def whole_run(number: int = 1, *, steps: int = 1) -> Sequence[Commit]:
-    """All commits of a run that takes `steps` steps and is done: 4 + 2 per step."""
+def whole_run(number: int = 1, *, steps: int = 1, **told: Any) -> Sequence[Commit]:
+    """All commits of a run that takes `steps` steps, each of which brings what is `told`: 4 + 2 per step."""
     commits = [accepted(number)]
     commits.append(started(commits[-1]))
     commits.append(replied(commits[-1], FRAMING))
     commits.append(replied(commits[-1], plan(1)))
     for step in range(1, steps + 1):
-        commits.append(returned(commits[-1]))
+        commits.append(returned(commits[-1], **told))
         commits.append(replied(commits[-1], *_reflection(step, last=step == steps)))
     return commits
 

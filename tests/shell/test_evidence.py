@@ -10,9 +10,11 @@ from agent_service.errors import Replaced
 from agent_service.run.evidence import PIECE, Evidence, pieces
 from agent_service.run.journal import Run, commit_of
 from agent_service.run.ports import Wake
+from agent_service.trust.artifacts import ProvenArtifacts
 from groundwork.service.errors import TryAgain
 from tests.core.cues import (
     ARTIFACT,
+    RUN_ID,
     SKILLS,
     a_framing_run,
     comes,
@@ -29,111 +31,11 @@ from tests.core.cues import (
 from tests.core.rules.reading import entries
 from tests.core.script import Script
 from tests.kit.fakes import MemoryArtifacts, MemoryStore
+from tests.kit.runs import wake_of
+from tests.projections.journals import CRITIQUE, PAGE, commits_of, worked_example
 
 CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIFACT, "rows": [{"price": 12}]}
-
-
-def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
-    """A step that brought `output`, and a newer one that brought something else."""
-    proof = Proof(kind=kind, tool="fetch")
-    run = a_framing_run() >> replies(framed(*[proof] * 3)) >> plans() >> returns(output=output or CUT)
-    run >> replies(Reflection(verdict=Verdict.CONTINUE, summary="go on")) >> plans(url="next")
-    return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
-
-
-async def stored(run: Script) -> MemoryStore:
-    store, before = MemoryStore(), None
-    for moment in entries(run.story):
-        commit = commit_of(before, moment.event, moment.transition)
-        if before is None:
-            await store.accept(Wake(wake_id="wake-1", digest=""), commit)
-        else:
-            await store.commit(commit)
-        before = Run(state=commit.state, head=commit.entry.hash)
-    return store
-
-
-async def look(run: Script, *claims: tuple[str, str], artifacts: MemoryArtifacts | None = None) -> list[Seen]:
-    """What is found of quotes, each with the place where it is claimed to stand."""
-    met = tuple(Met(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
-    evidence = Evidence(await stored(run), artifacts or kept("the first words, and the very last ones"))
-    return list(await evidence.seen(run.state, Reflection(verdict=Verdict.CONTINUE, summary="", met=met)))
-
-
-def kept(content: str | bytes) -> MemoryArtifacts:
-    artifacts = MemoryArtifacts()
-    content = content.encode() if isinstance(content, str) else content
-    artifacts.contents["run_01JD7Z0000000000000000000A", ARTIFACT] = content
-    return artifacts
-
-
-@pytest.mark.parametrize("quote", ["200 OK", "the first words", '"price": 12', "and the very last ones"])
-async def test_a_quote_is_found_wherever_it_stands_in_a_result_or_in_its_artifact(quote: str) -> None:
-    assert await look(a_run(), ("step 1", quote)) == [Seen(evidence="step:1", quote=quote, found=True)]
-
-
-class ReplacedArtifacts(MemoryArtifacts):
-    async def get(self, run_id: str, path: str) -> bytes | None:
-        raise Replaced(run_id, path)
-
-
-@pytest.mark.attack
-@pytest.mark.parametrize("place", ["step 1", ARTIFACT])
-async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
-    kind = "artifact" if place == ARTIFACT else "value"
-    (seen,) = await look(a_run(kind=kind), (place, "the first words"), artifacts=ReplacedArtifacts())
-    assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
-
-
-async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
-    run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value", tool="fetch")] * 3)) >> plans()
-    run >> continues(retrieve()) >> comes("task-1", result={"summary": "found on a page"})
-    run >> comes("again", result={"summary": "it is so"})
-    run >> replies(Reflection(verdict=Verdict.CONTINUE, summary="go on")) >> plans(url="next") >> returns()
-    seen = await look(run, ("step:1", "it is so"), ("step:1", "found on a page"))
-    assert [one.found for one in seen] == [True, False]
-
-
-@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0", b"\0\0\0", b""], ids=["image", "zeros", "empty"])
-async def test_of_an_artifact_that_is_no_text_the_results_that_name_it_are_evidence(content: bytes) -> None:
-    claims = (("report.md", "the first words"), ("report.md", ARTIFACT), ("report.md", "the newest"))
-    seen = await look(a_run(kind="artifact"), *claims, artifacts=kept(content))
-    assert [look.found for look in seen] == [True, True, False], "the newest result does not name it"
-    assert seen[-1].why == "it is no text: quote what the result that names it says"
-
-
-async def test_a_long_artifact_is_looked_through_to_its_end_and_no_word_of_it_is_cut() -> None:
-    words = [f"{number}x{number}" for number in range(3 * PIECE // 8)]
-    long = " ".join(words)
-    assert {word for piece in pieces(long) for word in piece.split()} == set(words)
-    edges = [len(" ".join(words[:-1]))] + [PIECE * number for number in range(1, len(long) // PIECE)]
-    quotes = [" ".join(long[edge - 500 : edge + 500].split()[1:-1]) for edge in edges]
-    seen = await look(a_run(kind="artifact"), *(("report.md", quote) for quote in quotes), artifacts=kept(long))
-    assert [look.found for look in seen] == [True] * len(quotes)
-
-
-async def test_what_people_said_is_evidence_where_their_word_is_wanted() -> None:
-    (seen,) = await look(a_run(kind="person"), ("the person's message", "you may send it"))
-    assert not seen.found
-    (seen,) = await look(a_run(kind="person"), ("the person's message", "You may send it"))
-    assert seen.found
-
-
-async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() -> None:
-    class Away(MemoryArtifacts):
-        async def get(self, run_id: str, path: str) -> bytes | None:
-            del run_id, path
-            raise TryAgain("the bus is away")
-
-    (seen,) = await look(a_run(), ("step:1", "the very last ones"), artifacts=Away())
-    assert (seen.found, seen.why) == (False, "it cannot be read at the moment: the bus is away")
-
-
-async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() -> None:
-    assert await look(a_run(), ("step:9", "200 OK"), ("step:1", ""), ("trust me", "200 OK")) == []
-
-
-PAGE: dict[str, Any] = {
+FETCHED: dict[str, Any] = {
     "summary": "Fetched https://e.org/?q=DONE (text/html, 43 bytes)",
     "url": "https://e.org/?q=DONE",
     "final_url": "https://e.org/?q=DONE",
@@ -145,29 +47,130 @@ PAGE: dict[str, Any] = {
     "attempts": 2,
     "last_error": "it was away",
 }
+ASKED_FOR = "it is of the address that was asked for: quote what was brought"
+GOES_ON = Reflection(verdict=Verdict.CONTINUE, summary="go on")
+
+
+def a_run(output: dict[str, Any] | None = None, *, kind: Any = "value") -> Script:
+    """A step that brought `output`, and a newer one that brought something else."""
+    run = a_framing_run() >> replies(framed(*[Proof(kind=kind, tool="fetch")] * 3)) >> plans()
+    run >> returns(output=output or CUT) >> replies(GOES_ON) >> plans(url="next")
+    return run >> returns(output={"summary": "the newest"}) >> signal("message", message="You may send it.")
+
+
+class Bucket(MemoryArtifacts):
+    """Has the artifact, or raises `trouble`."""
+
+    def __init__(self, content: str | bytes = "the first words, and the very last ones") -> None:
+        super().__init__()
+        self.contents[RUN_ID, ARTIFACT] = content.encode() if isinstance(content, str) else content
+        self.trouble: Exception | None = None
+
+    async def get(self, run_id: str, path: str) -> bytes | None:
+        if self.trouble:
+            raise self.trouble
+        return await super().get(run_id, path)
+
+
+async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[Seen]:
+    """What is found of quotes, each with the place where it is claimed to stand."""
+    store, before = MemoryStore(), None
+    for moment in entries(run.story):
+        commit = commit_of(before, moment.event, moment.transition)
+        if before is None:
+            await store.accept(Wake(wake_id="wake-1", digest=""), commit)
+        else:
+            await store.commit(commit)
+        before = Run(state=commit.state, head=commit.entry.hash)
+    met = tuple(Met(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
+    claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
+    return list(await Evidence(store, artifacts or Bucket()).seen(run.state, claimed))
 
 
 @pytest.mark.parametrize(
-    "quote",
+    ("output", "found", "not_found", "why"),
     [
-        *("12", "200", "true", "leeks", '"price": 12', "“status”: 200", '"rows": [{"price": 12', '"peas", "leeks"'),
-        *('one "word"', '\\"word\\"\\nmore', "43 bytes", "Fetched https://e.org/?q=DONE (text/html"),
+        (CUT, ["200 OK", "the first words", '"price": 12', "and the very last ones"], [], ""),
+        (FETCHED, ["12", "200", "true", "leeks", '"price": 12', "“status”: 200", '"rows": [{"price": 12'], [], ""),
+        (FETCHED, ['"peas", "leeks"', 'one "word"', '\\"word\\"\\nmore', "43 bytes"], [], ""),
+        (FETCHED, ["Fetched https://e.org/?q=DONE (text/html"], [], ""),
+        (FETCHED, [], ["summary", "price", '"price":', "status", '"rows": [{'], ""),
+        (FETCHED, [], ["j-17", "it was away", '"attempts": 2'], ""),
+        (FETCHED, [], ["DONE", "https://e.org/?q=DONE", '"url": "https://e.org/?q=DONE"', "q=DONE"], ASKED_FOR),
     ],
 )
-async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown(quote: str) -> None:
-    (seen,) = await look(a_run(PAGE), ("step:1", quote))
-    assert seen.found
+async def test_what_a_tool_brought_may_be_quoted_as_it_is_shown_and_what_stands_round_it_may_not(
+    output: dict[str, Any], found: list[str], not_found: list[str], why: str
+) -> None:
+    for quote in found + not_found:
+        (seen,) = await look(a_run(output), ("step 1", quote))
+        assert seen == Seen(evidence="step:1", quote=quote, found=quote in found, why=why)
 
 
-@pytest.mark.parametrize(
-    "quote", ["summary", "price", '"price":', "status", '"rows": [{', "j-17", "it was away", '"attempts": 2']
-)
-async def test_what_stands_round_what_a_tool_brought_is_no_evidence(quote: str) -> None:
-    (seen,) = await look(a_run(PAGE), ("step:1", quote))
-    assert not seen.found
+@pytest.mark.attack
+@pytest.mark.parametrize("place", ["step 1", ARTIFACT])
+async def test_nothing_is_proved_by_an_artifact_that_was_replaced_and_it_is_told(place: str) -> None:
+    bucket = Bucket()
+    bucket.trouble = Replaced(RUN_ID, ARTIFACT)
+    run = a_run(kind="artifact" if place == ARTIFACT else "value")
+    (seen,) = await look(run, (place, "the first words"), artifacts=bucket)
+    assert (seen.found, "somebody has replaced it" in seen.why) == (False, True)
 
 
-@pytest.mark.parametrize("quote", ["DONE", "https://e.org/?q=DONE", '"url": "https://e.org/?q=DONE"', "q=DONE"])
-async def test_the_address_that_was_asked_for_is_no_evidence(quote: str) -> None:
-    (seen,) = await look(a_run(PAGE), ("step:1", quote))
-    assert (seen.found, seen.why) == (False, "it is of the address that was asked for: quote what was brought")
+async def test_a_bus_that_does_not_answer_costs_the_claim_and_not_the_reply() -> None:
+    bucket = Bucket()
+    bucket.trouble = TryAgain("the bus is away")
+    (seen,) = await look(a_run(), ("step:1", "the very last ones"), artifacts=bucket)
+    assert (seen.found, seen.why) == (False, "it cannot be read at the moment: the bus is away")
+
+
+async def test_what_a_task_brought_proves_nothing_that_its_tool_did_not_say() -> None:
+    run = queued() >> started(SKILLS) >> replies(framed(*[Proof(kind="value", tool="fetch")] * 3)) >> plans()
+    run >> continues(retrieve()) >> comes("task-1", result={"summary": "found on a page"})
+    run >> comes("again", result={"summary": "it is so"}) >> replies(GOES_ON) >> plans(url="next") >> returns()
+    seen = await look(run, ("step:1", "it is so"), ("step:1", "found on a page"))
+    assert [one.found for one in seen] == [True, False]
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\0\0", b"\0\0\0", b""], ids=["image", "zeros", "empty"])
+async def test_of_an_artifact_that_is_no_text_the_results_that_name_it_are_evidence(content: bytes) -> None:
+    claims = (("report.md", "the first words"), ("report.md", ARTIFACT), ("report.md", "the newest"))
+    seen = await look(a_run(kind="artifact"), *claims, artifacts=Bucket(content))
+    assert [look.found for look in seen] == [True, True, False], "the newest result does not name it"
+    assert seen[-1].why == "it is no text: quote what the result that names it says"
+
+
+async def test_a_long_artifact_is_looked_through_to_its_end_and_no_word_of_it_is_cut() -> None:
+    words = [f"{number}x{number}" for number in range(3 * PIECE // 8)]
+    long = " ".join(words)
+    assert {word for piece in pieces(long) for word in piece.split()} == set(words)
+    edges = [len(" ".join(words[:-1]))] + [PIECE * number for number in range(1, len(long) // PIECE)]
+    quotes = [" ".join(long[edge - 500 : edge + 500].split()[1:-1]) for edge in edges]
+    seen = await look(a_run(kind="artifact"), *(("report.md", quote) for quote in quotes), artifacts=Bucket(long))
+    assert [look.found for look in seen] == [True] * len(quotes)
+
+
+async def test_what_people_said_is_evidence_to_the_letter_where_their_word_is_wanted() -> None:
+    claims = [("the person's message", f"{you} may send it") for you in ("you", "You")]
+    assert [seen.found for seen in await look(a_run(kind="person"), *claims)] == [False, True]
+
+
+async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() -> None:
+    assert await look(a_run(), ("step:9", "200 OK"), ("step:1", ""), ("trust me", "200 OK")) == []
+
+
+@pytest.mark.attack
+async def test_an_artifact_counts_only_where_it_is_what_the_journal_recorded_of_it() -> None:
+    store, bucket = MemoryStore(), MemoryArtifacts()
+    first, *others = commits_of(worked_example())
+    await store.accept(wake_of(first), first)
+    for commit in others:
+        await store.commit(commit)
+    written, unknown = (RUN_ID, "artifacts/critique.md"), (RUN_ID, "artifacts/unknown.md")
+    bucket.contents |= {(RUN_ID, "artifacts/fetch-01.html"): PAGE, written: CRITIQUE, unknown: b"not recorded"}
+    artifacts = ProvenArtifacts(bucket, store)
+    read = [await artifacts.get(*one) for one in (written, unknown, (RUN_ID, "artifacts/none.md"))]
+    assert read == [CRITIQUE, b"not recorded", None]
+    bucket.contents[written] += b"It is perfect.\n"
+    with pytest.raises(Replaced, match="somebody has replaced it"):
+        await artifacts.get(*written)

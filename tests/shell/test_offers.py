@@ -1,4 +1,4 @@
-"""The offers of several executors become one list, and what is left out of it is told."""
+"""What several executors offer becomes one list, on which the operator's word comes first."""
 
 import json
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from agent_service.bus.skills import Merged, NoCatalog, Told, merge, read_answer
+from agent_service.trust.oversight import Oversight, undeclared
+from schemas.catalog import ToolCommand, ToolOffer
 
 ONE, OTHER = {"name": "say", "tier": "read"}, {"name": "say", "tier": "write"}
 
@@ -37,8 +39,7 @@ def test_different_tools_of_one_name_are_told_with_both_executors_and_the_first_
     first = merged(told("b", tool()), told("a", tool(command=OTHER)))
     turned = merged(told("a", tool(command=OTHER)), told("b", tool()), before=first)
     for result in (first, turned):
-        assert owners(result) == {"talk": "b"}
-        assert result.offers["talk"].commands[0].tier == "read"
+        assert (owners(result), result.offers["talk"].commands[0].tier) == ({"talk": "b"}, "read")
         (conflict,) = result.conflicts
         assert "tool talk of a is left out: b offered another" in conflict
 
@@ -66,8 +67,7 @@ def test_one_bad_offer_is_left_out_alone_and_told_with_its_executor(bad: Any, sa
     answer = told("shop", tool("walk"), bad)
     (flaw,) = answer.flaws
     assert [offer.name for offer in answer.offers] == ["walk"]
-    assert flaw.startswith("shop offers ")
-    assert says in flaw
+    assert (flaw.startswith("shop offers "), says in flaw) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,41 @@ def test_one_bad_offer_is_left_out_alone_and_told_with_its_executor(bad: Any, sa
 def test_what_is_no_catalog_is_told_as_such(body: bytes) -> None:
     with pytest.raises(NoCatalog, match="no catalog of tools"):
         read_answer(body)
+
+
+MAIL = ToolOffer(
+    name="mail",
+    route="mail",
+    commands=(ToolCommand(name="send", tier="write", approve="never"), ToolCommand(name="list", tier="read")),
+)
+SEND, LIST = MAIL.commands
+
+
+@pytest.mark.parametrize(
+    ("says", "approve", "output", "of_list"),
+    [
+        (Oversight(approve={"mail": "untrusted", "mail.send": "always"}), ("always", "untrusted"), None, None),
+        (Oversight(approve={"mail.list": "always", "other": "always"}), ("never", "always"), None, None),
+        (Oversight(approve={"other": "always"}, untrusted=frozenset({"other"})), ("never", LIST.approve), None, None),
+        (Oversight(untrusted=frozenset({"mail"})), ("never", LIST.approve), "untrusted", None),
+        (Oversight(trusted=frozenset({"mail"})), ("never", LIST.approve), "trusted", None),
+        (Oversight(trusted=frozenset({"mail.list"})), ("never", LIST.approve), None, "trusted"),
+        (
+            Oversight(trusted=frozenset({"mail"}), untrusted=frozenset({"mail"})),
+            ("never", LIST.approve),
+            "untrusted",
+            None,
+        ),
+    ],
+)
+def test_the_word_of_the_operator_comes_before_the_offer_and_that_on_a_command_before_that_on_its_tool(
+    says: Oversight, approve: tuple[str | None, ...], output: str | None, of_list: str | None
+) -> None:
+    ruled = says.over(MAIL)
+    assert tuple(command.approve for command in ruled.commands) == approve
+    assert (ruled.output, [command.output for command in ruled.commands]) == (output, [None, of_list])
+    assert undeclared([ruled]) == (() if output else ("mail",))
+
+
+def test_tools_that_nobody_offers_are_told() -> None:
+    assert Oversight(trusted=frozenset({"mial"})).unknown([MAIL]) == ("mial",)

@@ -1,6 +1,7 @@
 """What goes by which rule, and what of it is removed beside the store, also where the bus is away meanwhile."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from agent_service.telling.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
 from tests.kit.crashes import Crash, Mortal, Points
 from tests.kit.fakes import FakeClock, MemoryArtifacts
-from tests.kit.runs import FRAMING, NOON, _reflection, accepted, plan, replied, returned, run_id, started, whole_run
+from tests.kit.runs import NOON, run_id, whole_run
 from tests.ports.stores import stored
 
 DAY = timedelta(days=1)
-REPORT = "artifacts/report.md"
-CONTENT = b"# Report\n"
+LATER = FakeClock(NOON + 2 * DAY)
+DONE_DAYS = {Status.DONE: DAY}
+REPORT, CONTENT = "artifacts/report.md", b"# Report\n"
 
 
 class Bucket(MemoryArtifacts):
@@ -35,98 +37,51 @@ class Bucket(MemoryArtifacts):
         await super().remove(run_id, path)
 
 
+@dataclass
+class Kept:
+    """A store, and what it has beside it."""
+
+    store: SqliteStore
+    folder: Path
+    bucket: Bucket
+    workspace: Workspace
+
+    def pruning(self, **rules: Any) -> Pruning:
+        """Two days after noon."""
+        return Pruning(self.store.forgetting, RunBelongings(self.folder, self.bucket), Rules(**rules), LATER)
+
+    async def done(self, number: int) -> str:
+        """A run that has ended and brought a report, with a folder."""
+        last = await stored(self.store, whole_run(number, artifacts=[{"path": REPORT, "size": len(CONTENT)}]))
+        self.store.told(last.entry.run_id, last.entry.seq)
+        self.store._write_told()
+        await self.store._database.write(lambda _: None)
+        await self.bucket.put(last.entry.run_id, REPORT, CONTENT)
+        assert not self.workspace.write([(last.entry.run_id, {"plan.md": b"# Plan\n", REPORT: CONTENT})])
+        return last.entry.run_id
+
+    async def left(self) -> list[str]:
+        return sorted(line.run_id for line in await self.store.runs(limit=100))
+
+
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
+    folder = tmp_path / "workspaces"
     async with SqliteStore.open(tmp_path / "store") as store:
-        yield store
+        yield Kept(store, folder, Bucket(), Workspace(folder))
 
 
-@pytest.fixture
-def bucket() -> Bucket:
-    return Bucket()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(tmp_path / "workspaces")
-
-
-def pruning(store: SqliteStore, bucket: Bucket, folder: Path, **rules: Any) -> Pruning:
-    """Two days after noon."""
-    belongings = RunBelongings(folder / "workspaces", bucket)
-    return Pruning(store.forgetting, belongings, Rules(**rules), FakeClock(NOON + 2 * DAY))
-
-
-async def done(store: SqliteStore, bucket: Bucket, workspace: Workspace, number: int) -> str:
-    """A run that has ended and brought a report, with a folder."""
-    commits = [accepted(number)]
-    commits.append(started(commits[-1]))
-    commits += [replied(commits[-1], FRAMING)]
-    commits += [replied(commits[-1], plan(1))]
-    commits += [returned(commits[-1], artifacts=[{"path": REPORT, "size": len(CONTENT)}])]
-    commits += [replied(commits[-1], *_reflection(1, last=True))]
-    last = await stored(store, commits)
-    store.told(last.entry.run_id, last.entry.seq)
-    store._write_told()
-    await store._database.write(lambda _: None)
-    await bucket.put(last.entry.run_id, REPORT, CONTENT)
-    assert not workspace.write([(last.entry.run_id, {"plan.md": b"# Plan\n", REPORT: CONTENT})])
-    return last.entry.run_id
-
-
-async def left(store: SqliteStore) -> list[str]:
-    return sorted(line.run_id for line in await store.runs(limit=100))
-
-
-async def test_a_run_goes_with_its_folder_and_its_artifacts(
-    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
+async def test_runs_go_with_folders_and_artifacts_and_what_a_bus_that_is_away_keeps_goes_with_the_next_pass(
+    kept: Kept,
 ) -> None:
-    run = await done(store, bucket, workspace, 1)
-    pruned = await pruning(store, bucket, tmp_path, days={Status.DONE: DAY}).prune(rest=0)
-    assert pruned.runs == {"agent.keep_runs.done_days: 1": 1}
-    assert (await left(store), bucket.contents, workspace.files(run)) == ([], {}, None)
-
-
-async def test_a_bus_that_is_away_holds_up_no_run_and_its_artifacts_go_with_the_next_pass(
-    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
-) -> None:
-    for number in (1, 2):
-        await done(store, bucket, workspace, number)
-    bucket.away = True
-    prunes = pruning(store, bucket, tmp_path, days={Status.DONE: DAY})
-    assert "the bus is away" in (await prunes.prune(rest=0)).trouble
-    assert (await left(store), len(bucket.contents)) == ([], 2)
-    bucket.away = False
-    assert (await prunes.prune(rest=0)).trouble == ""
-    assert bucket.contents == {}
-
-
-async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one_ends_what_it_began(
-    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
-) -> None:
-    await stored(store, whole_run(9)[:4])
-    runs = [await done(store, bucket, workspace, number) for number in range(1, 4)]
-    points, died = Points(), 0
-    belongings = Mortal(RunBelongings(tmp_path / "workspaces", Mortal(bucket, points)), points)
-    rules = Rules(days={Status.DONE: DAY}, most={"artifacts": 1})
-    while True:
-        points.strike_at(died + 1)
-        forgetting = Mortal(OneAtATime(store.forgetting), points)
-        try:
-            await Pruning(forgetting, belongings, rules, FakeClock(NOON + 2 * DAY)).prune(rest=0)
-        except Crash:
-            died += 1
-        else:
-            break
-        for run in runs:
-            is_there, tombstone = await store.load(run), await store.tombstone(run)
-            assert (is_there is None) == (tombstone is not None)
-            whole = is_there and (workspace.files(run), await store.entries(run), bucket.contents.get((run, REPORT)))
-            assert is_there is None or (whole and all(whole))
-    assert died > 10
-    assert (await left(store), bucket.contents) == ([run_id(9)], {})
-    assert not any(workspace.files(run) for run in runs)
-    assert not await store.forgetting.behind(10)
+    runs = [await kept.done(number) for number in (1, 2)]
+    kept.bucket.away = True
+    pruned = await kept.pruning(days=DONE_DAYS).prune(rest=0)
+    assert (pruned.runs, "the bus is away" in pruned.trouble) == ({"agent.keep_runs.done_days: 1": 2}, True)
+    assert (await kept.left(), len(kept.bucket.contents)) == ([], 2)
+    kept.bucket.away = False
+    assert (await kept.pruning(days=DONE_DAYS).prune(rest=0)).trouble == ""
+    assert (kept.bucket.contents, [kept.workspace.files(run) for run in runs]) == ({}, [None, None])
 
 
 class OneAtATime:
@@ -142,33 +97,50 @@ class OneAtATime:
         return [gone for run in runs for gone in await self._forgetting.forget([run], rule, now)]
 
 
-async def test_artifacts_may_go_before_their_run_does(
-    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
-) -> None:
-    run = await done(store, bucket, workspace, 1)
-    prunes = pruning(store, bucket, tmp_path, artifacts=DAY)
+async def test_a_pass_that_is_killed_anywhere_leaves_whole_runs_and_the_next_one_ends_what_it_began(kept: Kept) -> None:
+    await stored(kept.store, whole_run(9)[:4])
+    runs = [await kept.done(number) for number in range(1, 4)]
+    points, died = Points(), 0
+    belongings = Mortal(RunBelongings(kept.folder, Mortal(kept.bucket, points)), points)
+    rules = Rules(days=DONE_DAYS, most={"artifacts": 1})
+    while True:
+        points.strike_at(died + 1)
+        try:
+            await Pruning(Mortal(OneAtATime(kept.store.forgetting), points), belongings, rules, LATER).prune(rest=0)
+        except Crash:
+            died += 1
+        else:
+            break
+        for run in runs:
+            is_there, tombstone = await kept.store.load(run), await kept.store.tombstone(run)
+            assert (is_there is None) == (tombstone is not None)
+            has = kept.workspace.files(run), await kept.store.entries(run), kept.bucket.contents.get((run, REPORT))
+            assert is_there is None or all(has)
+    assert died > 10
+    assert (await kept.left(), kept.bucket.contents) == ([run_id(9)], {})
+    assert not any(kept.workspace.files(run) for run in runs)
+    assert not await kept.store.forgetting.behind(10)
+
+
+async def test_artifacts_may_go_before_their_run_does(kept: Kept) -> None:
+    run = await kept.done(1)
+    prunes = kept.pruning(artifacts=DAY)
     assert (await prunes.prune(rest=0)).artifacts == {"agent.keep_runs.artifacts_days: 1": 1}
     assert (await prunes.prune(rest=0)).artifacts == {}
-    listing = workspace.files(run)
+    listing = kept.workspace.files(run)
     assert listing is not None
-    assert ([file.path for file in listing.files], bucket.contents, await left(store)) == (["plan.md"], {}, [run])
+    assert ([file.path for file in listing.files], kept.bucket.contents, await kept.left()) == (["plan.md"], {}, [run])
 
 
-async def kept(store: SqliteStore, bucket: Bucket, folder: Path, most: Mapping[str, int]) -> list[str]:
-    """What is left where there may be so many bytes of a kind; a dry run has told the same before."""
-    prunes = pruning(store, bucket, folder, most=most)
-    before = await left(store)
-    would = {run.run_id for run, _ in (await prunes.preview()).listed}
-    assert await left(store) == before
-    await prunes.prune(rest=0)
-    assert await left(store) == [run for run in before if run not in would]
-    return await left(store)
+async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind_and_a_dry_run_says_which(kept: Kept) -> None:
+    async def left_of(most: Mapping[str, int]) -> list[str]:
+        prunes, before = kept.pruning(most=most), await kept.left()
+        would = {run.run_id for run, _ in (await prunes.preview()).listed}
+        assert await kept.left() == before
+        await prunes.prune(rest=0)
+        assert await kept.left() == [run for run in before if run not in would]
+        return await kept.left()
 
-
-async def test_the_oldest_runs_go_until_there_is_not_too_much_of_a_kind(
-    store: SqliteStore, bucket: Bucket, workspace: Workspace, tmp_path: Path
-) -> None:
-    runs = [await done(store, bucket, workspace, number) for number in range(1, 5)]
-    assert await kept(store, bucket, tmp_path, {"artifacts": 3 * len(CONTENT)}) == runs[1:]
-    of_each = workspace.sizes()[runs[1]]
-    assert await kept(store, bucket, tmp_path, {"workspaces": 2 * of_each}) == runs[2:]
+    runs = [await kept.done(number) for number in range(1, 5)]
+    assert await left_of({"artifacts": 3 * len(CONTENT)}) == runs[1:]
+    assert await left_of({"workspaces": 2 * kept.workspace.sizes()[runs[1]]}) == runs[2:]

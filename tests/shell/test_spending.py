@@ -68,17 +68,6 @@ async def test_a_restart_knows_what_was_spent_and_goes_on_at_once_with_more_mone
         assert ((await world.state()).status, world.mind.calls.total()) == (status, calls)
 
 
-async def test_many_runs_together_keep_it(store: SqliteStore) -> None:
-    world = World(Mind(RESERVE), store=store, slots=20, usd_per_day=1.0)
-    for number in range(20):
-        world.start(name=f"run-{number}")
-    await world.until_quiet()
-    states = await world.family()
-    assert {state.status for state in states} <= {Status.DONE, Status.RUNNING}
-    assert world.spending.spent_usd == pytest.approx(sum(state.spent.cost_usd or 0.0 for state in states))
-    assert world.spending.spent_usd <= 1.0
-
-
 @pytest.mark.parametrize("gap", [2, 3, 5, 8, 13])
 async def test_what_crashes_lost_counts_too(store: SqliteStore, gap: int) -> None:
     world = World(Mind(RESERVE), store=store, policy=AN_HOUR, usd_per_day=5.0)

@@ -87,6 +87,7 @@ class Mind:
         self.reserve, self.chooses = reserve, chooses
         self.faults = Points()
         self.calls: Counter[tuple[str, int]] = Counter()
+        self.questions: list[Question] = []
         self.outage: Exception | None = None
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
@@ -98,14 +99,15 @@ class Mind:
 
     async def _decide(self, question: Question) -> Answer:
         self.calls[question.state.run_id, question.call] += 1
+        self.questions.append(question)
         self.asked.set()
         await self.may_answer.wait()
         self.faults.point(f"during {question.phase}")
         if self.outage:
             raise self.outage
-        return self._answer(question.state, question.phase)
+        return self.answer(question.state, question.phase)
 
-    def _answer(self, state: RunState, phase: Phase) -> Answer:
+    def answer(self, state: RunState, phase: Phase) -> Answer:
         if phase is Phase.FRAME:
             return Answer(decision=FRAMED, usage=USAGE, model="mind")
         plan = self.chooses(state)
@@ -253,14 +255,15 @@ class World:
         self.mind = mind or Mind()
         self.mind.faults = self.faults
         self._model = model or self.mind
-        self.store = beside.store if beside else store or MemoryStore()
-        self.clock = beside.clock if beside else FakeClock()
-        self.bus = beside.bus if beside else FakeBus(self.faults)
-        self.gateway = beside.gateway if beside else FakeGateway(self.bus, plays)
-        self.capabilities = beside.capabilities if beside else Capabilities(KeyRing.fresh())
+        self.store: MemoryStore | SqliteStore = store or MemoryStore()
+        self.clock, self.bus, self.capabilities = FakeClock(), FakeBus(self.faults), Capabilities(KeyRing.fresh())
+        self.gateway = FakeGateway(self.bus, plays)
         self.artifacts, self.offer = MemoryArtifacts(), Offer(tools)
         self.halts, self.board = MemoryHalts(), MemoryBoard()
         self.crashes = 0
+        if beside:
+            self.store, self.clock, self.bus = beside.store, beside.clock, beside.bus
+            self.gateway, self.capabilities = beside.gateway, beside.capabilities
         self.build_anew()
 
     # what is said to it

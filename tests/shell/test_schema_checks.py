@@ -1,0 +1,87 @@
+"""Arguments against the schemas of their tools: those of a plan, and those of what a tool asks of others."""
+
+from typing import Any
+
+import pytest
+
+from agent_service.bus.skills import ArgumentSchemas
+from agent_service.core.events import ToolReturned
+from agent_service.core.phases import Plan
+from agent_service.core.state import RunState
+from agent_service.run.schema_check import unfit
+from schemas.events import ToolResult
+from tests.core.cues import FETCH, POST, a_task, continues, frames, multi_step, plan, plans, queued, started
+from tests.core.script import Script
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+TWICE = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(40)}
+TREE = {
+    "$defs": {"node": {"properties": {"n": {"type": "integer"}, "below": {"items": {"$ref": "#/$defs/node"}}}}},
+    "$ref": "#/$defs/node",
+}
+UNUSABLE, BUSY = "the schema of post cannot be used", "it has more than 5000 parts"
+TO: dict[str, Any] = {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}}
+STRICT = TO | {"additionalProperties": False}
+
+
+def a_run(schema: Any) -> Script:
+    """`post` has the schema."""
+    command = POST.commands[0].model_copy(update={"input_schema": schema})
+    skills = (FETCH, POST.model_copy(update={"commands": (command,)}))
+    return queued() >> started(skills) >> frames()
+
+
+def written(**arguments: Any) -> Plan:
+    return plan("post", POST.commands[0].name, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "flaw"),
+    [
+        (NUMBER, {"n": 1}, ""),
+        (NUMBER, {"x": 1}, 'arguments: "n" is a required property'),
+        (NUMBER, {"n": "x"}, 'n: "x" is not of type "integer"'),
+        (TREE, {"below": [{"n": 1}]}, ""),
+        (TREE, {"below": [{"n": "x"}]}, 'below/0/n: "x" is not of type "integer"'),
+        ({"type": 7}, {"n": 1}, UNUSABLE),
+        ({"$ref": "http://127.0.0.1:1/x.json"}, {"n": 1}, UNUSABLE),
+        ({"$defs": TWICE | {"d40": {}}, "$ref": "#/$defs/d0"}, {"n": 1}, BUSY),
+        ({"anyOf": [{"required": [f"x{n}"]} for n in range(20_000)]}, {"n": 1}, BUSY),
+    ],
+)
+def test_arguments_that_do_not_fit_and_schemas_that_cannot_be_used_are_flaws(
+    schema: Any, arguments: dict[str, Any], flaw: str
+) -> None:
+    flaws = ArgumentSchemas().flaws(a_run(schema).state.brief, written(**arguments))
+    assert len(flaws) == bool(flaw)
+    assert flaw in "".join(flaws)
+
+
+def result_of(schema: Any, *tasks: dict[str, Any]) -> tuple[RunState, ToolResult]:
+    """The state before it, and what its tool asks for."""
+    run = a_run(schema) >> plans() >> continues(multi_step(*tasks))
+    before, event = run.story[-1].before, run.story[-1].event
+    assert before
+    assert isinstance(event, ToolReturned)
+    return before, event.result
+
+
+def test_what_a_tool_asks_of_others_is_held_against_their_schemas_and_named_with_its_task() -> None:
+    (flaw,) = unfit(*result_of(TO, a_task("good", "post", to="ann"), a_task("bad", "post", n=1)))
+    assert flaw.startswith("bad: ")
+    assert "to" in flaw
+
+
+@pytest.mark.parametrize("schema", [STRICT, {**STRICT, "properties": {"to": {"type": "string"}, "evidence": {}}}])
+def test_what_a_task_is_given_besides_is_no_flaw(schema: Any) -> None:
+    tasks = (a_task("first", "post", to="ann"), a_task("second", "post", after=("first",), to="bob"))
+    assert unfit(*result_of(schema, *tasks)) == ()
+
+
+def test_a_continuation_that_does_not_fit_ends_its_step_before_anything_is_asked() -> None:
+    state, result = result_of(TO, a_task("bad", "post", n=1))
+    run = a_run(TO) >> plans()
+    run >> ToolReturned(at=run.now, result=result, unfit=unfit(state, result))
+    assert run.outcomes == ("ask reflect",)
+    assert run.state.last_result is not None
+    assert run.state.last_result.output["class"] == "bad_continuation"

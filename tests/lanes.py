@@ -17,7 +17,6 @@ REAL = (
     "browser",
     "cli/test_demo.py",
     "cli/test_dev.py",
-    "cli/test_dev_tools.py",
     "deploy/test_machine.py",
     "deploy/test_operators_story.py",
     "ductile/test_call_spans.py",

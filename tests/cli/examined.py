@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from agent_service.cli.doctor.report import examine, on_this_machine
-from agent_service.settings import load
+from agent_service.cli.doctor.report import examine
 from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
@@ -28,17 +27,8 @@ async def found(config: Path) -> dict[str, Finding]:
     return {check.name: check async for check in examine(config, deep=False)}
 
 
-async def found_here(config: Path, *, deep: bool = False) -> dict[str, Finding]:
-    """Without the bus."""
-    return {check.name: check async for check in on_this_machine(load(config, {}), deep=deep)}
-
-
 def contents(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def marks(checks: dict[str, Finding]) -> dict[str, str]:
-    return {name: check.mark for name, check in checks.items()}
 
 
 async def up(address: str) -> None:

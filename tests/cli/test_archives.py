@@ -43,7 +43,7 @@ from tests.kit.runs import run_id, whole_run
 from tests.kit.struck import struck
 from tests.ports.stores import stored as stored_as_it_is
 from tests.projections.conftest import small_disk
-from tests.projections.journals import commits_of, five_steps, worked_example
+from tests.projections.journals import commits_of, worked_example
 
 __all__ = ["small_disk"]
 
@@ -91,7 +91,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def lost(config: Path, *, but_keys: bool = True) -> None:
     """All that an agent keeps is gone; the keys are in another place too."""
     for name in ("agent", "workspaces"):
-        shutil.rmtree(config.parent / name)
+        shutil.rmtree(config.parent / name, ignore_errors=True)
     if not but_keys:
         (config.parent / "agent.keys").unlink()
 
@@ -112,35 +112,6 @@ async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing
         assert raised.value.exit_code == Exit.NOT_FOUND
 
 
-async def test_verify_and_rebuild_work_while_the_agent_has_the_store_open(config: Path) -> None:
-    async with opened(config.parent / "agent") as store:
-        await stored(store, commits_of(five_steps(run_id(2))))
-        assert (await verify(RUN_ID, config)).ok
-        assert (await rebuild(run_id(2), config)).added
-        assert (await verify(run_id(2), config)).ok
-
-
-CHANGED_FILES: dict[str, Callable[[Path], object]] = {
-    "plan.md:1: the line is not what the journal says": lambda folder: (folder / "plan.md").write_text("changed"),
-    "memory.md: is not there": lambda folder: (folder / "memory.md").unlink(),
-    "notes.txt: is no file of this run": lambda folder: (folder / "notes.txt").write_text("mine"),
-    "artifacts/link: is no file of this run": lambda folder: (folder / "artifacts" / "link").symlink_to("/etc"),
-}
-
-
-async def test_a_changed_folder_is_named_and_rebuilt_byte_for_byte(config: Path, folder: Path) -> None:
-    before = contents(folder)
-    for says, change in CHANGED_FILES.items():
-        change(folder)
-        verdict = await verify(RUN_ID, config)
-        assert says in str(verdict).splitlines()[0]
-        assert f"`agentic rebuild --config {config} {RUN_ID}`" in str(verdict)
-        rebuilt = await rebuild(RUN_ID, config)
-        assert len(rebuilt.added + rebuilt.changed + rebuilt.removed) == 1
-        assert contents(folder) == before
-        assert (await verify(RUN_ID, config)).ok
-
-
 def test_the_commands_name_the_flaw_and_end_with_1_and_without_a_store_name_the_configuration(
     config: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -157,9 +128,6 @@ def test_the_commands_name_the_flaw_and_end_with_1_and_without_a_store_name_the_
 
 CHANGED_JOURNALS = {
     "UPDATE journal SET event = replace(event, 'both', 'some') WHERE seq = 8": "entry 8 was changed",
-    "UPDATE journal SET event = '{}' WHERE seq = 3": "entry 3",
-    "UPDATE journal SET hash = zeroblob(32) WHERE seq = 2": "entry 2",
-    "DELETE FROM journal WHERE seq = 4": "entry 4 is missing",
     "DELETE FROM journal WHERE seq = 8": "entry 8 is missing: the run had 8 entries",
     "UPDATE runs SET head = zeroblob(32)": "entry 8 is not the one that the run's state was made with",
     "UPDATE runs SET state = '{'": "the state of the run cannot be read",
@@ -221,20 +189,6 @@ async def test_lost_artifacts_come_back_from_the_bus_as_far_as_it_has_them(
     shutil.rmtree(folder)
     await bucket.remove(KEYS[0])
     assert (await rebuild(RUN_ID, config)).missing == ("artifacts/fetch-01.html",)
-
-
-async def test_artifacts_are_backed_up_once_and_come_back_into_an_empty_bucket(
-    config: Path, bucket: ArtifactBucket, place: str
-) -> None:
-    assert (await backup(config, BackUp(place=place))).about["artifacts"] == {"artifacts": len(KEYS)}
-    assert (await backup(config, BackUp(place=place))).written == 0
-    for key in KEYS:
-        await bucket.remove(key)
-    lost(config)
-    told = await restore(config, BringBack(place=place))
-    assert (told.runs, told.artifacts) == (1, len(KEYS))
-    assert await flawed_places(config) == set(), "its folder is written when somebody asks for it"
-    assert [await bucket.get(key) for key in KEYS] == list(SHELF.values())
 
 
 async def test_what_was_backed_up_without_the_bus_has_the_artifacts_of_the_last_one_with_it(
@@ -355,8 +309,10 @@ AT_A_RESTORE = (
 
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("bucket")
-async def test_a_backup_that_is_killed_costs_none_of_those_before(config: Path, tmp_path: Path) -> None:
-    place = tmp_path / "it.backup"
+async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_restored_all_or_nothing(
+    config: Path, tmp_path: Path
+) -> None:
+    place, store = tmp_path / "it.backup", config.parent / "agent"
     first = (await backup(config, BackUp(place=str(place)))).backup
     with struck(tmp_path, *AT_A_BACKUP) as command:
         for _ in command.strikes("backup", place, "--config", config):
@@ -364,16 +320,6 @@ async def test_a_backup_that_is_killed_costs_none_of_those_before(config: Path, 
                 assert first in archive.backups()
     lost(config)
     assert (await restore(config, BringBack(place=str(place), backup=first))).runs == 1
-    shutil.rmtree(config.parent / "agent")
-    assert (await restore(config, BringBack(place=str(place)))).runs == 1
-    assert [name for name in names(tmp_path) if name.startswith("it.")] == ["it.backup"]
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.usefixtures("bucket")
-async def test_a_restore_that_is_killed_has_restored_all_or_nothing(config: Path, place: str, tmp_path: Path) -> None:
-    store = config.parent / "agent"
-    await backup(config, BackUp(place=place))
     lost(config)
     with struck(tmp_path, *AT_A_RESTORE) as command:
         for _ in command.strikes("restore", place, "--config", config):
@@ -382,6 +328,7 @@ async def test_a_restore_that_is_killed_has_restored_all_or_nothing(config: Path
                 shutil.rmtree(store)
     assert await flawed_places(config) == set()
     assert "restoring" not in names(store)
+    assert [name for name in names(tmp_path) if name.startswith("it.")] == ["it.backup"]
 
 
 def changed(file: Path, change: Callable[[Members], object]) -> Path:

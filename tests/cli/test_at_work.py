@@ -6,12 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.cli.calling import COMMAND, ROOT, clean, interrupt, running_with, started
@@ -55,17 +53,6 @@ def test_limits_and_context_reach_the_run(dev: Dev) -> None:
     assert {name: view["budget"][name] for name in wanted} == wanted
     first = dev("entries", "--json", view["run_id"]).documents[0]
     assert (first["event"]["context"], first["event"]["untrusted"]) == ({"tone": "warm"}, True)
-
-
-def test_what_is_approved_is_carried_out(dev: Dev) -> None:
-    called = dev("run", "--json", "critique")
-    run_id = called.document["run_id"]
-    assert (called.code, called.document["asks"]["tool"]) == (3, "knowledge")
-    assert '"query": "prices ␛no"' in dev("show", run_id).out
-    assert dev("approve", "--json", run_id).document["status"] == "running"
-    wait_until(lambda: dev("show", "--json", run_id).document["state"] == "escalated")
-    assert [(s["tool"], s["status"]) for s in dev("show", "--json", run_id).document["steps"]] == [("knowledge", "ok")]
-    assert "approved, by os user " in dev("show", run_id).out
 
 
 def test_an_answer_sets_an_escalated_run_going_again_which_is_followed_to_its_next_end(dev: Dev) -> None:
@@ -114,23 +101,6 @@ def test_nothing_hostile_reaches_the_terminal(dev: Dev) -> None:
     assert "␛]0;title␇" in shown
 
 
-OF_A_SLOW_RUN = ("accepted", "frame", "plan", "step 1", "reflect", "plan", "step 2", "reflect", "done")
-
-
-def test_watching_lives_through_a_kill_of_the_agent(dev: Dev) -> None:
-    with started("run", "--watch", "slowly", AGENTIC_URL=dev.url) as process:
-        lines = read_until(process.stderr, lambda line: "✓ step 1" in line)
-        kill_agent_of(dev)
-        assert process.stderr
-        assert process.stdout
-        err, out = process.stderr.read(), process.stdout.read()
-        assert process.wait(10) == 0, err
-    assert err.count("waiting for the agent: no agent answers") == err.count("the agent is back") == 1
-    told = [line[10:23].strip() for line in (*lines, *err.splitlines()) if line[:2].isdigit()]
-    assert [title for title in told if title.startswith("✓")] == [f"✓ {name}" for name in OF_A_SLOW_RUN]
-    assert "2 of 10" in out
-
-
 def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: dict[str, Any]) -> None:
     with started("tail", AGENTIC_URL=dev.url) as process:
         assert process.stderr
@@ -165,39 +135,6 @@ def read_until(stream: Any, fits: Callable[[str], bool]) -> list[str]:
 def kill_agent_of(dev: Dev) -> None:
     (pid,) = running_with(f"agent_service serve --config {dev.facts['config']}")
     os.kill(pid, signal.SIGKILL)
-
-
-@contextmanager
-def without_a_gateway(dev: Dev) -> Iterator[None]:
-    """It is stopped in the middle of whatever it does, and goes on afterwards."""
-    gateway = dev.facts["pids"]["gateway"]
-    os.kill(gateway, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(gateway, signal.SIGCONT)
-
-
-def test_of_a_run_whose_gateway_stands_still_it_is_said_who_holds_its_request(dev: Dev) -> None:
-    def ask(path: str) -> dict[str, Any]:
-        answer = httpx2.get(f"{dev.url}{path}", timeout=20, trust_env=False)
-        assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
-
-    with without_a_gateway(dev):
-        run_id = dev("wake", "--json", "say it back").document["run_id"]
-        wait_until(lambda: (ask(f"/v1/runs/{run_id}")["waiting_for"] or {}).get("kind") == "tool")
-        why = ask(f"/v1/runs/{run_id}/why")
-        marks = {f"{check['part']} {check['name']}": check["mark"] for check in ask("/v1/health")["checks"]}
-    facts = {fact["what"]: fact["text"] for fact in why["facts"]}
-    assert why["waiting_for"]["what"].startswith("the result of step 1")
-    assert ("of AGENTIC_REQUESTS, stored" in facts["request"], "consumer tools" in facts["request"]) == (True, True)
-    assert facts["executor"] == "ductile-gateway does not answer"
-    assert why["verdict"].startswith("nobody works on step 1")
-    assert (why["remedy"]["command"], marks["gateway gateway"]) == ("ductile-gateway serve", "wrong")
-    wait_until(lambda: ask(f"/v1/runs/{run_id}")["state"] == "done")
-    assert ask(f"/v1/runs/{run_id}/why")["verdict"].startswith("it has ended: done")
 
 
 COMPLETED = {

@@ -140,14 +140,6 @@ async def test_each_command_prints_and_ends_as_is_kept(
     golden(f"commands-{name}", await transcript(lines))
 
 
-async def test_a_wrong_command_line_is_told_in_one_line_with_code_2(transcript: Transcript) -> None:
-    told = (await transcript(WRONG)).split("\n\n")
-    assert [
-        part for part in told if "127.0.0.1:1" not in part and not re.fullmatch(r".*\nagentic: .*\n\(2\)\n?", part)
-    ] == []
-    assert [part for part in told if "127.0.0.1:1" in part and not part.rstrip().endswith("(69)")] == []
-
-
 JSON = f"""
 runs
 show {DONE}

@@ -48,12 +48,6 @@ def test_constraints_that_contradict_each_other_are_relaxed_as_a_page_allows(fol
     assert running_with(folder) == {}
 
 
-def test_one_demo_is_shown_at_a_time(folder: Path) -> None:
-    called = agentic("demo", "--z3", "--chaos", "--dir", folder)
-    assert called.code == 2
-    assert "choose one of --chaos and --z3" in called.err
-
-
 def test_a_demo_that_is_stopped_half_way_stops_everything(folder: Path) -> None:
     with started("demo", "--chaos", "--dir", folder) as process:
         assert process.stdout

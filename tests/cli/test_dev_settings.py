@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,38 +28,20 @@ gateway:
 """
 
 
-def configuration(tmp_path: Path) -> tuple[Any, tuple[str, ...]]:
-    """What is made of IN_EARNEST, and what of it is left."""
+def test_all_counts_but_where_things_are_kept_and_where_services_listen_and_variables_stay(tmp_path: Path) -> None:
     (tmp_path / "agentic.yaml").write_text(IN_EARNEST)
     taken = taken_from(tmp_path / "agentic.yaml")
-    made = _write_config(tmp_path, DevOptions(folder=tmp_path, taken=taken), "nats://127.0.0.1:1", 2)
-    return json.loads(made.read_text()), taken.left
-
-
-def test_all_counts_but_where_things_are_kept_and_where_services_listen(tmp_path: Path) -> None:
-    made, left = configuration(tmp_path)
+    written = _write_config(tmp_path, DevOptions(folder=tmp_path, taken=taken), "nats://127.0.0.1:1", 2)
+    made = json.loads(written.read_text())
+    agent, gateway, plugins = made["agent"], made["gateway"], made["gateway"]["plugins"]
     assert made["nats"] == {"urls": ["nats://127.0.0.1:1"]}
-    assert made["agent"]["store"] == str(tmp_path / "agent")
-    assert made["agent"]["http"] == {"host": "127.0.0.1", "port": 2}
-    assert made["agent"]["approve"] == {"mail.send": "always"}
-    assert made["gateway"]["tools"] == ["mail"]
-    assert "keys_file" not in made["gateway"]
-    assert left == ("nats", "agent.store", "agent.http", "gateway.keys_file")
-
-
-def test_plugins_of_the_file_come_first_with_their_limits_and_variables_stay_as_they_are_written(
-    tmp_path: Path,
-) -> None:
-    made, _ = configuration(tmp_path)
-    plugins = made["gateway"]["plugins"]
-    assert plugins["folders"] == ["tools", str(PLUGINS)]
-    assert (plugins["limits"], plugins["reload"], plugins["config"].keys()) == (
-        {"cpu_s": 3},
-        True,
-        {"knowledge", "mail"},
-    )
-    assert plugins["config"]["mail"] == {"token": "${MAIL}"}
-    assert made["agent"]["model"]["api_key"] == "${KEY}"
+    assert (agent["store"], agent["http"]) == (str(tmp_path / "agent"), {"host": "127.0.0.1", "port": 2})
+    assert (agent["approve"], agent["model"]["api_key"]) == ({"mail.send": "always"}, "${KEY}")
+    assert (gateway["tools"], "keys_file" in gateway) == (["mail"], False)
+    assert plugins["folders"] == ["tools", str(PLUGINS)], "those of the file come first"
+    assert (plugins["limits"], plugins["reload"]) == ({"cpu_s": 3}, True)
+    assert (plugins["config"].keys(), plugins["config"]["mail"]) == ({"knowledge", "mail"}, {"token": "${MAIL}"})
+    assert taken.left == ("nats", "agent.store", "agent.http", "gateway.keys_file")
 
 
 BROKEN = {

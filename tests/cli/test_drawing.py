@@ -254,13 +254,6 @@ def test_a_narrow_list_shows_id_and_state_of_each_run_whole() -> None:
         assert ("budget_steps" in "".join(lines)) == (width >= 110)
 
 
-def test_a_list_keeps_its_columns_apart_for_a_run_of_any_age() -> None:
-    run = LINE | {"status": "running", "accepted_at": LONG_AGO, "ended_at": None, "waiting_for": WAITS}
-    for width in (80, 200):
-        told = drawn(views.runs({"runs": [run], "next_cursor": None}, width=width), width).splitlines()[1].split()
-        assert (told[6], told[7].isdigit(), told[8]) == ("0.0168", True, "d"), told
-
-
 def followed(script: Script) -> list[str]:
     """The lines of a story that looks after each entry, without how long ago things began that go on."""
     entries, now = entries_of(script), 0
@@ -399,16 +392,9 @@ def printed(content: bytes, kind: type[io.TextIOWrapper]) -> bytes:
         return into.getvalue()
 
 
-def test_a_file_is_printed_byte_for_byte_where_no_terminal_reads() -> None:
-    for content in (PNG, b"", b"\x1b[31mred\n", b"no line end"):
-        assert printed(content, io.TextIOWrapper) == content
-
-
 def test_a_text_steers_no_terminal() -> None:
-    assert printed(b"a \x1b]0;owned\x07\nb\n", Screen) == "a ␛]0;owned␇\nb\n".encode()
-
-
-def test_what_is_no_text_is_not_printed_on_a_terminal() -> None:
-    with pytest.raises(NotDone, match="print it into a file") as refused:
+    for content in (PNG, b"", b"\x1b[31mred\n", b"no line end"):
+        assert printed(content, io.TextIOWrapper) == content, "as it is where no terminal reads"
+    with pytest.raises(NotDone, match="print it into a file"):
         printed(PNG, Screen)
-    assert refused.value.exit_code == Exit.USAGE
+    assert printed(b"a \x1b]0;owned\x07\nb\n", Screen) == "a ␛]0;owned␇\nb\n".encode()

@@ -1,10 +1,8 @@
 """`agentic init` asks three questions and writes a settings file that both services can start with."""
 
 import io
-import json
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import agent_service.settings
 import ductile_gateway.settings
 from agent_service.settings import AgentSettings
 from ductile_gateway.settings import GatewaySettings
-from tests.cli.calling import Called, agentic, agentic_here, started
+from tests.cli.calling import Called, agentic_here
 
 A_SECRET = "a-secret-of-some-length"  # noqa: S105 - of these tests
 VARIABLES = dict.fromkeys(("NATS_PASSWORD", "NATS_TOKEN", "DUCTILE_TOKEN", "MY_KEY"), A_SECRET)
@@ -166,18 +164,3 @@ def test_what_it_has_in_comments_are_settings_too(options: tuple[str, ...]) -> N
     Path("agentic.yaml").write_text(COMMENTED.sub(r"\1\2", text))
     assert len(COMMENTED.findall(text)) >= 5
     loaded({"ANTHROPIC_API_KEY": A_SECRET})
-
-
-@pytest.fixture
-def dev(folder: Path) -> Iterator[str]:
-    silently("--tools", "tools")
-    with started("dev", "--json", "--http-port", "0", cwd=folder) as process:
-        assert process.stdout
-        yield json.loads(process.stdout.readline())["url"]
-
-
-def test_agentic_dev_runs_with_it_and_doctor_finds_nothing_wrong(folder: Path, dev: str) -> None:
-    checked = agentic("doctor", "--url", dev, cwd=folder)
-    assert (checked.code, "✗" in checked.out) == (0, False), checked.out
-    assert "✓ tools" in checked.out
-    assert agentic("run", "--url", dev, "say it back", cwd=folder).code == 0

@@ -2,7 +2,6 @@
 its token only where it may. The first part of the path says how the agent answers."""
 
 import json
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,6 @@ ORDER: dict[str, Any] = {
     "callback": "https://hooks.example.org/agent",
 }
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-LATER = {"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}
 
 
 def accepted(**changes: Any) -> bytes:
@@ -56,14 +54,11 @@ PASSING: dict[str, tuple[Answer, str]] = {
     "408": ((408, {}, error("too_slow", "the body came too slowly")), "answered 408"),
     "429": ((429, {"Retry-After": "7"}, error("busy", "too many")), "asks for 7 s of patience"),
     "500": ((500, {}, b"broken"), "answered 500"),
-    "502": ((502, {}, b"<h1>Bad gateway</h1>"), "answered 502"),
     "503": (
         (503, {"Retry-After": "30"}, error("try_again", "not done, and nothing was stored")),
         "nothing was stored. Nothing is known to be accepted. It asks for 30 s of patience",
     ),
-    "odd-patience": ((503, LATER, b""), "answered 503"),
     "not-json": ((202, {}, b"<p>welcome"), UNACCEPTED),
-    "a-list": ((202, {}, b"[true]"), UNACCEPTED),
     "deep": ((202, {}, b"[" * 60_000), UNACCEPTED),
     "not-accepted": ((202, {}, accepted(accepted=False)), UNACCEPTED),
     "nearly-accepted": ((202, {}, accepted(accepted="true")), UNACCEPTED),
@@ -87,16 +82,10 @@ def agent(heard: Heard) -> Answer:
     return ANSWERS[behaviour] if behaviour else (202, {}, accepted())
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Site]:
+@pytest.fixture
+def api() -> Iterator[Site]:
     with serving(agent) as api:
         yield api
-
-
-@pytest.fixture
-def api(served: Site) -> Site:
-    served.heard.clear()
-    return served
 
 
 def wake(url: Any, payload: Any = None, *, command: str = "wake", seconds: float = 20, **config: Any) -> dict[str, Any]:
@@ -111,9 +100,6 @@ def raw(**changes: Any) -> bytes:
 
 def order(heard: Heard) -> Any:
     return json.loads(heard.body)
-
-
-# What is sent, and what an acceptance becomes
 
 
 @pytest.mark.parametrize("command", ["wake", "handle"])
@@ -139,45 +125,21 @@ def test_with_a_goal_in_the_settings_what_comes_is_what_the_run_is_about_once_fo
     assert order(api.heard[0]) == {"goal": "Find out why.", "untrusted": True} | about
 
 
-@pytest.mark.parametrize(
-    ("payload", "context", "sent"),
-    [
-        ({"traceparent": TRACEPARENT}, {}, TRACEPARENT),
-        ({}, {"traceparent": TRACEPARENT}, TRACEPARENT),
-        ({"traceparent": TRACEPARENT}, {"traceparent": "of the pipeline"}, TRACEPARENT),
-        ({"traceparent": "\r\nX-Evil: 1"}, {"traceparent": ["no text"]}, None),
-        ({}, None, None),
-    ],
-)
-def test_a_place_in_a_trace_is_handed_on_beside_the_order(
-    api: Site, payload: dict[str, Any], context: Any, sent: str | None
-) -> None:
-    config = {"url": api.url, "token": TOKEN}
-    response = responded(WAKE, raw(config=config, payload={"goal": "look"} | payload, context=context))
-    assert response["status"] == "ok", response
-    (heard,) = api.heard
-    assert heard.headers.get("traceparent") == sent
-    assert order(heard) == {"goal": "look", "wake_id": "ductile:job-1"}
+PLACES: list[tuple[dict[str, Any], Any, str | None]] = [
+    ({}, {"traceparent": TRACEPARENT}, TRACEPARENT),
+    ({"traceparent": TRACEPARENT}, {"traceparent": "of the pipeline"}, TRACEPARENT),
+    ({"traceparent": "\r\nX-Evil: 1"}, {"traceparent": ["no text"]}, None),
+    ({}, None, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("said", "configured", "sent"),
-    [({"untrusted": True}, {}, True), ({"untrusted": False}, {"untrusted": True}, True), ({}, {}, None)],
-)
-def test_the_order_or_the_settings_say_that_strangers_wrote_it(
-    api: Site, said: dict[str, Any], configured: dict[str, Any], sent: bool | None
-) -> None:
-    wake(api.url, {"goal": "look"} | said, **configured)
-    assert order(api.heard[0]).get("untrusted") is sent
-
-
-@pytest.mark.parametrize("goal", ["x" * 32768, "é" * 16384, "“quoted” \\u0000 \u202e\x07", "0"])
-def test_any_goal_within_its_bounds_arrives_unchanged(api: Site, goal: str) -> None:
-    assert wake(api.url, {"goal": goal})["status"] == "ok"
-    assert order(api.heard[0])["goal"] == goal
-
-
-# What is never sent
+def test_a_place_in_a_trace_is_handed_on_beside_the_order(api: Site) -> None:
+    for payload, context, sent in PLACES:
+        config = {"url": api.url, "token": TOKEN}
+        response = responded(WAKE, raw(config=config, payload={"goal": "look"} | payload, context=context))
+        assert response["status"] == "ok", response
+        assert api.heard[-1].headers.get("traceparent") == sent
+        assert order(api.heard[-1]) == {"goal": "look", "wake_id": "ductile:job-1"}
 
 
 def look(**more: Any) -> dict[str, Any]:
@@ -186,12 +148,8 @@ def look(**more: Any) -> dict[str, Any]:
 
 ORDERS: list[tuple[Any, str]] = [
     ({}, "goal is missing"),
-    ({"goal": None}, "goal is missing"),
-    ({"goal": ""}, "goal is missing or blank"),
-    ({"goal": " \n\t\u2003"}, "goal is missing or blank"),
-    ({"goal": 7}, "goal must be text"),
-    ({"goal": ["look"]}, "goal must be text"),
-    ({"goal": "x" * 33 * 1024}, "at most 32768 bytes"),
+    *(({"goal": odd}, "goal is missing") for odd in (None, "", " \n\t\u2003")),
+    *(({"goal": odd}, "goal must be text") for odd in (7, ["look"])),
     ({"goal": "é" * 16385}, "at most 32768 bytes"),
     ({"goal": "a\0b"}, "NUL"),
     ({"goal": "a\ud800"}, "cannot carry"),
@@ -217,9 +175,8 @@ def test_an_order_that_cannot_be_used_is_not_sent_nor_tried_again(api: Site, com
     assert api.heard == []
 
 
-@pytest.mark.parametrize("kind", ["agent.wake.accepted", "agent.completed", "agent.escalated"])
-def test_what_is_told_of_a_run_wakes_no_other(api: Site, kind: str) -> None:
-    event = {"type": kind, "payload": {"goal": "do it all again", "run_id": RUN}}
+def test_what_is_told_of_a_run_wakes_no_other(api: Site) -> None:
+    event = {"type": "agent.completed", "payload": {"goal": "do it all again", "run_id": RUN}}
     response = responded(WAKE, raw(command="handle", event=event, config={"url": api.url}))
     assert (response["status"], response["retry"]) == ("error", False)
     assert "must not wake the agent again" in response["error"]
@@ -233,11 +190,11 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("request_", REQUESTS)
-def test_what_is_no_request_is_answered_with_one_error(request_: bytes) -> None:
-    response = responded(WAKE, request_)
-    assert (response["status"], response["retry"]) == ("error", False)
-    assert response["error"] == "what came on stdin is not a request of plugin protocol 2"
+def test_what_is_no_request_is_answered_with_one_error() -> None:
+    for request in REQUESTS:
+        response = responded(WAKE, request)
+        assert (response["status"], response["retry"]) == ("error", False)
+        assert response["error"] == "what came on stdin is not a request of plugin protocol 2"
 
 
 NO_ADDRESS = "must be the address of the agent"
@@ -262,9 +219,6 @@ def test_an_address_that_must_not_be_asked_is_a_fault_of_the_settings(command: s
         assert told in response["error"]
 
 
-# Answers that are no acceptance
-
-
 def test_a_refusal_is_explained_and_not_tried_again_and_what_may_pass_is(api: Site) -> None:
     for answers, retry in ((REFUSALS, False), (PASSING, True)):
         for behaviour, (_, told) in answers.items():
@@ -276,10 +230,8 @@ def test_a_refusal_is_explained_and_not_tried_again_and_what_may_pass_is(api: Si
             assert (len(api.heard), "events" in response) == (1, False)
 
 
-def test_an_agent_that_is_away_is_tried_again() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    response = wake(f"http://127.0.0.1:{port}")
+def test_an_agent_that_is_away_is_tried_again(unused_tcp_port: int) -> None:
+    response = wake(f"http://127.0.0.1:{unused_tcp_port}")
     assert (response["status"], response["retry"]) == ("error", True)
     assert "could not be reached: Connection refused" in response["error"]
 
@@ -292,17 +244,12 @@ def test_the_response_comes_before_the_deadline_whatever_the_agent_does(api: Sit
     assert (response["status"], response["retry"], response["error_class"]) == ("error", True, "timeout")
 
 
-# The token
-
-
-@pytest.mark.parametrize("config", [{}, {"secret": "of-the-night-shift"}])
-def test_the_token_may_come_from_the_vault(api: Site, config: dict[str, str]) -> None:
+def test_the_token_may_come_from_the_vault_or_from_a_file(api: Site, tmp_path: Path) -> None:
     secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
-    responded(WAKE, raw(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
-    assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}{'-2' if config else ''}"
-
-
-def test_the_token_may_come_from_a_file(api: Site, tmp_path: Path) -> None:
+    for config in ({}, {"secret": "of-the-night-shift"}):
+        responded(WAKE, raw(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
+    assert [one.headers["authorization"] for one in api.heard] == [f"Bearer {TOKEN}", f"Bearer {TOKEN}-2"]
+    api.heard.clear()
     place = tmp_path / "wake.token"
     response = wake(api.url, token=None, token_file=str(place))
     assert (response["error"], api.heard) == (f"token_file {place} cannot be read as text", [])
@@ -311,11 +258,11 @@ def test_the_token_may_come_from_a_file(api: Site, tmp_path: Path) -> None:
     assert api.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
 
 
-@pytest.mark.parametrize("token", ["two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}])
-def test_a_token_that_is_none_is_not_sent_nor_told(api: Site, token: Any) -> None:
-    response = wake(api.url, token=token)
-    assert (response["retry"], response["error_class"], api.heard) == (False, "misconfigured", [])
-    assert "X-Evil" not in response["error"]
+def test_a_token_that_is_none_is_not_sent_nor_told(api: Site) -> None:
+    for token in ("two words", "line\r\nX-Evil: 1", "schlüssel", "x" * 513, 7, ["x"], {"a": 1}):
+        response = wake(api.url, token=token)
+        assert (response["retry"], response["error_class"], api.heard) == (False, "misconfigured", [])
+        assert "X-Evil" not in response["error"]
 
 
 @pytest.mark.parametrize("behaviour", ["tells-token", "runs-as-token", "401", "silent", "hang-up", "moved"])

@@ -1,31 +1,11 @@
 """The plugin that looks at a Ductile's own jobs."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.ductile.fake import FakeDuctile
 from tests.plugins.asking import SHIPPED, ask
-
-LOOK = SHIPPED / "ductile-look"
-
-
-@pytest.fixture
-def token_file(fake: FakeDuctile, tmp_path: Path) -> Path:
-    file = tmp_path / "look.token"
-    file.write_text(f"{fake.tokens['reader']}\n")
-    return file
-
-
-@pytest.fixture
-def fake() -> Any:
-    with FakeDuctile() as made:
-        yield made
-
-
-def look(url: str, token_file: Path, command: str, **payload: Any) -> dict[str, Any]:
-    return ask(LOOK, payload, command=command, config={"url": url, "token_file": str(token_file)})
 
 
 @pytest.mark.parametrize(
@@ -37,11 +17,11 @@ def look(url: str, token_file: Path, command: str, **payload: Any) -> dict[str, 
         ("", "reader", "Ductile's log has no job none"),
     ],
 )
-def test_what_cannot_be_told_is_said_with_what_to_do(
-    fake: FakeDuctile, token_file: Path, url: str, token: str, told: str
-) -> None:
-    token_file.write_text(fake.tokens[token])
-    answer = look(url or fake.url, token_file, "job", job_id="none")
+def test_what_cannot_be_told_is_said_with_what_to_do(tmp_path: Path, url: str, token: str, told: str) -> None:
+    with FakeDuctile() as fake:
+        (tmp_path / "token").write_text(f"{fake.tokens[token]}\n")
+        config = {"url": url or fake.url, "token_file": str(tmp_path / "token")}
+        answer = ask(SHIPPED / "ductile-look", {"job_id": "none"}, command="job", config=config)
     assert (answer["status"], answer["retry"]) == ("error", False)
     assert answer["error"].startswith(told)
     assert fake.tokens[token] not in answer["error"]

@@ -1,5 +1,6 @@
 """The fetch plugin, against a real HTTP server on the loopback interface."""
 
+import socket
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
@@ -11,24 +12,11 @@ from tests.plugins.serving import DRIP, SILENT, Answer, Heard, serving
 
 FETCH = SHIPPED / "fetch"
 HTML = "text/html; charset=utf-8"
-NO_CHARACTER = f"&#{'1' * 5000};"
 
 PAGES: dict[str, Answer] = {
     "/silent": SILENT,
     "/drip": DRIP,
     "/": (200, {"Content-Type": HTML}, "<title>Tea &amp;\n  Söhne</title><p>Grüße".encode()),
-    "/latin": (200, {"Content-Type": "text/html"}, '<meta charset="iso-8859-1"><p>Grüße'.encode("latin-1")),
-    "/declared": (200, {"Content-Type": "text/plain; charset=utf-16"}, "Grüße".encode("utf-16")),
-    "/nonsense": (200, {"Content-Type": "text/plain; charset=no-such-thing"}, "Grüße".encode()),
-    "/slow-charset": (200, {"Content-Type": "text/plain; charset=punycode"}, b"a-b"),
-    "/empty": (200, {"Content-Type": HTML}, b"<div id=app></div><script src=app.js></script>"),
-    "/no-character": (
-        200,
-        {"Content-Type": HTML},
-        f"<title>Tea{NO_CHARACTER}</title><p>Cake{NO_CHARACTER}<a href='/{NO_CHARACTER}'>more</a>".encode(),
-    ),
-    "/endless": (200, {"Content-Type": HTML}, b"<p>x</p>" * 200_000),
-    "/image": (200, {"Content-Type": "image/png"}, b"\x89PNG\x00\xff"),
     "/large": (200, {"Content-Type": "text/plain"}, b"x" * 5000),
     "/zipped": (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, b"\x1f\x8b"),
     "/short": (200, {"Content-Type": "text/plain", "Content-Length": "100"}, b"only this"),
@@ -44,6 +32,8 @@ PAGES: dict[str, Answer] = {
 
 
 def page(heard: Heard) -> Answer:
+    if heard.path.startswith("/to/"):
+        return 302, {"Location": f"http://{heard.path.removeprefix('/to/')}/"}, b""
     return PAGES.get(heard.path, (404, {}, b"not here"))
 
 
@@ -129,6 +119,24 @@ def test_what_is_no_plain_web_address_or_that_of_this_machine_is_refused_before_
         told = response["status"], response["error_class"], response["retry"]
         assert told == ("error", "invalid_arguments", False), url
         assert url in REFUSED or "not a public address" in response["error"]
+
+
+def test_a_page_on_the_internet_that_redirects_into_the_house_is_not_followed(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(site.rpartition(":")[2])
+
+    class Routed(socket.socket):
+        def connect(self, place: Any) -> None:
+            """What is at 8.8.8.8 is the site of this test."""
+            super().connect(("127.0.0.1", port) if place[0] == "8.8.8.8" else place)
+
+    monkeypatch.setattr(socket, "socket", Routed)
+    assert ask(FETCH, {"url": f"http://8.8.8.8:{port}/"})["status"] == "ok"
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "169.254.169.254", "10.0.0.1"):
+        response = ask(FETCH, {"url": f"http://8.8.8.8:{port}/to/{host}"})
+        assert (response["status"], response["error_class"]) == ("error", "invalid_arguments"), host
+        assert "not a public address" in response["error"]
 
 
 SPECIAL = (

@@ -87,21 +87,21 @@ def test_what_changes_in_the_folder_is_seen_by_the_next_search(shelf: Shelf) -> 
     assert (shelf.pages("lamp"), shelf.pages("desk")) == (["deep/b.md"], [])
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        '"', "'", '"lamp', 'lamp"', "lamp AND", "NOT lamp", "lamp NEAR(", "lamp NEAR/2 x", "(lamp", "lamp)",
-        "page:lamp", "^lamp", "lamp*", "*", "-lamp", "+lamp", "lamp\x00", "\x00", "lamp; drop table sections; --",
-        "' or 1=1 --", "{lamp}", "lamp\n\n", "\ud800 lamp", "\u202elamp", "ﬀ lamp", "lamp " * 800, "x" * 4000,
-        "_ _ _", "🪔 lamp", "???", "or and not", "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 lamp",
-    ],
-)  # fmt: skip
+QUERIES = [
+    '"', "'", '"lamp', 'lamp"', "lamp AND", "NOT lamp", "lamp NEAR(", "lamp NEAR/2 x", "(lamp", "lamp)",
+    "page:lamp", "^lamp", "lamp*", "*", "-lamp", "+lamp", "lamp\x00", "\x00", "lamp; drop table sections; --",
+    "' or 1=1 --", "{lamp}", "lamp\n\n", "\ud800 lamp", "\u202elamp", "ﬀ lamp", "lamp " * 800, "x" * 4000,
+    "_ _ _", "🪔 lamp", "???", "or and not", "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 lamp",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("profile", ["fast", "thorough"])
-def test_no_query_is_an_operator_or_an_error(shelf: Shelf, query: str, profile: str) -> None:
+def test_no_query_is_an_operator_or_an_error(shelf: Shelf, profile: str) -> None:
     shelf.put("a.md", "a lamp")
-    response = shelf.asked(query, profile=profile)
-    assert response["status"] == "ok", response
-    assert "lamp" not in query or response["output"]["found"] == 1
+    for query in QUERIES:
+        response = shelf.asked(query, profile=profile)
+        assert response["status"] == "ok", response
+        assert "lamp" not in query or response["output"]["found"] == 1
 
 
 def test_pages_of_any_kind_can_be_searched_and_told(shelf: Shelf) -> None:
@@ -115,9 +115,7 @@ def test_pages_of_any_kind_can_be_searched_and_told(shelf: Shelf) -> None:
     assert response["status"] == "ok"
     assert len(response["result"].encode()) <= MAX_SUMMARY_BYTES
     assert len(json.dumps(response["output"])) <= MAX_OUTPUT_BYTES
-    assert {"latin.md", "one-line.md", "blank.md", "😀 and more.md"} <= set(shelf.pages("lamp", limit=20)) | {
-        "latin.md"
-    }
+    assert {"one-line.md", "blank.md", "😀 and more.md"} <= set(shelf.pages("lamp", limit=20))
 
 
 def test_calls_at_the_same_time_all_find_what_is_there(shelf: Shelf) -> None:
@@ -130,21 +128,16 @@ def test_calls_at_the_same_time_all_find_what_is_there(shelf: Shelf) -> None:
     assert {response["output"]["sections"][0]["page"] for response in responses} == {"77.md"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({}, "query is missing"),
-        ({"query": " \n"}, "query is missing"),
-        ({"query": 7}, "query is missing"),
-        ({"query": "x" * 4097}, "query must be at most 4096 characters"),
-        ({"query": "lamp", "profile": "slow"}, "profile must be one of fast, thorough"),
-        ({"query": "lamp", "profile": None}, "profile must be"),
-        ({"query": "lamp", "limit": 0}, "limit must be a whole number from 1 to 20"),
-        ({"query": "lamp", "limit": "3"}, "limit must be"),
-        ({"query": "lamp", "limit": True}, "limit must be"),
-    ],
-)
-def test_an_argument_that_cannot_be_used_is_named(shelf: Shelf, arguments: dict[str, Any], named: str) -> None:
-    response = ask(KNOWLEDGE, arguments, command="search", config=shelf.config)
-    assert (response["status"], response["error_class"], response["retry"]) == ("error", "invalid_arguments", False)
-    assert named in response["error"]
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    *(({"query": odd}, "query is missing") for odd in (None, " \n", 7)),
+    ({"query": "x" * 4097}, "query must be at most 4096 characters"),
+    *(({"query": "lamp", "profile": odd}, "profile must be one of fast, thorough") for odd in ("slow", None)),
+    *(({"query": "lamp", "limit": odd}, "limit must be a whole number from 1 to 20") for odd in (0, "3", True)),
+]
+
+
+def test_an_argument_that_cannot_be_used_is_named(shelf: Shelf) -> None:
+    for arguments, named in UNUSABLE:
+        response = ask(KNOWLEDGE, arguments, command="search", config=shelf.config)
+        told = response["status"], response["error_class"], response["retry"]
+        assert (told, named in response["error"]) == (("error", "invalid_arguments", False), True), response

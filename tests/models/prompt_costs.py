@@ -14,15 +14,16 @@ from typing import Any
 
 from agent_service.core.brief import Limits
 from agent_service.core.events import ModelReplied, ModelUsage
+from agent_service.core.limits import LimitPolicy
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from agent_service.run.journal import Entry, rehearse
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve
-from tests.models.living import Living
 from tests.models.model_house import action, wanted, without_nothing
 from tests.models.prompt_cache import canonical
+from tests.shell.world import World
 
 SEARCH = ToolOffer(
     name="search",
@@ -67,15 +68,18 @@ class Course:
     final: RunState
 
 
-async def run(*, steps: int, fused: bool, settings: Mapping[str, Any], **limits: Any) -> Course:
-    """A run of `steps` steps to its end, if its `limits` let it get there."""
+async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> Course:
+    """A run of `steps` steps to its end."""
+    limits = Limits(deadline_at=NOON, max_steps=steps, max_attempts_of_run=10_000)
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
-        granted = Limits(**{"deadline_at": NOON, "max_steps": steps, "max_attempts_of_run": 10_000, **limits})
-        living = Living(served.model, granted, fused=fused, tools=(SEARCH,))
-        living.gateway.told = {"summary": RESULT}
-        final = await living.run("List all services of the boiler, with date, replaced parts and cost.")
-        return _course(await living.entries(final.run_id), final, iter(served.fake.requests))
+        policy = LimitPolicy(defaults=limits, cap_steps=steps)
+        world = World(model=served.model, policy=policy, fused=fused, tools=(SEARCH,))
+        world.gateway.told = {"summary": RESULT}
+        world.start("List all services of the boiler, with date, replaced parts and cost.")
+        await world.until_quiet()
+        final = await world.state()
+        return _course(await world.store.entries(final.run_id), final, iter(served.requests))
 
 
 def _course(entries: Sequence[Entry], final: RunState, requests: Iterator[Mapping[str, Any]]) -> Course:

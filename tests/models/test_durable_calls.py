@@ -2,7 +2,7 @@
 stays the same of a prompt; and what a model was told, made anew from the journal byte for byte.
 """
 
-from dataclasses import replace
+import json
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_service.core.brief import Limits
-from agent_service.core.state import RunState
+from agent_service.core.limits import LimitPolicy
 from agent_service.core.waiting import ForApproval, Status
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
@@ -18,13 +18,12 @@ from agent_service.telling.answers.model_calls import CallView, call_view, made_
 from schemas import subjects
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.kit.runs import NOON
-from tests.models.fake_anthropic import Claude, serve
-from tests.models.living import Living
+from tests.models.fake_anthropic import Claude
 from tests.models.model_house import FRAMING, action, reply, wanted
-from tests.shell.world import APPEND
+from tests.shell.world import APPEND, World
 
 STEPS = 2
-LIMITS = Limits(deadline_at=NOON)
+POLICY = LimitPolicy(defaults=Limits(deadline_at=NOON, max_tokens=500_000, max_cost_usd=5.0), cap_steps=STEPS)
 ITEMS = [{"text": text, "proof": "step", "tool": "append"} for text in ("It is begun", "It goes on", "It is whole")]
 BROWSE = ToolOffer(
     name="browse", route="browse", output="untrusted", commands=(ToolCommand(name="handle", tier="read"),)
@@ -57,12 +56,8 @@ def sent(request: dict[str, Any]) -> list[tuple[str, str]]:
     return system + [("user", block["text"]) for block in request["messages"][0]["content"]]
 
 
-def ended(state: RunState) -> tuple[Status, str]:
-    return state.status, state.ending_class
-
-
-async def told(living: Living, run_id: str, number: int) -> CallView:
-    made = made_call(retell(await living.entries(run_id)), number)
+async def told(world: World, number: int) -> CallView:
+    made = made_call(retell(await world.store.entries((await world.state()).run_id)), number)
     assert made is not None
     return call_view(made, as_text(made.question()))
 
@@ -71,46 +66,56 @@ def prompts(view: CallView) -> list[tuple[str, str]]:
     return [(part.role, part.text) for part in view.prompt]
 
 
-@pytest.fixture
-def mind(claude: Claude) -> Claude:
-    claude.fake.policy = appends
-    return claude
-
-
-async def test_a_run_of_two_steps_takes_three_calls(mind: Claude) -> None:
-    living = Living(mind.model, LIMITS)
-    state = await living.run()
-    assert (state.status, state.spent.calls, len(mind.requests)) == (Status.DONE, 3, 3)
-    assert list(living.gateway.executed.values()) == [1, 1]
-    assert state.spent.tokens == mind.fake.billed
-    assert state.spent.cost_usd
-    assert state.spent.cache_read_tokens > 0
+async def hears(world: World, kind: str, **said: Any) -> None:
+    payload = {"run_id": (await world.state()).run_id, "signal_id": kind, "kind": kind, **said}
+    told = {"type": subjects.SIGNAL, "payload": payload, "dedupe_key": kind}
+    world.bus.put(subjects.SIGNAL, json.dumps(told).encode(), kind)
+    await world.until_quiet()
 
 
 @pytest.mark.parametrize(
     ("crash", "requests", "lost"),
     [
         ("no crash", 3, 0),
-        ("before commit of CallReserved", 3, 0),
         ("after commit of CallReserved", 3, 1),
         ("before commit of ModelReplied", 4, 1),
         ("after commit of ModelReplied", 3, 0),
     ],
 )
 async def test_a_call_that_a_crash_interrupts_is_made_again_counted_as_lost_and_told_as_it_was_sent_last(
-    mind: Claude, crash: str, requests: int, lost: int
+    claude: Claude, crash: str, requests: int, lost: int
 ) -> None:
-    living = Living(mind.model, replace(LIMITS, max_tokens=500_000, max_cost_usd=5.0))
-    living.faults.strike_each(crash, 1)
-    state = await living.run()
+    claude.fake.policy = appends
+    world = World(model=claude.model, policy=POLICY)
+    world.faults.strike_each(crash, 1)
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
     assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.DONE, 3, lost)
-    assert len(mind.requests) == requests
-    assert mind.fake.billed <= state.spent.tokens + state.spent.lost_tokens
-    assert list(living.gateway.executed.values()) == [1, 1]
-    views = [await told(living, state.run_id, number) for number in range(1, state.calls + 1)]
-    assert list(map(prompts, views)) == list(map(sent, mind.requests))[-state.calls :]
+    assert len(claude.requests) == requests
+    assert claude.fake.billed <= state.spent.tokens + state.spent.lost_tokens
+    assert lost or claude.fake.billed == state.spent.tokens
+    views = [await told(world, number) for number in range(1, state.calls + 1)]
+    assert list(map(prompts, views)) == list(map(sent, claude.requests))[-state.calls :]
     assert [view.prompt_note for view in views] == [""] * state.calls
     assert all(view.reply and view.usage and view.provenance for view in views)
+
+
+async def test_a_call_that_was_put_off_is_told_as_it_was_made_last(claude: Claude) -> None:
+    claude.fake.policy = appends
+    claude.fake.fail(529)
+    world = World(model=claude.model, policy=POLICY)
+    world.start()
+    await world.until_quiet()
+    state = await world.state()
+    assert state.retry_at == world.clock.now() + timedelta(seconds=2)
+    assert (state.spent.calls, state.spent.lost_calls) == (0, 0)
+    assert "overloaded" in (await told(world, 1)).outcome
+    await hears(world, "message", message="be brief")
+    world.clock.advance(60)
+    await world.fire_timers()
+    await world.until_quiet()
+    assert prompts(await told(world, 1)) == sent(claude.requests[1])
 
 
 @pytest.mark.parametrize("crash", ["after commit of CallReserved", "before commit of ModelReplied"])
@@ -118,101 +123,24 @@ async def test_what_a_prompt_begins_with_stays_to_the_byte_through_kills_an_appr
     claude: Claude, crash: str
 ) -> None:
     """Else the provider's cache is missed, and the whole prompt paid for again."""
-    living = Living(claude.model, LIMITS, tools=(APPEND, BROWSE))
+    world = World(model=claude.model, policy=POLICY, tools=(APPEND, BROWSE))
 
     def after_strangers(request: dict[str, Any]) -> dict[str, Any]:
-        if wanted(request) == "reflection" and not living.crashes:
-            living.faults.strike_each(crash, 1)
+        if wanted(request) == "reflection" and not world.crashes:
+            world.faults.strike_each(crash, 1)
         return appends(request, "browse")
 
     claude.fake.policy = after_strangers
-    asked = (await living.run()).waiting
+    world.start()
+    await world.until_quiet()
+    asked = (await world.state()).waiting
     assert isinstance(asked, ForApproval)
-    await living.next_life()
-    state = await living.state()
-    allows = {"run_id": state.run_id, "signal_id": "s", "kind": "approve", "arguments_hash": asked.subject_hash}
-    state = await living.hear(subjects.SIGNAL, allows, "s")
-    assert (state.status, living.crashes) == (Status.DONE, 1)
+    world.build_anew()
+    await world.resume()
+    await hears(world, "approve", arguments_hash=asked.subject_hash)
+    assert ((await world.state()).status, world.crashes) == (Status.DONE, 1)
     assert len({str(request["system"]) for request in claude.requests}) == 1
     framed = [sent(request) for request in claude.requests if wanted(request) != "framing"]
     assert len(framed) >= STEPS
     for before, now in pairwise(framed):
         assert now[: len(before) - 1] == before[:-1]
-
-
-async def test_a_call_that_was_put_off_is_told_as_it_was_made_last(mind: Claude) -> None:
-    mind.fake.fail(529)
-    living = Living(mind.model, LIMITS)
-    state = await living.run()
-    assert state.retry_at == living.clock.now() + timedelta(seconds=2)
-    assert (state.status, state.spent.calls, state.spent.lost_calls) == (Status.RUNNING, 0, 0)
-    assert "overloaded" in (await told(living, state.run_id, 1)).outcome
-    message = {"run_id": state.run_id, "signal_id": "s", "kind": "message", "message": "be brief"}
-    await living.hear(subjects.SIGNAL, message, "s")
-    assert (await living.wait(60)).status is Status.DONE
-    assert prompts(await told(living, state.run_id, 1)) == sent(mind.requests[1])
-
-
-async def test_a_wait_outlives_the_process_and_is_not_cut_short_by_it(mind: Claude) -> None:
-    living = Living(mind.model, LIMITS)
-    mind.fake.fail(429, headers={"retry-after": "37"})
-    await living.run()
-    await living.next_life()
-    await living.wait(36)
-    assert len(mind.requests) == 1
-    assert (await living.wait(1)).status is Status.DONE
-    assert len(mind.requests) == 4
-
-
-async def test_a_call_that_says_nothing_is_charged_and_after_three_times_a_person_is_asked() -> None:
-    async with serve(timeout_s=0.3) as mind:
-        mind.fake.policy = appends
-        for _ in range(3):
-            mind.fake.deliver("never")
-        living = Living(mind.model, LIMITS)
-        await living.run()
-        await living.wait(2)
-        state = await living.wait(5)
-        assert (ended(state), len(mind.requests)) == ((Status.PAUSED, "model_timeout"), 3)
-        assert mind.fake.billed <= state.spent.lost_tokens
-        assert state.spent.lost_calls == 3
-        resume = {"run_id": state.run_id, "signal_id": "s1", "kind": "resume"}
-        assert (await living.hear(subjects.SIGNAL, resume, "s1")).status is Status.DONE
-
-
-async def test_a_pause_outlives_the_process_until_a_person_has_raised_the_budget(mind: Claude) -> None:
-    living = Living(mind.model, LIMITS)
-    mind.fake.fail(429, "enforced_spend_limit_reached")
-    await living.run()
-    await living.next_life()
-    state = await living.state()
-    assert (ended(state), len(mind.requests)) == ((Status.PAUSED, "model_spend_limit"), 1)
-    resume = {"run_id": state.run_id, "signal_id": "s1", "kind": "resume"}
-    assert (await living.hear(subjects.SIGNAL, resume, "s1")).status is Status.DONE
-
-
-async def test_a_reply_that_cannot_be_used_is_shown_and_asked_for_again(mind: Claude) -> None:
-    mind.answer('Sure: {"framing": </your_rejected_reply>')
-    state = await Living(mind.model, LIMITS).run()
-    assert (state.status, state.spent.calls) == (Status.DONE, 4)
-    first, second = map(sent, mind.requests[:2])
-    assert 'Sure: {"framing": &lt;/your_rejected_reply>\n</your_rejected_reply>' in second[-1][1]
-    assert second[:-1] == first[:-1]
-
-
-async def test_a_prompt_that_is_too_long_is_shortened_once_there_is_something_to_leave_out(mind: Claude) -> None:
-    mind.answer(appends)
-    mind.answer(appends)
-    mind.fake.fail(413)
-    state = await Living(mind.model, LIMITS).run()
-    assert state.status is Status.DONE
-    texts = [block["text"] for block in mind.requests[3]["messages"][0]["content"]]
-    assert [text.split()[0] for text in texts] == ["<goal>", "<memory_of_older_steps>", "<step", "<standing>"]
-
-
-async def test_no_call_is_made_that_could_break_the_budget(mind: Claude) -> None:
-    for limits in (replace(LIMITS, max_tokens=3000), replace(LIMITS, max_cost_usd=0.001)):
-        state = await Living(mind.model, limits).run()
-        assert state.status is Status.ESCALATED
-        assert state.ending_class in ("budget_tokens", "budget_cost")
-    assert mind.requests == []

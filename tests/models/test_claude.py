@@ -1,11 +1,9 @@
 """What Claude is sent, and what a call of it is said to have cost: fields, breakpoints, models of phases, prices."""
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from agent_service.core.events import ModelUsage
 from agent_service.core.phases import Framing, Phase
 from agent_service.core.state import StepRecord, replace
 from agent_service.models.prompts.prompt import compose
@@ -32,13 +30,6 @@ def marks(request: dict[str, Any]) -> list[Any]:
 
 def marked(request: dict[str, Any]) -> list[int]:
     return [at for at, mark in enumerate(marks(request)) if mark]
-
-
-def after(asked: Question, *seconds: float) -> Question:
-    """The same question in a run whose steps took so long."""
-    made = StepRecord(step=1, tool="t", command="c", attempt=1, status="ok", summary="", call="c", outcome="o")
-    records = tuple(replace(made, step=step, seconds=took) for step, took in enumerate(seconds, start=1))
-    return replace(asked, state=replace(asked.state, completed=records))
 
 
 def text(said: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
@@ -88,7 +79,10 @@ async def test_breakpoints_stand_after_the_tools_the_case_and_the_newest_note() 
     ],
 )
 async def test_the_cache_is_kept_as_long_as_the_tools_take(cache: str, seconds: tuple[float, ...], ttl: str) -> None:
-    request = await sent(after(reflecting(), *seconds), cache=cache)
+    made = StepRecord(step=1, tool="t", command="c", attempt=1, status="ok", summary="", call="c", outcome="o")
+    steps = tuple(replace(made, step=step, seconds=took) for step, took in enumerate(seconds, start=1))
+    asked = reflecting()
+    request = await sent(replace(asked, state=replace(asked.state, completed=steps)), cache=cache)
     assert {mark["ttl"] for mark in marks(request) if mark} == {ttl}
 
 
@@ -98,27 +92,19 @@ async def test_a_compaction_reads_what_the_call_before_it_left_and_leaves_nothin
     assert now["messages"][0]["content"][:4] == before["messages"][0]["content"][:4]
 
 
-PHASES: dict[str, Any] = {
-    "plan": {"model": "claude-opus-5-5", "effort": "max"},
-    "compact": {"model": "claude-haiku-5-5", "effort": "low", "max_tokens": 2000},
-}
-
-
-@pytest.mark.parametrize(
-    ("phase", "model", "effort", "max_tokens"),
-    [
-        (Phase.FRAME, "claude-fable-5-2", "medium", 9000),
-        (Phase.PLAN, "claude-opus-5-5", "max", 9000),
-        (Phase.COMPACT, "claude-haiku-5-5", "low", 2000),
-    ],
-)
-async def test_each_phase_may_have_its_own_model_and_effort(
-    phase: Phase, model: str, effort: str, max_tokens: int
-) -> None:
-    settings: dict[str, Any] = {"model": "claude-fable-5-2", "effort": "medium", "max_tokens": 9000, "phases": PHASES}
-    request = await sent(question(reflecting().state, phase), **settings)
-    assert (request["model"], request["max_tokens"]) == (model, max_tokens)
-    assert request["output_config"]["effort"] == effort
+async def test_each_phase_may_have_its_own_model_and_effort() -> None:
+    own: dict[str, Any] = {
+        "plan": {"model": "claude-opus-5-5", "effort": "max"},
+        "compact": {"model": "claude-haiku-5-5", "effort": "low", "max_tokens": 2000},
+    }
+    settings: dict[str, Any] = {"model": "claude-fable-5-2", "effort": "medium", "max_tokens": 9000, "phases": own}
+    for phase, wanted in {
+        Phase.FRAME: ("claude-fable-5-2", "medium", 9000),
+        Phase.PLAN: ("claude-opus-5-5", "max", 9000),
+        Phase.COMPACT: ("claude-haiku-5-5", "low", 2000),
+    }.items():
+        request = await sent(question(reflecting().state, phase), **settings)
+        assert (request["model"], request["output_config"]["effort"], request["max_tokens"]) == wanted
 
 
 CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
@@ -133,7 +119,6 @@ CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}
         ({**CHANGED, "type": "system_changed"}, 10, "system_changed (7 tokens)"),
         ({"type": "previous_message_not_found"}, 0, "previous_message_not_found"),
     ],
-    ids=["none", "a tail where the cache was read", "a tail", "the system prompt", "an unknown reply"],
 )
 async def test_a_miss_of_the_cache_is_told_with_its_cause(
     claude: Claude, caplog: pytest.LogCaptureFixture, reason: Any, read: int, told: str
@@ -168,13 +153,6 @@ M = 1_000_000
 OWN = {"input": 7, "output": 11, "cache_read": 1, "cache_write": 3}
 
 
-async def used(usage: dict[str, Any], **settings: Any) -> ModelUsage:
-    """What is made of the usage that the API reports."""
-    async with serve(**settings) as claude:
-        claude.fake.message(usage=usage)
-        return (await claude.model.prepare(framing()).make()).usage
-
-
 def reported(plain: int = 0, output: int = 0, read: int = 0, write_5m: int = 0, write_1h: int = 0) -> dict[str, Any]:
     return {
         "input_tokens": plain,
@@ -203,24 +181,13 @@ def reported(plain: int = 0, output: int = 0, read: int = 0, write_5m: int = 0, 
 async def test_each_kind_of_token_has_its_price_in_the_list_of_november_2026_or_in_the_settings(
     usage: dict[str, Any], price: Any, cost: float
 ) -> None:
-    assert (await used(usage, **({"price": price} if price else {}))).cost_usd == pytest.approx(cost)
+    async with serve(**({"price": price} if price else {})) as claude:
+        claude.fake.message(usage=usage)
+        assert (await claude.model.prepare(framing()).make()).usage.cost_usd == pytest.approx(cost)
 
 
 async def test_a_call_whose_price_is_in_no_list_is_estimated_in_tokens_alone() -> None:
     async with serve(model="claude-unheard-of-9") as claude:
         estimate = claude.model.prepare(framing()).estimate
     assert estimate is not None
-    assert estimate.reserve.cost_usd is None
-    assert estimate.reserve.tokens > 8000
-
-
-async def test_a_run_pays_for_what_is_new_in_each_turn() -> None:
-    """Ten turns, as the API would charge them: the beginning of each prompt is read, not paid for in full."""
-    async with serve() as claude:
-        claude.fake.policy = TURN
-        turns = [(await claude.model.prepare(reflecting(steps)).make()).usage for steps in range(1, 11)]
-    assert turns[0].cache_read_tokens == 0
-    for before, now in pairwise(turns):
-        assert now.cache_read_tokens == before.cache_read_tokens + before.cache_write_tokens
-        assert now.cache_write_tokens < 300
-    assert sum(usage.cost_usd or 0 for usage in turns[1:]) < 0.4 * (turns[0].cost_usd or 0) * 9
+    assert (estimate.reserve.cost_usd, estimate.reserve.tokens > 8000) == (None, True)

@@ -66,6 +66,11 @@ def reason(phase: Phase, said: Any) -> str:
 
 
 TEXT = json.dumps(TURN)
+ALL_WRONG = reply(
+    reflection={**REFLECTION, "verdict": "finish"},
+    plan={**PLAN, "actions": [{**ACTION, "call": "browse.open"}, {**ACTION, "arguments_json": '{"text": 7}'}]},
+    thoughts="hm",
+)
 NO_TURNS: dict[str, Any] = {
     "nothing": "",
     "no object": "Sure!",
@@ -85,6 +90,7 @@ NO_TURNS: dict[str, Any] = {
     "a verdict in capitals": {**TURN, "reflection": {**REFLECTION, "verdict": "DONE"}},
     "facts in words": {**TURN, "reflection": {**REFLECTION, "facts": "one"}},
     "a question that escalates": {**TURN, "reflection": {**REFLECTION, "verdict": "escalate"}, "ask": ASK},
+    "all of it, which one repair can mend": f"So:\n{json.dumps(ALL_WRONG)}",
 }
 NO_PLANS: dict[str, dict[str, Any]] = {
     "no rationale": {"plan": {**PLAN, "rationale": None}},
@@ -132,37 +138,30 @@ def test_a_reply_that_cannot_be_used_is_told_why(golden: Golden) -> None:
     golden("replies", "".join(f"{name}\n    {why}\n" for name, why in told.items()))
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    """One repair can mend it all: the JSON, an unknown part, a wrong word, a call and its arguments."""
-    calls = [{**ACTION, "call": "browse.open"}, {**ACTION, "arguments_json": '{"text": 7}'}]
-    parts = reply(reflection={**REFLECTION, "verdict": "finish"}, plan={**PLAN, "actions": calls}, thoughts="hm")
-    told = reason(Phase.REFLECT, f"So:\n{json.dumps(parts)}")
-    flaws = ("before the JSON object", "no such part", "reflection.verdict", "not on offer", "7 is not of type")
-    assert [flaw for flaw in flaws if flaw not in told] == []
-
-
-@pytest.mark.parametrize(
-    "text", [f"```json\n{json.dumps(TURN)}\n```", f"<think>so {{</think>\n{json.dumps(TURN)}", "\n```\n%s\n```\n"]
-)
+@pytest.mark.parametrize("text", [f"```json\n{TEXT}\n```", f"<think>so {{</think>\n{TEXT}", f"\n```\n{TEXT}\n```\n"])
 def test_a_fence_and_thoughts_round_a_reply_are_looked_through(text: str) -> None:
-    text = text % json.dumps(TURN) if "%s" in text else text
-    assert read(ASKED[Phase.REFLECT], text) == read(ASKED[Phase.REFLECT], json.dumps(TURN))
+    assert read(ASKED[Phase.REFLECT], text) == read(ASKED[Phase.REFLECT], TEXT)
 
 
 @pytest.mark.parametrize(
-    "text",
+    "said",
     [
         "{" * 31_000,
         "{ " * 15_000 + "}",
         "{a: " * 5_000,
         "{x} : \n" + "- " * 14_000,
         "{" + "a: &a {b: *a}, " * 2_000 + "}",
+        "x" * 100_000,
+        reply(framing={**FRAMING, "x" * 100_000: 1}),
+        reply(framing={**FRAMING, "assumptions": [1] * 10_000}),
+        reply(framing={**FRAMING, **{f"{'y' * 500}{n}": n for n in range(50)}}),
+        {"z" * 100_000: 1, **{f"{n}": n for n in range(50)}},
     ],
-    ids=["open", "open and blank", "open and named", "a list in a list", "aliases"],
+    ids=range(10),
 )
-def test_no_reply_takes_long_to_read_or_the_process_along(text: str) -> None:
+def test_no_reply_takes_long_to_read_or_to_be_told_of_or_the_process_along(said: Any) -> None:
     before = time.process_time()
-    assert isinstance(read(ASKED[Phase.REFLECT], text)[0], Unusable)
+    assert len(reason(Phase.FRAME, said)) < 7000
     assert time.process_time() - before < 0.5
 
 
@@ -196,21 +195,6 @@ def test_several_reads_are_one_plan_where_the_run_may_have_them() -> None:
     assert [action.arguments["text"] for action in decision.actions] == ["the answer", "the question"]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        reply(framing={**FRAMING, "x" * 100_000: 1}),
-        reply(framing={**FRAMING, "assumptions": [1] * 10_000}),
-        reply(framing={**FRAMING, **{f"{'y' * 500}{n}": n for n in range(50)}}),
-        {"z" * 100_000: 1, **{f"{n}": n for n in range(50)}},
-        "x" * 100_000,
-    ],
-    ids=["a long name", "many errors", "many long names", "unknown parts", "no JSON"],
-)
-def test_a_reason_is_never_long(given: Any) -> None:
-    assert len(reason(Phase.FRAME, given)) < 7000
-
-
 def test_a_plan_that_came_along_and_cannot_be_used_leaves_the_decision_alone() -> None:
     broken = {**PLAN, "actions": [{**ACTION, "arguments_json": "?"}]}
     decision, beside = said_in(Phase.FRAME, framing=FRAMING, plan=broken)
@@ -237,27 +221,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-GOOD: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [TURN, OPENING, DIGEST, VERIFICATION, reply(ask=ASK), reply(wait=WAIT)]
-)
+GOOD = (TURN, OPENING, DIGEST, VERIFICATION, reply(ask=ASK), reply(wait=WAIT))
 
 
 @given(phase=st.sampled_from(list(ASKED)), said=st.data())
 @settings(deadline=None)
 def test_whatever_is_said_is_read_or_told_why_not(phase: Phase, said: st.DataObject) -> None:
-    base: dict[str, Any] = said.draw(GOOD)
+    base: dict[str, Any] = said.draw(st.sampled_from(GOOD))
     names = st.sampled_from([*base, "else"])
     text = json.dumps({**base, **said.draw(st.dictionaries(names, JSON, max_size=2))})
     decision, _ = read(ASKED[phase], said.draw(st.sampled_from([text, text[:-1], text[1:], text * 2])))
     assert not isinstance(decision, Unusable) or decision.reason
-
-
-@given(arguments=st.dictionaries(st.text(max_size=5), JSON, max_size=3))
-@settings(deadline=None)
-def test_arguments_come_back_as_they_were_meant(arguments: dict[str, Any]) -> None:
-    text = json.dumps({**arguments, "text": "t"})
-    decision = plan(arguments_json=text)
-    if any(never in text for never in ("NaN", "Infinity", "\\u0000", "\\ud")):
-        return
-    assert isinstance(decision, Plan)
-    assert decision.action.arguments == {**arguments, "text": "t"}

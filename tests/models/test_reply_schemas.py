@@ -1,7 +1,5 @@
 """The schemas of replies: that providers take them, and that they mean to a provider what they mean to us."""
 
-from typing import Any
-
 import jsonschema_rs
 import pytest
 
@@ -28,12 +26,11 @@ from tests.models.model_house import (
 )
 
 CALLS = {count: tuple(f"tool-{number:02}.run" for number in range(count)) for count in (0, 1, 60)}
-each_form = pytest.mark.parametrize("form", Form)
 each_count = pytest.mark.parametrize("count", CALLS)
 REPLIES = [OPENING, TURN, DIGEST, reply(plan=PLAN), reply(framing=FRAMING, ask=ASK), reply(wait=WAIT), reply()]
 
 
-@each_form
+@pytest.mark.parametrize("form", Form)
 @each_count
 def test_a_provider_takes_every_schema(form: Form, count: int) -> None:
     schema_rules.check(schema_of(form, CALLS[count]))
@@ -58,16 +55,17 @@ def test_a_verdict_is_written_after_what_it_follows_from() -> None:
     assert [*reflection["required"], *others] == ["summary", "met", "unmet", "facts", "verdict", "outcome"]
 
 
-@pytest.mark.parametrize("said", REPLIES)
-def test_every_good_reply_fits_the_one_schema_of_a_run(said: dict[str, Any]) -> None:
-    assert jsonschema_rs.validator_for(compose(reflecting()).schema).is_valid(said)
+def test_every_good_reply_fits_the_one_schema_of_a_run() -> None:
+    validator = jsonschema_rs.validator_for(compose(reflecting()).schema)
+    assert [said for said in REPLIES if not validator.is_valid(said)] == []
 
 
 @each_count
 def test_only_calls_of_the_run_can_be_planned(count: int) -> None:
     validator = jsonschema_rs.validator_for(schema_of(Form.DECISION, CALLS[count]))
-    assert validator.is_valid(planned("tool-00.run"))
-    assert validator.is_valid(planned("nobody.knows")) == (count == 0)
+    for tool, known in (("tool-00", count > 0), ("nobody", False)):
+        said = reply(plan={**PLAN, "actions": [action(tool, "run", {})]})
+        assert validator.is_valid(said) == (known or count == 0)
 
 
 def test_all_phases_of_a_run_but_the_verification_have_one_schema() -> None:
@@ -76,8 +74,3 @@ def test_all_phases_of_a_run_but_the_verification_have_one_schema() -> None:
     asked = [framing(), separate(reflecting()), *(question(state, phase) for phase in phases)]
     assert len({compose(each).schema_hash for each in asked}) == 1
     assert form_of(Phase.VERIFY) is Form.VERIFICATION
-
-
-def planned(call: str) -> dict[str, Any]:
-    tool, command = call.split(".")
-    return reply(plan={**PLAN, "actions": [action(tool, command, {})]})

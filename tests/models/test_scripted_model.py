@@ -62,41 +62,32 @@ async def test_a_plan_beside_a_framing_or_a_reflection_comes_along_in_a_fused_ru
     assert apart.plan is None
 
 
-ASK = {"question": "Which $tool?", "choices": ["a", "b"]}
-WAIT = {"why": "it is printed at noon", "seconds": 60}
-
-
 async def test_a_rule_may_wait_for_what_a_person_said() -> None:
     model = following(
         {"phase": "frame", "when": {"person": "lemon"}, "frame": FRAME},
-        {"phase": "frame", "ask": ASK},
+        {"phase": "frame", "ask": {"question": "Which $tool?", "choices": ["a", "b"]}},
     )
-    unanswered, answered = framing(), framing()
-    answered = replace(answered, state=replace(answered.state, messages=("the lemon one",)))
-    said = [(await model.prepare(asked).make()).decision for asked in (unanswered, answered)]
+    answered = replace(framing(), state=replace(framing().state, messages=("the lemon one",)))
+    said = [(await model.prepare(asked).make()).decision for asked in (framing(), answered)]
     assert [type(decision) for decision in said] == [Ask, Framing]
 
 
-async def test_names_are_put_into_texts() -> None:
-    answer = await following({"phase": "plan", "plan": PLAN}).prepare(planning()).make()
-    assert isinstance(answer.decision, Plan)
-    assert answer.decision.action.arguments == {"text": "Find the answer., step 0"}
-
-
-@pytest.mark.parametrize(
-    "newest",
-    [
+async def test_names_and_what_the_newest_result_says_are_put_into_texts() -> None:
+    model = following(
+        {"phase": "plan", "plan": PLAN},
+        {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "It said: $result"}},
+    )
+    planned = (await model.prepare(planning()).make()).decision
+    assert isinstance(planned, Plan)
+    assert planned.action.arguments == {"text": "Find the answer., step 0"}
+    for newest in (
         LastResult(step=1, status="ok", output={"summary": "21 °C"}),
         LastResult(step=1, status="error", output={"class": "tool_error", "message": "21 °C"}),
-    ],
-    ids=["ok", "error"],
-)
-async def test_what_the_newest_result_says_may_be_said_again(newest: LastResult) -> None:
-    state = replace(reflecting().state, last_result=newest)
-    rule = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "It said: $result"}}
-    answer = await following(rule).prepare(replace(reflecting(), state=state)).make()
-    assert isinstance(answer.decision, Reflection)
-    assert answer.decision.summary == "It said: 21 °C"
+    ):
+        state = replace(reflecting().state, last_result=newest)
+        reflected = (await model.prepare(replace(reflecting(), state=state)).make()).decision
+        assert isinstance(reflected, Reflection)
+        assert reflected.summary == "It said: 21 °C"
 
 
 async def test_a_script_that_knows_nothing_of_compaction_keeps_every_fact() -> None:
@@ -105,28 +96,22 @@ async def test_a_script_that_knows_nothing_of_compaction_keeps_every_fact() -> N
     assert answer.decision == Digest(memory=("one", "two"))
 
 
-async def test_an_unusable_reply_and_a_fault_are_as_the_script_says() -> None:
+async def test_an_unusable_reply_and_a_fault_are_as_the_script_says_and_a_script_that_ends_fails_the_run() -> None:
     fault = {"remedy": "try_again", "error_class": "overloaded", "message": "later", "retry_after_s": 7}
     model = following({"phase": "frame", "unusable": "no JSON"}, {"phase": "plan", "fault": fault})
     assert (await model.prepare(framing()).make()).decision == Unusable(reason="no JSON")
     with pytest.raises(ModelError) as caught:
         await model.prepare(planning()).make()
     assert (caught.value.remedy, caught.value.error_class, caught.value.retry_after_s) == ("try_again", "overloaded", 7)
-
-
-async def test_a_script_that_ends_fails_the_run_and_says_what_is_missing() -> None:
-    with pytest.raises(ModelError, match="script:small has no rule for reflect after 1 steps: add one") as caught:
-        await following({"phase": "plan", "plan": PLAN}).prepare(reflecting()).make()
+    with pytest.raises(ModelError, match="no rule for reflect after 1 steps") as caught:
+        await model.prepare(reflecting()).make()
     assert caught.value.remedy == "fail"
 
 
 # Scripts before they are used: what is wrong, what is left open
 
 
-FRAMES: dict[str, Any] = {
-    "phase": "frame",
-    "frame": {"goal_statement": "$goal", "definition_of_done": ["a", "b", "c"]},
-}
+FRAMES: dict[str, Any] = {"phase": "frame", "frame": {**FRAME, "goal_statement": "$goal"}}
 ACTION = {"tool": "echo", "command": "handle", "arguments": {"message": "$goal"}}
 PLANS = {"phase": "plan", "plan": {"action": ACTION}}
 MET = {"item": "d1", "evidence": "step:1"}
@@ -172,18 +157,15 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, rule: dict[str, An
     assert found.told().startswith(f"✗ {tmp_path}")
 
 
+MISSPELT = {**PLANS, "plan": {"action": {**ACTION, "arguments": {"m": "$gaol"}}}}
+
+
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
         ([FRAMES, PLANS], "no rule of phase reflect"),
-        (
-            [FRAMES, PLANS, DONE, {**PLANS, "when": {"steps": 2}}],
-            "rules.3 is never used: rules.1 answers every plan",
-        ),
-        (
-            [FRAMES, {**PLANS, "plan": {"action": {**ACTION, "arguments": {"m": "$gaol"}}}}, DONE],
-            "rules.1: $gaol stands",
-        ),
+        ([FRAMES, PLANS, DONE, {**PLANS, "when": {"steps": 2}}], "rules.3 is never used: rules.1 answers every plan"),
+        ([FRAMES, MISSPELT, DONE], "rules.1: $gaol stands"),
     ],
 )
 def test_what_is_left_open_is_told_and_keeps_nobody(tmp_path: Path, rules: list[dict[str, Any]], told: str) -> None:
@@ -192,16 +174,12 @@ def test_what_is_left_open_is_told_and_keeps_nobody(tmp_path: Path, rules: list[
     assert any(told in advice for advice in found.advice), found.advice
 
 
-def test_a_script_that_makes_no_sense_is_not_read(tmp_path: Path) -> None:
-    reviewed(tmp_path, {"phase": "plan", "wait_s": -1})
-    with pytest.raises(Misconfigured, match=r"script .*script\.yaml: rules\.0"):
-        read_script(tmp_path / "script.yaml")
-
-
-def test_the_command_ends_with_78_where_a_script_is_wrong(tmp_path: Path) -> None:
+def test_a_script_that_is_wrong_is_not_read_and_the_command_ends_with_78(tmp_path: Path) -> None:
     reviewed(tmp_path, FRAMES, PLANS, DONE)
     good = agentic_here("script", "check", tmp_path / "script.yaml")
     assert (good.code, good.out) == (0, f"✓ {tmp_path}/script.yaml: one, 3 rules (1 frame, 1 plan, 1 reflect)\n")
     reviewed(tmp_path, {"phase": "plan"})
+    with pytest.raises(Misconfigured, match=r"script .*script\.yaml: rules\.0"):
+        read_script(tmp_path / "script.yaml")
     bad = agentic_here("script", "check", tmp_path / "script.yaml", "--json")
     assert (bad.code, "exactly one of" in bad.document[0]["flaws"][0]) == (78, True)

@@ -5,15 +5,13 @@ It refuses what the API refuses, counts tokens and simulates the prompt cache. E
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tests.models import schema_rules
 from tests.models.prompt_cache import PromptCache, blocks, canonical, request_tokens, tokens
-from tests.models.wire import KEY, Body, Call, Delivery, Fake, Rejected, Response, Served, in_pieces, served
+from tests.models.wire import KEY, Body, Call, Fake, Rejected, Response, Served, in_pieces, served
 
 MOST_BYTES = 32 * 1024 * 1024
-MOST_OUTPUT_TOKENS = 128_000
 THINKING = {"type": "thinking", "thinking": "", "signature": "c2lnbmVk"}
 FIELDS = {
     *("model", "max_tokens", "system", "messages", "tools", "output_config", "thinking", "metadata", "diagnostics"),
@@ -21,19 +19,8 @@ FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """Of one model. `least_cached`: tokens of a prompt's beginning below which it is not cached."""
-
-    least_cached: int = 512
-
-
-MODELS = {
-    "claude-sonnet-5-5": Abilities(),
-    "claude-opus-5-5": Abilities(),
-    "claude-fable-5-2": Abilities(),
-    "claude-haiku-5-5": Abilities(least_cached=4096),
-}
+MODELS = {"claude-sonnet-5-5": 512, "claude-opus-5-5": 512, "claude-fable-5-2": 512, "claude-haiku-5-5": 4096}
+"""Of each the tokens of a prompt's beginning below which it is not cached."""
 
 
 def _texts(body: Body) -> Iterator[Body]:
@@ -48,7 +35,7 @@ def _lives(body: Body) -> list[str]:
 
 REFUSED: dict[str, Callable[[Body], Any]] = {
     "Extra inputs are not permitted": lambda body: body.keys() - FIELDS,
-    "max_tokens: not 1 to 128000": lambda body: not 0 < body.get("max_tokens", 0) <= MOST_OUTPUT_TOKENS,
+    "max_tokens: not 1 to 128000": lambda body: not 0 < body.get("max_tokens", 0) <= 128_000,
     "The conversation must end with a user message.": lambda body: body["messages"][-1]["role"] != "user",
     "text content blocks must contain text": lambda body: not all(block["text"].strip() for block in _texts(body)),
     "thinking is not to be set for this model": lambda body: "thinking" in body,
@@ -89,10 +76,6 @@ class FakeAnthropic(Fake):
         """Answer with a message that has these fields, and not those of `without`."""
         self.script(lambda body: self._message(body, without=without, **fields))
 
-    def deliver(self, delivery: Delivery) -> None:
-        """Answer properly, but let it go out like this."""
-        self.script(lambda body: replace(self._message(body), delivery=delivery))
-
     def refuse(self, explanation: str = "") -> None:
         details = {"type": "refusal", "category": "cyber", "explanation": explanation}
         self.message(content=[], stop_reason="refusal", stop_details=details)
@@ -119,14 +102,10 @@ class FakeAnthropic(Fake):
             if is_refused(body):
                 raise Rejected(why)
         try:
-            schema_rules.check(self.schema(body))
+            schema_rules.check(((body.get("output_config") or {}).get("format") or {}).get("schema", {}))
         except schema_rules.Refused as refused:
             raise Rejected(f"output_config.format.schema: {refused}") from refused
         return body
-
-    def schema(self, body: Body) -> Body:
-        schema: Body = ((body.get("output_config") or {}).get("format") or {}).get("schema", {})
-        return schema
 
     def reply(self, body: Body, text: str) -> Response:
         return self._message(body, content=_content(text))
@@ -137,7 +116,7 @@ class FakeAnthropic(Fake):
 
     def _message(self, body: Body, *, without: tuple[str, ...] = (), **fields: Any) -> Response:
         content = fields.get("content", [THINKING])
-        use = self.cache.use(body, MODELS[body["model"]].least_cached)
+        use = self.cache.use(body, MODELS[body["model"]])
         said = min(tokens(canonical(content)), body["max_tokens"])
         self.billed += request_tokens(body) + said
         message = {

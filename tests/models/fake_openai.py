@@ -36,7 +36,6 @@ class Abilities:
 
 MODELS = {
     "gpt-5.6-sol": Abilities(marked=True),
-    "gpt-6-astra": Abilities(marked=True),
     "gpt-5.4": Abilities(),
     "gpt-4.1": Abilities(reasons=False),
 }
@@ -56,8 +55,8 @@ def rendered(body: Body) -> list[tuple[str, bool]]:
     return [(canonical(body.get("response_format")), False), *said]
 
 
-def _reasons(body: Body) -> bool:
-    return MODELS[body["model"]].reasons
+def _can(body: Body) -> Abilities:
+    return MODELS[body["model"]]
 
 
 def _is_marked(body: Body) -> bool:
@@ -67,45 +66,28 @@ def _is_marked(body: Body) -> bool:
 REFUSED: dict[str, Callable[[Body], Any]] = {
     "Unknown parameter": lambda body: body.keys() - FIELDS,
     "Invalid 'messages'": lambda body: not body["messages"] or not all(part["text"] for _, part in parts(body)),
-    "'max_tokens' is not supported with this model": lambda body: "max_tokens" in body and _reasons(body),
-    "'temperature' is not supported with this model": lambda body: "temperature" in body and _reasons(body),
+    "'max_tokens' is not supported with this model": lambda body: "max_tokens" in body and _can(body).reasons,
+    "'temperature' is not supported with this model": lambda body: "temperature" in body and _can(body).reasons,
     "'reasoning_effort' is not supported": lambda body: (
-        "reasoning_effort" in body and not (_reasons(body) and body["reasoning_effort"] in EFFORTS)
+        "reasoning_effort" in body and not (_can(body).reasons and body["reasoning_effort"] in EFFORTS)
     ),
     "Invalid 'prompt_cache_key': string too long": lambda body: len(body.get("prompt_cache_key", "")) > 64,
-    "marks are not supported on this model": lambda body: _is_marked(body) and not MODELS[body["model"]].marked,
+    "marks are not supported on this model": lambda body: _is_marked(body) and not _can(body).marked,
 }
 """What the API refuses, by the SDK's types, the vendor's documentation and its error messages."""
 
 
-def strict_flaws(schema: Body) -> Iterator[str]:
-    """What strict mode refuses in a JSON Schema."""
-    if schema.get("type") != "object" or "anyOf" in schema:
-        yield "schema must be a JSON Schema of 'type: \"object\"'."
-    yield from _flaws(schema, ())
-
-
-def _flaws(node: Any, context: tuple[str, ...]) -> Iterator[str]:
-    if not isinstance(node, dict):
-        return
-    yield from (f"In context={context}, '{word}' is not permitted." for word in NOT_IN_STRICT if word in node)
-    if "properties" in node or node.get("type") == "object":
-        yield from (f"In context={context}, {flaw}" for flaw in _open(node))
-    for place in ("properties", "$defs"):
-        for name, inner in node.get(place, {}).items():
-            yield from _flaws(inner, (*context, place, name))
-    yield from _flaws(node.get("items"), (*context, "items"))
-    for at, inner in enumerate(node.get("anyOf", ())):
-        yield from _flaws(inner, (*context, "anyOf", str(at)))
-
-
-def _open(node: Body) -> Iterator[str]:
-    if node.get("additionalProperties") is not False:
-        yield "'additionalProperties' is required to be supplied and to be false."
-    missing = sorted(node.get("properties", {}).keys() - set(node.get("required", ())))
-    if missing:
-        wanted = "'required' is required to be supplied and to be an array including every key in properties"
-        yield f"{wanted}. Missing '{missing[0]}'."
+def strict_flaws(schema: Any) -> Iterator[str]:
+    """What strict mode refuses in a JSON Schema, and in all that is in it."""
+    if isinstance(schema, dict):
+        yield from (f"'{word}' is not permitted." for word in NOT_IN_STRICT if word in schema)
+        if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+            yield "'additionalProperties' is required to be supplied and to be false."
+        if "properties" in schema and schema["properties"].keys() - set(schema.get("required", ())):
+            yield "'required' is required to be supplied and to be an array including every key in properties"
+    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for one in inner:
+        yield from strict_flaws(one)
 
 
 THOUGHT = 64
@@ -159,19 +141,14 @@ class FakeOpenAI(Fake):
         for why, is_refused in REFUSED.items():
             if is_refused(body):
                 raise Rejected(why, code="invalid_value")
-        for flaw in strict_flaws(self.schema(body)):
+        schema = (body.get("response_format") or {}).get("json_schema", {}).get("schema", {"type": "object"})
+        if schema.get("type") != "object" or "anyOf" in schema:
+            raise Rejected("Invalid schema for response_format: it must be of 'type: \"object\"'.")
+        for flaw in strict_flaws(schema):
             raise Rejected(f"Invalid schema for response_format: {flaw}")
         return body
 
-    def schema(self, body: Body) -> Body:
-        schema: Body = (body.get("response_format") or {}).get("json_schema", {}).get("schema", {})
-        return schema
-
     def reply(self, body: Body, text: str) -> Response:
-        most, thought = self.bounds(body)
-        if most is not None and tokens(text) + thought > most:
-            cut = text.encode()[: max(0, most - thought) * 4].decode(errors="ignore")
-            return self._completion(body, {"content": cut}, "length")
         return self._completion(body, {"content": text}, "stop")
 
     def told(self, error: Rejected) -> Body:
@@ -179,10 +156,8 @@ class FakeOpenAI(Fake):
         kind = error.code if error.code == "insufficient_quota" else error.kind
         return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
 
-    def bounds(self, body: Body) -> tuple[int | None, int]:
-        """The most tokens of the reply, and how many of them are spent on thinking."""
-        most = body.get("max_completion_tokens", body.get("max_tokens"))
-        return most, THOUGHT if MODELS[body["model"]].reasons else 0
+    def thought(self, body: Body) -> int:
+        return THOUGHT if _can(body).reasons else 0
 
     def prompt_tokens(self, body: Body) -> int:
         return sum(tokens(text) for text, _ in rendered(body))
@@ -196,8 +171,8 @@ class FakeOpenAI(Fake):
         without: tuple[str, ...] = (),
         usage: Body | None = None,
     ) -> Response:
-        _, thought = self.bounds(body)
-        replied = tokens(message.get("content") or message.get("refusal") or "") + thought
+        most = body.get("max_completion_tokens") or body["max_tokens"]
+        replied = min(most, tokens(message.get("content") or message.get("refusal") or "") + self.thought(body))
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
         completion = {
             "id": f"chatcmpl-{len(self.calls):04}",
@@ -239,8 +214,6 @@ StreamOptions = Literal["known", "ignored", "refused"]
 class FakeOllama(FakeOpenAI):
     """`context` is in tokens. `stream_options`: what the server does with them, as not all that speak the API know."""
 
-    indent = 2
-
     def __init__(self, context: int, stream_options: StreamOptions = "known") -> None:
         super().__init__()
         self._context = context
@@ -260,13 +233,9 @@ class FakeOllama(FakeOpenAI):
             raise Rejected("1 validation error: ('body', 'stream_options'): Extra inputs are not permitted", 422)
         return body
 
-    def schema(self, body: Body) -> Body:
-        """It is ignored."""
+    def thought(self, body: Body) -> int:
         del body
-        return {}
-
-    def bounds(self, body: Body) -> tuple[int | None, int]:
-        return body.get("max_tokens"), 0
+        return 0
 
     def prompt_tokens(self, body: Body) -> int:
         return min(self._context, sum(tokens(text) for text, _ in rendered(body)[1:]))

@@ -25,49 +25,32 @@ def check(schema: dict[str, Any]) -> None:
         unions += "anyOf" in node or isinstance(node.get("type"), list)
         optional += len(set(node.get("properties", ())) - set(node.get("required", ())))
     if unions > MOST_UNIONS:
-        which = f"Schemas contains too many parameters with union types ({unions} parameters with type arrays or anyOf)"
-        raise Refused(f"{which}. Reduce the number of nullable or union-typed parameters (limit: {MOST_UNIONS}).")
+        raise Refused(f"Schemas contains too many parameters with union types ({unions}; limit: {MOST_UNIONS})")
     if optional > MOST_OPTIONAL:
-        which = f"Schemas contains too many optional parameters ({optional})"
-        raise Refused(f"{which}, which would make grammar compilation inefficient (limit: {MOST_OPTIONAL}).")
+        raise Refused(f"Schemas contains too many optional parameters ({optional}; limit: {MOST_OPTIONAL})")
 
 
 def _check_node(node: dict[str, Any]) -> None:
-    unknown = sorted(node.keys() - KEYWORDS)
-    if unknown:
+    if unknown := sorted(node.keys() - KEYWORDS):
         raise Refused(f"For {node.get('type')!r} type, property {unknown[0]!r} is not supported")
     if (node.get("type") == "object" or "properties" in node) and node.get("additionalProperties") is not False:
         raise Refused("For 'object' type, 'additionalProperties' must be explicitly set to false")
     if node.get("minItems", 0) not in (0, 1):
         raise Refused("For 'array' type, 'minItems' values other than 0 or 1 are not supported")
-    if "format" in node and node["format"] not in FORMATS:
+    if node.get("format", "date") not in FORMATS:
         raise Refused(f"format {node['format']!r} is not supported")
     if any(isinstance(value, (dict, list)) for value in node.get("enum", ())):
         raise Refused("enum values must be strings, numbers, booleans or null")
 
 
 def _nodes(node: dict[str, Any], root: dict[str, Any], path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    reference = node.get("$ref")
-    if reference is not None:
-        if reference in path:
-            raise Refused(f"Circular reference detected in schema: {reference}")
-        yield from _nodes(_target(root, reference), root, (*path, reference))
+    if reference := node.get("$ref"):
+        name = reference.removeprefix("#/$defs/")
+        if reference in path or name not in root.get("$defs", {}):
+            raise Refused(f"circular, external or unknown $ref {reference!r} is not supported")
+        yield from _nodes(root["$defs"][name], root, (*path, reference))
         return
     yield node
-    for inner in _inner(node):
-        yield from _nodes(inner, root, path)
-
-
-def _inner(node: dict[str, Any]) -> list[dict[str, Any]]:
     items = [node["items"]] if "items" in node else []
-    return [*node.get("properties", {}).values(), *items, *node.get("anyOf", ()), *node.get("allOf", ())]
-
-
-def _target(root: dict[str, Any], reference: str) -> dict[str, Any]:
-    target: Any = root
-    place = reference.removeprefix("#/").split("/") if reference.startswith("#/") else ()
-    for step in place:
-        target = target.get(step) if isinstance(target, dict) else None
-    if not place or not isinstance(target, dict):
-        raise Refused(f"external or unknown $ref {reference!r} is not supported")
-    return target
+    for inner in [*node.get("properties", {}).values(), *items, *node.get("anyOf", ()), *node.get("allOf", ())]:
+        yield from _nodes(inner, root, path)

@@ -293,21 +293,6 @@ async def test_an_answer_that_is_no_reply_says_what_becomes_of_the_run(serve: An
     assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        (fails(401), "agent.model.api_key"),
-        (fails(404), "agent.model.model"),
-        (fails(429, "enforced_spend_limit_reached"), "HTTP 429 enforced_spend_limit_reached: as scripted"),
-        (fails(500, message="x" * 100_000), "(request req_0001)"),
-    ],
-)
-async def test_what_a_person_can_mend_is_told_in_short(claude: Served[Any], script: Script, told: str) -> None:
-    error = str(await error_of(claude, script))
-    assert told in error
-    assert len(error) < 1000
-
-
 async def test_no_answer_adapter_or_error_shows_a_key() -> None:
     for serve in PROVIDERS.values():
         async with serve() as served:
@@ -377,7 +362,7 @@ async def test_what_claude_has_thought_unseen_is_charged_as_in_a_lost_call(claud
     assert claude.fake.billed + 2500 < error.lost[0] < claude.fake.billed + 3500
 
 
-SILENT: dict[Delivery, str] = {"never": "model_timeout", "slow": "model_timeout", "cut": "model_unreachable"}
+SILENT: dict[Delivery, str] = {"never": "model_timeout", "cut": "model_unreachable"}
 
 
 @each_provider
@@ -393,7 +378,7 @@ async def test_a_call_counts_as_lost_where_it_was_made_and_said_nothing_and_only
         assert (await error_of(served)).lost == estimate.reserve.if_lost
         for unpaid in (fails(503), sends(b"<html>", content_type="text/html")):
             assert (await error_of(served, unpaid)).lost is None
-        assert len(served.requests) == 6
+        assert len(served.requests) == 5
     async with serve() as served:
         served.fake.close()
         error = await error_of(served)
@@ -434,26 +419,21 @@ class Breaking:
         raise self._error
 
     async def check(self) -> tuple[str, ...]:
-        return ("it is old",)
+        return ()
 
 
-async def test_an_unforeseen_error_is_tried_again_and_its_text_is_for_the_log_alone(
+async def test_an_unforeseen_error_is_tried_again_its_text_is_for_the_log_alone_and_a_foreseen_one_passes_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = ContainedModel(Breaking(ZeroDivisionError("a secret may stand here")))
     with caplog.at_level(logging.ERROR), pytest.raises(ModelError) as caught:
         await model.prepare(framing()).make()
     assert kind(caught.value) == ("try_again", "model_broken")
-    assert "ZeroDivisionError" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert caplog.records[0].exc_info
     with pytest.raises(ModelError, match="ZeroDivisionError"):
         model.prepare(replace(framing(), call=0))
-    assert await model.check() == ("it is old",)
-
-
-async def test_an_error_that_says_what_to_do_passes_as_it_is() -> None:
-    error = ModelError("pause", "model_spend_limit", "raise it")
+    foreseen = ModelError("pause", "model_spend_limit", "raise it")
     with pytest.raises(ModelError) as caught:
-        await ContainedModel(Breaking(error)).prepare(framing()).make()
-    assert caught.value is error
+        await ContainedModel(Breaking(foreseen)).prepare(framing()).make()
+    assert caught.value is foreseen

@@ -15,8 +15,6 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-import jsonschema_rs
-
 from agent_service.models.opening import open_model
 from agent_service.models.settings import ModelSettings
 from agent_service.run.ports import Provider
@@ -27,9 +25,9 @@ KEY = "sk-test-0123456789-secret"
 Body = dict[str, Any]
 Reply = dict[str, Any] | str | Callable[[dict[str, Any]], Any]
 
-Delivery = Literal["whole", "cut", "slow", "never", "stalls", "paced"]
-"""`cut`: the connection ends in the middle of the body. `slow`: a byte per second. `never`: nothing at all. `stalls`:
-half of the body, and then nothing. `paced`: event by event, with PACE_S between them."""
+Delivery = Literal["whole", "cut", "never", "stalls", "paced"]
+"""`cut`: the connection ends in the middle of the body. `never`: nothing at all. `stalls`: half of the body, and then
+nothing. `paced`: event by event, with PACE_S between them."""
 PACE_S = 0.25
 SSE = "text/event-stream"
 PIECE = 16
@@ -86,8 +84,6 @@ class Fake(ABC):
     """The header that names an answer."""
     kinds: ClassVar[Mapping[int, str]] = {}
     """What the provider calls the errors of a status."""
-    indent: int | None = None
-    """How the model writes JSON."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -123,14 +119,6 @@ class Fake(ABC):
         self._script.append(lambda _: self.error(error, headers or {}))
 
     @abstractmethod
-    def refuse(self, explanation: str = "") -> None:
-        """Decline the next call, as the provider does when its rules forbid an answer."""
-
-    @abstractmethod
-    def cut(self, text: str) -> None:
-        """Reply with `text`, cut because it reached the most tokens that were asked for."""
-
-    @abstractmethod
     def accepted(self, call: Call) -> Body:
         """The body of a call that the provider takes. Raises Rejected for any other."""
 
@@ -141,11 +129,6 @@ class Fake(ABC):
     @abstractmethod
     def told(self, error: Rejected) -> Body:
         """An error in the provider's form."""
-
-    def schema(self, body: Body) -> Body:
-        """The schema that the provider keeps its reply to; an empty one for none."""
-        del body
-        return {}
 
     def respond(self, call: Call) -> Response:
         """The answer to a call of the model."""
@@ -173,18 +156,9 @@ class Fake(ABC):
 
     def _said(self, body: Body, reply: Reply | None) -> Response:
         said = reply(body) if callable(reply) else reply
-        if isinstance(said, Response):
-            return said
         if said is None:
             raise Rejected("nothing is scripted: the test expects fewer calls")
-        return self.reply(body, said if isinstance(said, str) else self._fitting(body, said))
-
-    def _fitting(self, body: Body, said: Body) -> str:
-        """An object as the model would say it: the grammar lets nothing else through."""
-        flaws = [str(error) for error in jsonschema_rs.validator_for(self.schema(body)).iter_errors(said)]
-        if flaws:
-            raise Rejected(f"the test scripts what the schema forbids: {flaws[0]}")
-        return json.dumps(said, indent=self.indent)
+        return self.reply(body, said if isinstance(said, str) else json.dumps(said))
 
 
 def _event(event: Body | str) -> str:
@@ -278,11 +252,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._deliver(response)
 
     def _deliver(self, response: Response) -> None:
-        if response.delivery == "slow":
-            self._drip(response.body)
-            return
         if response.delivery == "paced":
-            self._pace(response.body)
+            for event in response.body.split(b"\n\n"):
+                self.wfile.write(event + b"\n\n" if event else b"")
+                if self._wire.closing.wait(PACE_S):
+                    break
             return
         half = response.delivery in ("cut", "stalls")
         self.wfile.write(response.body[: len(response.body) // 2] if half else response.body)
@@ -290,16 +264,3 @@ class _Handler(BaseHTTPRequestHandler):
         if response.delivery == "stalls":
             self.wfile.flush()
             self._wire.closing.wait()
-
-    def _pace(self, body: bytes) -> None:
-        for event in body.split(b"\n\n"):
-            self.wfile.write(event + b"\n\n" if event else b"")
-            if self._wire.closing.wait(PACE_S):
-                break
-
-    def _drip(self, body: bytes) -> None:
-        for at in range(len(body)):
-            if self._wire.closing.wait(1.0):
-                break
-            self.wfile.write(body[at : at + 1])
-        self.close_connection = True

@@ -36,22 +36,15 @@ async def bus(link: NatsLink) -> NatsLink:
     return link
 
 
-async def test_what_nobody_has_taken_waits_at_its_consumer(bus: NatsLink) -> None:
-    instruments = Instruments()
-    BusLevels(instruments, bus)
-    await put(bus, subjects.TOOL_RESULT, times=3)
-    await put(bus, subjects.tool_request("fetch"), times=2)
-    seen = await read(instruments)
-    assert seen['agentic_consumer_pending{agentic_consumer="loop"}'] == 3
-    assert seen['agentic_consumer_pending{agentic_consumer="tools"}'] == 2
-    assert 'agentic_consumer_pending{agentic_consumer="control"}' not in seen
-
-
-async def test_how_full_a_stream_is_goes_by_the_most_that_it_may_have(bus: NatsLink) -> None:
+async def test_what_nobody_has_taken_waits_at_its_consumer_and_fills_its_stream(bus: NatsLink) -> None:
     instruments = Instruments()
     BusLevels(instruments, bus)
     await put(bus, subjects.TOOL_RESULT, body=b"x" * (MIB // 2))
+    await put(bus, subjects.tool_request("fetch"), times=2)
     seen = await read(instruments)
+    assert seen['agentic_consumer_pending{agentic_consumer="loop"}'] == 1
+    assert seen['agentic_consumer_pending{agentic_consumer="tools"}'] == 2
+    assert 'agentic_consumer_pending{agentic_consumer="control"}' not in seen
     size = seen['agentic_stream_size_bytes{agentic_stream="AGENTIC_RESULTS"}']
     assert seen['agentic_stream_messages{agentic_stream="AGENTIC_RESULTS"}'] == 1
     assert MIB // 2 < size < MIB
@@ -83,37 +76,35 @@ async def test_a_bus_without_streams_shows_none_and_one_that_is_away_nothing_at_
 
 
 class Runs:
-    """A store with runs of each status, some of which are queued."""
+    """A store with runs of each status, one of which is queued; and an inbox."""
 
-    def __init__(self, *queue: Run) -> None:
-        self._queue = queue
+    def __init__(self, first: Run) -> None:
+        self._first = first
 
     async def counts(self) -> dict[Status, int]:
         return dict.fromkeys(Status, 0) | {Status.QUEUED: 1, Status.PAUSED: 2, Status.DONE: 500}
 
     async def queued(self, limit: int) -> list[str]:
-        return [run.state.run_id for run in self._queue][:limit]
+        return [self._first.state.run_id][:limit]
 
     async def load(self, run_id: str) -> Run:
-        return next(run for run in self._queue if run.state.run_id == run_id)
+        del run_id
+        return self._first
+
+    async def count(self) -> int:
+        return 4
 
 
-async def test_runs_that_have_not_ended_are_shown_and_how_long_the_oldest_waits() -> None:
+async def test_runs_that_have_not_ended_are_shown_with_how_long_the_oldest_waits_and_what_waits_for_a_person() -> None:
     instruments, clock, first = Instruments(), FakeClock(), accepted()
-    observe_runs(instruments, Runs(Run(state=first.state, head=first.entry.hash)), clock, lambda: 3)
+    runs = Runs(Run(state=first.state, head=first.entry.hash))
+    observe_runs(instruments, runs, clock, lambda: 3)
+    observe_inbox(instruments, runs)
     clock.advance((first.entry.at - clock.now()).total_seconds() + 90)
-    seen = await read(instruments)
-    assert seen['agentic_run_active{agentic_run_state="paused"}'] == 2
-    assert seen["agentic_outbox_runs"] == 3
-    assert not [series for series in seen if "done" in series]
-    assert seen["agentic_run_queue_age_seconds"] == 90
-
-
-async def test_what_waits_for_a_person_is_what_the_inbox_counts() -> None:
-    class Inbox:
-        async def count(self) -> int:
-            return 4
-
-    instruments = Instruments()
-    observe_inbox(instruments, Inbox())
-    assert await read(instruments) == {"agentic_inbox_runs": 4}
+    assert await read(instruments) == {
+        'agentic_run_active{agentic_run_state="queued"}': 1,
+        'agentic_run_active{agentic_run_state="paused"}': 2,
+        "agentic_outbox_runs": 3,
+        "agentic_run_queue_age_seconds": 90,
+        "agentic_inbox_runs": 4,
+    }

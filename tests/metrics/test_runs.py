@@ -5,32 +5,24 @@ The figures of all courses are a golden file of tests/projections.
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agent_service.metrics.runs import AgentMetrics
+from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.moments import retell
-from groundwork.telemetry.metrics import MOST_SERIES
-from tests.core.cues import (
-    a_framing_run,
-    cancel,
-    due,
-    signal,
-)
+from groundwork.service.errors import TryAgain
+from groundwork.telemetry.metrics import MOST_SERIES, Instruments
+from schemas import subjects
+from tests.core.cues import a_framing_run, cancel, due, signal
 from tests.core.script import Cue, Script
 from tests.core.stories import STORIES
-from tests.metrics.readings import measured
+from tests.metrics.readings import measured, readings
 from tests.projections.journals import entries_of
 from tests.projections.people import a_run_that_asks, a_run_that_needs_approval, answers, rules
-
-SEEN, ENDED = "agentic_run_duration_seconds", "agentic_run_completed_total"
-
-
-def ended(seen: dict[str, float]) -> dict[str, float]:
-    return {series: value for series, value in seen.items() if series.startswith(ENDED)}
-
 
 WAITED = "agentic_person_wait_duration_seconds"
 
@@ -66,10 +58,28 @@ def test_what_cannot_be_measured_is_told_and_harms_no_run(caplog: pytest.LogCapt
 @settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(STORIES)
 def test_every_journal_is_measured_whole(story: Script) -> None:
-    seen, entries = measured(story), entries_of(story)
-    assert sum(value for name, value in seen.items() if name.startswith("agentic_journal_entries_total")) == len(
-        entries
-    )
-    assert sum(ended(seen).values()) == story.state.final + story.state.reopened
+    seen = measured(story)
+
+    def counted(name: str) -> float:
+        return sum(value for series, value in seen.items() if series.startswith(name))
+
+    assert counted("agentic_journal_entries_total") == len(entries_of(story))
+    assert counted("agentic_run_completed_total") == story.state.final + story.state.reopened
     assert len(seen) < MOST_SERIES
     assert not [series for series in seen if story.state.run_id in series]
+
+
+@pytest.mark.parametrize(("error", "kind"), [(None, ""), (TryAgain("later"), "try_again"), (KeyError(), "internal")])
+def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_delivered_again(
+    error: Exception | None, kind: str
+) -> None:
+    instruments = Instruments()
+    with suppress(Exception), IncomingMetrics(instruments).message(subjects.TOOL_RESULT):
+        if error:
+            raise error
+    failed = f'error_type="{kind}",' if kind else ""
+    again = f'agentic_retries_total{{agentic_retry_scope="turn",error_type="{kind}"}}'
+    assert {series: value for series, value in readings(instruments).items() if "_sum" not in series} == {
+        f'messaging_process_duration_seconds_count{{{failed}messaging_destination_name="agentic.tool_result"}}': 1,
+        **({again: 1} if kind else {}),
+    }

@@ -7,6 +7,7 @@ from typing import Any
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance, ToolReturned, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
+from agent_service.store.shared_log.store import SharedStore
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolOutput, ToolResult
 from tests.core.cues import (
@@ -22,6 +23,7 @@ from tests.core.cues import (
     started,
 )
 from tests.core.script import NOON, Cue, Script
+from tests.kit.runs import wake_of
 
 MODEL = "claude-sonnet-4-5"
 SCRIPTED = "scripted:critique"
@@ -69,6 +71,15 @@ def commits_of(script: Script) -> list[Commit]:
             commits.append(commit_of(run, moment.event, moment.transition))
             run = Run(state=commits[-1].state, head=commits[-1].entry.hash)
     return commits
+
+
+async def committed(store: SharedStore, commit: Commit) -> None:
+    """As the agent that decides does."""
+    if commit.entry.seq == 1:
+        await store.accept(wake_of(commit), commit)
+    else:
+        await store.load(commit.entry.run_id)
+        await store.commit(commit)
 
 
 def entries_of(script: Script) -> list[Entry]:

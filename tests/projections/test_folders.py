@@ -5,7 +5,6 @@ what it is asked for, wherever that was decided.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 
 from agent_service.errors import Damaged
-from agent_service.run.journal import Commit
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.folder.on_demand import OnDemand
 from agent_service.telling.folder.projector import Marks, Projector
@@ -31,16 +29,22 @@ from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import NOON, Script
 from tests.kit.memory_log import MemoryLog, joined
-from tests.kit.runs import run_id, wake_of
+from tests.kit.runs import run_id
 from tests.kit.waiting import until
 from tests.projections.fakes import Journals, Shelf
-from tests.projections.journals import CRITIQUE, PAGE, asked_for, commits_of, entries_of, five_steps, worked_example
+from tests.projections.folders import names
+from tests.projections.journals import (
+    CRITIQUE,
+    PAGE,
+    asked_for,
+    commits_of,
+    committed,
+    entries_of,
+    five_steps,
+    worked_example,
+)
 
 ARTIFACTS = {"artifacts/fetch-01.html": PAGE, "artifacts/critique.md": CRITIQUE}
-
-
-def runs(numbers: range) -> Journals:
-    return Journals(*(entries_of(Script() >> asked_for("goal", run_id=run_id(number))) for number in numbers))
 
 
 def projecting(journals: Journals, workspace: Workspace, shelf: Shelf | None = None, **times: Any) -> Projector:
@@ -65,12 +69,16 @@ async def caught_up(script: Script, workspace: Workspace, shelf: Shelf) -> None:
     await projector.flush()
 
 
-async def test_an_ended_run_is_written_soon_with_all_its_files(workspace: Workspace) -> None:
-    entries = entries_of(worked_example())
-    async with running(projecting(Journals(entries), workspace, Shelf(ARTIFACTS), live_s=3600)) as projector:
+async def test_an_ended_run_is_written_soon_and_its_artifacts_once_their_store_is_there(workspace: Workspace) -> None:
+    entries, shelf = entries_of(worked_example()), Shelf(ARTIFACTS)
+    shelf.failure = TryAgain("the bus is away")
+    async with running(projecting(Journals(entries), workspace, shelf, soon_s=0.01, live_s=3600)) as projector:
         for ended in (False, True, False):
             projector.moved(RUN_ID, ended=ended)
-        await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md"))
+        await until(lambda: workspace.read(RUN_ID, "plan.md"))
+        assert workspace.read(RUN_ID, "artifacts/critique.md") is None
+        shelf.failure = None
+        await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md") == CRITIQUE)
     assert verify(entries, workspace, RUN_ID) == []
 
 
@@ -86,19 +94,6 @@ async def test_a_journal_out_of_reach_is_tried_again(workspace: Workspace, caplo
         await until(lambda: workspace.caught_up_at() is not None)
     assert abs(datetime.now(UTC) - (workspace.caught_up_at() or NOON)) < timedelta(minutes=1)
     assert "tried again" in caplog.text
-
-
-async def test_one_run_that_fails_does_not_keep_back_the_others(
-    workspace: Workspace, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    good, bad = run_id(1), run_id(2)
-    workspace.write([(good, {"plan.md": b"old"})])
-    (root / bad).write_text("a file where a folder should be")
-    projector = projecting(runs(range(1, 3)), workspace)
-    projector.catch_up([bad, good])
-    await projector.flush()
-    assert workspace.read(good, "plan.md") != b"old"
-    assert len(caplog.records) == 1
 
 
 async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,23 +120,6 @@ async def test_rebuilding_gives_the_same_bytes_without_what_was_added_by_hand(wo
     await rewrite(RUN_ID, Journals(entries_of(worked_example())), workspace, Shelf(ARTIFACTS))
     assert workspace.files(RUN_ID) == before
     assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
-
-
-async def test_a_full_disk_does_not_stop_the_projector(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
-    workspace = Workspace(small_disk / "workspaces")
-    hog = small_disk / "hog"
-    with suppress(OSError), hog.open("wb") as file:
-        while True:
-            file.write(b"x" * 4096)
-            file.flush()
-    async with running(projecting(Journals(entries_of(five_steps())), workspace, soon_s=0.01)) as projector:
-        projector.moved(RUN_ID, ended=True)
-        await until(lambda: caplog.records)
-        hog.unlink()
-        await until(lambda: workspace.read(RUN_ID, "plan.md"))
-        await projector.flush()
-    assert verify(entries_of(five_steps()), workspace, RUN_ID) == []
-    assert caplog.records[0].levelno == logging.ERROR
 
 
 async def test_marks_fall_due_in_order_and_failures_wait_longer_each_time() -> None:
@@ -174,18 +152,6 @@ async def test_artifacts_are_copied_once_and_only_if_they_are_what_the_journal_n
     await caught_up(worked_example(), workspace, shelf)
     assert workspace.read(RUN_ID, critique) == CRITIQUE
     assert shelf.reads.count("artifacts/fetch-01.html") == 1
-
-
-async def test_pages_are_written_while_the_store_of_artifacts_is_away(workspace: Workspace) -> None:
-    shelf = Shelf(ARTIFACTS)
-    shelf.failure = TryAgain("the bus is away")
-    journals = Journals(entries_of(worked_example()))
-    async with running(projecting(journals, workspace, shelf, soon_s=0.01)) as projector:
-        projector.moved(RUN_ID, ended=True)
-        await until(lambda: workspace.read(RUN_ID, "plan.md"))
-        assert workspace.read(RUN_ID, "artifacts/critique.md") is None
-        shelf.failure = None
-        await until(lambda: workspace.read(RUN_ID, "artifacts/critique.md") == CRITIQUE)
 
 
 # What is read of a folder
@@ -232,11 +198,10 @@ def test_the_pages_that_were_written_last_stay_and_those_of_runs_that_go_on(work
 
 
 def test_artifacts_and_what_is_not_ours_stay(workspace: Workspace, root: Path) -> None:
-    workspace.write([(RUNS[0], PAGES | {"artifacts/page.md": b"# A page\n"}), (RUNS[1], PAGES)])
-    (root / RUNS[1] / "mine.txt").write_text("a note")
-    workspace.put_away(RUNS)
-    assert workspace.read(RUNS[0], "artifacts/page.md") == b"# A page\n"
-    assert (root / RUNS[1] / "mine.txt").read_text() == "a note"
+    workspace.write([(RUNS[0], PAGES | {"artifacts/page.md": b"# A page\n"})])
+    (root / RUNS[0] / "mine.txt").write_text("a note")
+    workspace.put_away(RUNS[:1])
+    assert names(root / RUNS[0]) == ["artifacts/page.md", "mine.txt"]
     assert lying(workspace) == []
 
 
@@ -270,13 +235,6 @@ class Agent:
     workspace: Workspace
     files: RunFiles
 
-    async def commits(self, commit: Commit) -> None:
-        if commit.entry.seq == 1:
-            await self.store.accept(wake_of(commit), commit)
-        else:
-            await self.store.load(commit.entry.run_id)  # as the agent that decides has
-            await self.store.commit(commit)
-
 
 @asynccontextmanager
 async def agent(log: MemoryLog, folder: Path, shelf: Shelf) -> AsyncIterator[Agent]:
@@ -292,13 +250,13 @@ async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_
     log, shelf, commits = MemoryLog(), Shelf(dict(ARTIFACTS)), commits_of(worked_example())
     async with agent(log, tmp_path / "a", shelf) as a, agent(log, tmp_path / "b", shelf) as b:
         for commit, one in zip(commits[:-1], cycle((a, b, b)), strict=False):
-            await one.commits(commit)
+            await committed(one.store, commit)
         shelf.failure = TryAgain("the bus is away")
         with pytest.raises(TryAgain, match="the files of run"):
             await b.files.files(RUN_ID)
         shelf.failure = None
         before = [await one.files.read(RUN_ID, "trace.jsonl") for one in (a, b)]
-        await a.commits(commits[-1])
+        await committed(a.store, commits[-1])
         after = [await one.files.read(RUN_ID, "trace.jsonl") for one in (a, b)]
         assert before[0] == before[1] != after[0] == after[1]
         for one in (a, b):

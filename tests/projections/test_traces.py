@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.run.journal import Commit, Entry
+from agent_service.run.journal import Entry
 from agent_service.run.moments import Moment, retell
-from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.spans import sending
 from agent_service.telling.spans.sending import MARGIN, FileMark, Traces
 from agent_service.telling.spans.trace import spans
@@ -20,9 +19,8 @@ from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
 from tests.core.script import NOON
 from tests.kit.memory_log import MemoryLog, joined
-from tests.kit.runs import wake_of
 from tests.kit.waiting import until
-from tests.projections.journals import commits_of, entries_of, worked_example
+from tests.projections.journals import commits_of, committed, entries_of, worked_example
 
 ENTRIES = entries_of(worked_example())
 ALL = list(spans(retell(ENTRIES)))
@@ -36,11 +34,15 @@ class Journals:
     """A journal per run, as the store has them."""
 
     kept: dict[str, Sequence[Entry]] = field(default_factory=dict)
+    fails: int = 0
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         return [entry for entry in self.kept[run_id] if entry.seq > after][:limit]
 
     async def unsettled(self, since: datetime) -> Sequence[str]:
+        self.fails -= 1
+        if self.fails >= 0:
+            raise TryAgain("the database is locked")
         return [run_id for run_id, entries in self.kept.items() if entries[-1].at >= since]
 
 
@@ -73,6 +75,11 @@ class Noted:
         return self.at
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+
+
 @asynccontextmanager
 async def sent(receiver: Receiver, journals: Journals, mark: Noted) -> AsyncIterator[Traces]:
     """What sends, at work."""
@@ -96,10 +103,8 @@ async def test_a_run_is_sent_as_it_goes_on_and_nothing_of_it_twice() -> None:
         await until(lambda: mark.times)
 
 
-async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+@pytest.mark.usefixtures("soon")
+async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back() -> None:
     receiver, mark, journals = Receiver(away=True), Noted(at=NOON), Journals()
     async with sent(receiver, journals, mark) as traces:
         journals.kept[RUN_ID] = ENTRIES
@@ -109,12 +114,6 @@ async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(
         receiver.away = False
         await until(lambda: receiver.got == ALL)
         await until(lambda: mark.times)
-
-
-async def test_what_a_crash_left_unsent_is_told_at_the_next_start() -> None:
-    receiver = Receiver()
-    async with sent(receiver, Journals({RUN_ID: ENTRIES}), Noted(at=NOON)):
-        await until(lambda: receiver.got == ALL)
 
 
 async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
@@ -132,31 +131,11 @@ async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
     hangs.set()
 
 
-async def test_a_store_that_cannot_be_read_for_now_delays_what_is_to_be_sent_and_no_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
-    journals, looks = Journals({RUN_ID: ENTRIES}), 0
-
-    async def unsettled(_: datetime) -> Sequence[str]:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
-            raise TryAgain("the database is locked")
-        return [RUN_ID]
-
-    monkeypatch.setattr(journals, "unsettled", unsettled)
-    receiver = Receiver()
+@pytest.mark.usefixtures("soon")
+async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read() -> None:
+    receiver, journals = Receiver(), Journals({RUN_ID: ENTRIES}, fails=1)
     async with sent(receiver, journals, Noted(at=NOON)):
         await until(lambda: receiver.got == ALL)
-
-
-async def commits(store: SharedStore, commit: Commit) -> None:
-    if commit.entry.seq == 1:
-        await store.accept(wake_of(commit), commit)
-    else:
-        await store.load(commit.entry.run_id)  # as the agent that decides has
-        await store.commit(commit)
 
 
 async def test_of_several_agents_each_sends_the_spans_of_its_entries_and_an_heir_those_of_the_dead(
@@ -176,7 +155,7 @@ async def test_of_several_agents_each_sends_the_spans_of_its_entries_and_an_heir
             return receivers[name].got
 
         for number, commit in enumerate(commits_of(worked_example())):
-            await commits((a, b, b)[number % 3].store, commit)
+            await committed((a, b, b)[number % 3].store, commit)
         assert 0 < len(await tell("a")) < len(ALL)
         assert sorted([*receivers["a"].got, *await tell("b")], key=repr) == sorted(ALL, key=repr)
         assert await b.store.members.runs_moved_by("a", NOON) == [RUN_ID]

@@ -25,7 +25,7 @@ from tests.kit.waiting import until
 from tests.projections.fakes import Shelf
 from tests.projections.journals import CRITIQUE, PAGE, commits_of, entries_of, five_steps, worked_example
 
-OTHER = "run_01JD7Z0000000000000000000B"
+OTHER, THIRD = "run_01JD7Z0000000000000000000B", "run_01JD7Z0000000000000000000C"
 MISSING = ("artifacts/fetch-01.html", "artifacts/critique.md")
 
 
@@ -59,11 +59,11 @@ async def test_a_projector_writes_by_it_what_the_journal_says(
         pid = pid_of(trails)
         assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
         assert verify(entries_of(five_steps(OTHER)), workspace, OTHER) == []
-        await stored(store, five_steps(RUN_ID.replace("0A", "0C")), "c")
-        projector.catch_up([RUN_ID.replace("0A", "0C")])
+        await stored(store, five_steps(THIRD), "c")
+        projector.catch_up([THIRD])
         await projector.flush()
         assert pid_of(trails) == pid
-        assert workspace.read(RUN_ID.replace("0A", "0C"), "plan.md")
+        assert workspace.read(THIRD, "plan.md")
 
 
 @pytest.mark.usefixtures("store")
@@ -78,24 +78,19 @@ async def test_it_tells_what_failed_and_which_artifacts_are_missing(root: Path, 
 
 
 @pytest.mark.usefixtures("store")
-async def test_a_signal_to_all_processes_of_the_agent_does_not_end_it(root: Path, tmp_path: Path) -> None:
+async def test_a_signal_to_all_processes_of_the_agent_does_not_end_it_and_one_that_was_killed_is_started_again(
+    root: Path, tmp_path: Path
+) -> None:
     with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
         await trails.write([])
-        for number in (signal.SIGINT, signal.SIGTERM):
-            os.kill(pid_of(trails), number)
         pid = pid_of(trails)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
         assert (await trails.write([OTHER]))[OTHER].why == ""
         assert pid_of(trails) == pid
-
-
-@pytest.mark.usefixtures("store")
-async def test_one_that_was_killed_is_started_again(workspace: Workspace, root: Path, tmp_path: Path) -> None:
-    with closing(TrailProcess(tmp_path / "store", root, Telling())) as trails:
-        await trails.write([])
-        os.kill(pid_of(trails), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         outcomes = await trails.write([RUN_ID, OTHER])
     assert {outcome.why for outcome in outcomes.values()} == {""}
-    assert workspace.read(OTHER, "plan.md")
 
 
 @pytest.mark.usefixtures("store")
@@ -148,4 +143,4 @@ async def test_pages_that_were_put_away_are_written_again_as_they_were_when_they
         listing = await files.files(RUN_ID)
         assert listing is not None
         assert {file.path for file in listing.files} == set(FILES)
-        assert await files.files(RUN_ID.replace("0A", "0C")) is None
+        assert await files.files(THIRD) is None

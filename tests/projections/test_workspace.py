@@ -31,31 +31,21 @@ def test_a_file_is_replaced_and_never_written_into(folder: Path, workspace: Work
     assert workspace.read(RUN, "plan.md") == b"new"
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_list_has_paths_sizes_and_hashes_in_order(workspace: Workspace) -> None:
-    listing = workspace.files(RUN)
-    assert listing is not None
-    assert [(file.path, file.size, file.sha256) for file in listing.files] == [
-        ("artifacts/a.txt", 1, hashlib.sha256(b"a").hexdigest()),
-        ("plan.md", 3, hashlib.sha256(b"old").hexdigest()),
-    ]
-    assert listing.foreign == ()
-
-
-def test_a_list_names_what_is_no_file_of_ours(folder: Path, workspace: Workspace, secret: Path) -> None:
+def test_a_list_has_paths_sizes_and_hashes_in_order_and_names_what_is_no_file_of_ours(
+    folder: Path, workspace: Workspace, secret: Path
+) -> None:
     (folder / "notes.txt").write_text("by hand")
     (folder / "artifacts" / ".hidden").write_text("x")
     (folder / "memory.md").symlink_to(secret)
     (folder / "artifacts" / "new\nline\x1b\udcff").write_text("x")
     listing = workspace.files(RUN)
     assert listing is not None
-    assert [file.path for file in listing.files] == ["artifacts/a.txt", "plan.md"]
-    assert sorted(listing.foreign) == [
-        "artifacts/.hidden",
-        "artifacts/new line␛⟨U+DCFF⟩",
-        "memory.md",
-        "notes.txt",
+    assert [(file.path, file.size, file.sha256) for file in listing.files] == [
+        ("artifacts/a.txt", 1, hashlib.sha256(b"a").hexdigest()),
+        ("plan.md", 3, hashlib.sha256(b"old").hexdigest()),
     ]
+    foreign = ["artifacts/.hidden", "artifacts/new line␛⟨U+DCFF⟩", "memory.md", "notes.txt"]
+    assert sorted(listing.foreign) == foreign
 
 
 @pytest.mark.usefixtures("folder")
@@ -88,7 +78,6 @@ def test_two_writers_at_once_leave_whole_files(root: Path) -> None:
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import Workspace
 
 def trails():
@@ -117,7 +106,6 @@ def test_a_crash_before_a_runs_first_folder_has_its_place_leaves_no_folder_at_al
 ) -> None:
     subprocess.run([sys.executable, "-c", CRASH, root, RUN], check=False)
     assert workspace.files(RUN) is None
-    assert names(root) == [".staging/0/memory.md", ".staging/0/plan.md"]
     assert workspace.write([(RUN, {"plan.md": b"new"})]) == {}
     assert names(root) == [f"{RUN}/plan.md"]
 

@@ -1,5 +1,6 @@
 """Attacks on the workspace: names that lead elsewhere, and links, pipes and mounts where files should be."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -55,47 +56,26 @@ def test_a_run_id_that_is_none_of_ours_has_no_folder(run_id: str, workspace: Wor
     assert checked(RUN) == RUN
 
 
-Attack = Callable[[Path, Path], None]
-
-
-def a_symbolic_link(at: Path, secret: Path) -> None:
-    at.symlink_to(secret)
-
-
-def a_hard_link(at: Path, secret: Path) -> None:
-    at.hardlink_to(secret)
-
-
-def a_pipe(at: Path, _: Path) -> None:
-    os.mkfifo(at)
+Attack = Callable[[Path, Path], object]
 
 
 def a_socket(at: Path, _: Path) -> None:
-    where = Path.cwd()
-    os.chdir(at.parent)  # the path of a socket is at most 108 bytes long
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(at.name)
-    finally:
-        os.chdir(where)
+    with contextlib.chdir(at.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(at.name)  # the path of a socket is at most 108 bytes long
 
 
-def a_link_into_proc(at: Path, _: Path) -> None:
-    at.symlink_to("/proc/self/environ")
+ATTACKS: dict[str, Attack] = {
+    "a symbolic link": lambda at, secret: at.symlink_to(secret),
+    "a hard link": lambda at, secret: at.hardlink_to(secret),
+    "a pipe": lambda at, _: os.mkfifo(at),
+    "a socket": a_socket,
+    "a link into proc": lambda at, _: at.symlink_to("/proc/self/environ"),
+    "a link to zeros": lambda at, _: at.symlink_to("/dev/zero"),
+}
+A_FOLDER: dict[str, Attack] = {"a folder": lambda at, _: at.mkdir()}
 
 
-def a_link_to_zeros(at: Path, _: Path) -> None:
-    at.symlink_to("/dev/zero")
-
-
-def a_folder(at: Path, _: Path) -> None:
-    at.mkdir()
-
-
-ATTACKS = [a_symbolic_link, a_hard_link, a_pipe, a_socket, a_link_into_proc, a_link_to_zeros]
-
-
-@pytest.mark.parametrize("attack", [*ATTACKS, a_folder])
+@pytest.mark.parametrize("attack", (ATTACKS | A_FOLDER).values(), ids=ATTACKS | A_FOLDER)
 @pytest.mark.parametrize("path", ["plan.md", "artifacts/a.txt"])
 def test_what_is_no_plain_file_is_neither_read_nor_listed(
     attack: Attack, path: str, folder: Path, workspace: Workspace, secret: Path
@@ -110,7 +90,7 @@ def test_what_is_no_plain_file_is_neither_read_nor_listed(
     assert path not in [file.path for file in listing.files]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_what_stands_in_a_files_place_is_replaced_and_what_it_points_to_stays(
     attack: Attack, folder: Path, workspace: Workspace, secret: Path
 ) -> None:
@@ -151,26 +131,17 @@ def test_a_link_in_the_place_of_the_staging_folder_stops_all_writing(
     assert secret.read_bytes() == SECRET
 
 
-def by_symbolic_links(folder: Path, secret: Path) -> None:
-    (folder / "link").symlink_to(secret)
-    (folder / "link").rename(folder / "plan.md")
-
-
-def by_hard_links(folder: Path, secret: Path) -> None:
-    (folder / "plan.md").unlink()
-    (folder / "plan.md").hardlink_to(secret)
-    (folder / "plan.md").unlink()
-
-
-@pytest.mark.parametrize("swap", [by_symbolic_links, by_hard_links])
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
 def test_a_file_swapped_for_a_link_again_and_again_never_lets_a_secret_out(
-    swap: Callable[[Path, Path], None], folder: Path, workspace: Workspace, secret: Path
+    link: Attack, folder: Path, workspace: Workspace, secret: Path
 ) -> None:
     over = threading.Event()
 
     def keep_swapping() -> None:
         while not over.is_set():
-            swap(folder, secret)
+            link(folder / "link", secret)
+            (folder / "link").rename(folder / "plan.md")
+            (folder / "plan.md").unlink()
             (folder / "plain").write_bytes(b"old")
             (folder / "plain").rename(folder / "plan.md")
 

@@ -15,18 +15,14 @@ async def read(instruments: Instruments) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith(("#", "process_", "target_"))]
 
 
-async def test_a_counter_ends_in_total_and_one_without_attributes_is_zero_from_the_start() -> None:
+async def test_a_counter_ends_in_total_and_a_histogram_counts_a_value_in_every_bucket_that_holds_it() -> None:
     instruments = Instruments()
     instruments.counter("agentic.results.stale", "Results that nobody waits for", unit="{result}")
-    assert await read(instruments) == ["agentic_results_stale_total 0.0"]
-
-
-async def test_a_histogram_counts_a_value_in_every_bucket_that_holds_it() -> None:
-    instruments = Instruments()
     took = instruments.histogram("agentic.wake.duration", "Until it was durable", bounds=(0.1, 1.0))
     for seconds in (0.1, 0.5, 7.0):
         took.record(seconds)
     assert await read(instruments) == [
+        "agentic_results_stale_total 0.0",
         'agentic_wake_duration_seconds_bucket{le="0.1"} 1.0',
         'agentic_wake_duration_seconds_bucket{le="1.0"} 2.0',
         'agentic_wake_duration_seconds_bucket{le="+Inf"} 3.0',
@@ -35,16 +31,12 @@ async def test_a_histogram_counts_a_value_in_every_bucket_that_holds_it() -> Non
     ]
 
 
-async def test_a_hostile_attribute_cannot_break_out_of_its_label() -> None:
-    instruments = Instruments()
-    instruments.counter("calls", "Calls", attributes=("tool",)).add('x"} 1\nevil 2')
-    assert await read(instruments) == [r'calls_total{tool="x\"} 1\nevil 2"} 1.0']
-
-
-async def test_attributes_beyond_the_most_series_are_counted_as_other() -> None:
+async def test_no_attribute_breaks_out_of_its_label_and_those_beyond_the_most_series_are_other() -> None:
     instruments = Instruments()
     calls = instruments.counter("calls", "Calls", attributes=("tool",))
-    for number in range(MOST_SERIES + 50):
+    calls.add('x"} 1\nevil 2')
+    assert await read(instruments) == [r'calls_total{tool="x\"} 1\nevil 2"} 1.0']
+    for number in range(MOST_SERIES + 49):
         calls.add(f"tool-{number}")
     lines = await read(instruments)
     assert len(lines) == MOST_SERIES + 1

@@ -1,5 +1,7 @@
 """Where telemetry goes: the settings, and over them the standard variables of OpenTelemetry."""
 
+from typing import Literal
+
 import pytest
 from pydantic import SecretStr
 
@@ -10,23 +12,27 @@ HERE = "http://127.0.0.1:4318"
 CONFIGURED = TelemetrySettings(endpoint=HERE, headers=SecretStr("Authorization=Bearer%20of-ours,x-team=a"))
 
 
-def test_without_an_endpoint_nothing_is_sent() -> None:
-    assert TelemetrySettings().receiver("traces", {}) is None
-    assert TelemetrySettings().receiver("metrics", {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}) is None
+THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://there:4318/"}
+WHOLE = THERE | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://elsewhere/spans"}
 
 
-def test_a_base_address_is_completed_for_each_signal() -> None:
-    receiver = TelemetrySettings(endpoint=f"{HERE}/otlp/").receiver("metrics", {})
-    assert receiver
-    assert receiver.url == f"{HERE}/otlp/v1/metrics"
-
-
-def test_the_environment_has_the_last_word_on_the_address() -> None:
-    base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://there:4318/"}
-    whole = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://elsewhere/spans"}
-    assert url(CONFIGURED.receiver("traces", base)) == "https://there:4318/v1/traces"
-    assert url(CONFIGURED.receiver("traces", base | whole)) == "https://elsewhere/spans"
-    assert url(CONFIGURED.receiver("metrics", base | whole)) == "https://there:4318/v1/metrics"
+@pytest.mark.parametrize(
+    ("endpoint", "signal", "environ", "address"),
+    [
+        (None, "traces", {}, ""),
+        (None, "metrics", {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, ""),
+        (f"{HERE}/otlp/", "metrics", {}, f"{HERE}/otlp/v1/metrics"),
+        (HERE, "traces", THERE, "https://there:4318/v1/traces"),
+        (HERE, "traces", WHOLE, "https://elsewhere/spans"),
+        (HERE, "metrics", WHOLE, "https://there:4318/v1/metrics"),
+        (HERE, "traces", {"OTEL_SDK_DISABLED": "true"}, ""),
+        (HERE, "traces", {"OTEL_TRACES_EXPORTER": "none"}, ""),
+    ],
+)
+def test_the_environment_has_the_last_word_on_where_each_signal_goes(
+    endpoint: str | None, signal: Literal["traces", "metrics"], environ: dict[str, str], address: str
+) -> None:
+    assert url(TelemetrySettings(endpoint=endpoint).receiver(signal, environ)) == address
 
 
 @pytest.mark.attack(107)
@@ -37,11 +43,6 @@ def test_headers_do_not_go_over_plain_http_to_another_machine() -> None:
     assert CONFIGURED.secrets(there), "they are hidden all the same"
     assert url(CONFIGURED.model_copy(update={"allow_http_nonloopback": True}).receiver("traces", there))
     assert url(TelemetrySettings().receiver("traces", there)), "without headers there is nothing to learn"
-
-
-@pytest.mark.parametrize("off", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
-def test_the_environment_can_turn_traces_off(off: dict[str, str]) -> None:
-    assert CONFIGURED.receiver("traces", off) is None
 
 
 def test_headers_and_logins_are_secrets_wherever_they_come_from() -> None:

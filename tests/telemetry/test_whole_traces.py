@@ -1,6 +1,6 @@
 """Traces of real runs: whole, whoever is killed meanwhile, and wherever the receiver was."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,20 @@ from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
 from schemas.events import AgenticStart, Envelope
 from tests.kit.otlp import Otlp, Trace, receiving
-from tests.kit.stack import lines, recording, running, to_the_end, touch, wake
+from tests.kit.stack import lines, one_step, recording, running, to_the_end, touch, wake
 from tests.kit.waiting import until
 
 CALLER = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
 STUMBLING = {"action": {"tool": "probe", "command": "misbehave", "arguments": {"how": "stumble"}}}
-ECHO = {"action": {"tool": "echo", "command": "handle", "arguments": {"message": "hello"}}}
 THROUGH_EVERYTHING = """
 start_run
   publish agentic.start
   wait queued
   invoke_agent agentic-loop
     frame
-      chat script:recording
+      chat script:played
     plan
-      chat script:recording
+      chat script:played
   execute_tool probe
     attempt 1
       publish agentic.tool_request.probe
@@ -38,7 +37,7 @@ start_run
   process agentic.tool_result
   invoke_agent agentic-loop
     reflect
-      chat script:recording
+      chat script:played
     plan
   execute_tool probe !
     attempt 1 !
@@ -87,19 +86,6 @@ def stumbling_at_last(file: Path, go: Path) -> dict[str, Any]:
     return script
 
 
-def one_step() -> dict[str, Any]:
-    frame = {"goal_statement": "Echo.", "definition_of_done": ["one", "two", "three"]}
-    met = [{"item": f"d{number}", "evidence": "step:1"} for number in (1, 2, 3)]
-    return {
-        "name": "echo",
-        "rules": [
-            {"phase": "frame", "frame": frame},
-            {"phase": "plan", "plan": ECHO},
-            {"phase": "reflect", "reflect": {"verdict": "done", "summary": "echoed", "met": met}},
-        ],
-    }
-
-
 def paths(tree: Sequence[str]) -> list[str]:
     """Each line of an indented tree with all above it, sorted: the order of siblings does not count."""
     found: list[str] = []
@@ -109,9 +95,6 @@ def paths(tree: Sequence[str]) -> list[str]:
         above[(len(line) - len(name)) // 2 :] = [name]
         found.append(" > ".join(above))
     return sorted(found)
-
-
-Found = Callable[[str], Awaitable[Trace]]
 
 
 async def the_start_is_taken(made: DevStack) -> None:
@@ -126,11 +109,11 @@ async def the_start_is_taken(made: DevStack) -> None:
     await link.close()
 
 
-async def a_run_through_everything(folder: Path, url: str, found: Found) -> Trace:
-    """A run with an agent killed while a tool works, a restart, and a tool that fails and is tried again."""
-    file, go = folder / "marks" / "lines", folder / "marks" / "go"
+async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_path: Path, otlp: Otlp) -> None:
+    """An agent is killed while a tool works, and another tool fails and is tried again."""
+    file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
     limits = {"max_attempts": 2, "retry_base_s": 0.2}
-    async with tracing(folder / "stack", url, stumbling_at_last(file, go), limits=limits) as made:
+    async with tracing(tmp_path / "stack", otlp.url, stumbling_at_last(file, go), limits=limits) as made:
         run_id = await wake(made)
         await until(lambda: lines(file) == 1, within_s=30)
         await the_start_is_taken(made)
@@ -139,22 +122,12 @@ async def a_run_through_everything(folder: Path, url: str, found: Found) -> Trac
         touch(go, 1)
         ended = await to_the_end(made, run_id)
         assert (ended["state"], ended["class"]) == ("escalated", "tool_exhausted"), ended
-    trace = Trace(())
 
-    async def whole() -> bool:
-        nonlocal trace
-        trace = await found(trace_id(run_id))
-        return bool(trace.named("finish_run")) and not trace.orphans
+    def so_far() -> Trace:
+        return otlp.traces().get(trace_id(run_id), Trace(()))
 
-    await until(whole, within_s=30, otherwise=lambda: str(trace))
-    return trace
-
-
-async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_path: Path, otlp: Otlp) -> None:
-    async def found(trace_id: str) -> Trace:
-        return otlp.traces().get(trace_id, Trace(()))
-
-    trace = await a_run_through_everything(tmp_path, otlp.url, found)
+    await until(lambda: bool(so_far().named("finish_run")) and not so_far().orphans, within_s=30)
+    trace = so_far()
     assert paths(trace.tree()) == paths(THROUGH_EVERYTHING.split("\n")[1:-1])
     again = trace.named("process agentic.tool_request.probe")[0]
     assert again.attributes["messaging.nats.delivery_count"] == 2
@@ -165,7 +138,7 @@ async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_pa
 
 
 async def test_what_asked_for_a_run_is_linked_from_its_root(tmp_path: Path, otlp: Otlp) -> None:
-    async with tracing(tmp_path / "stack", otlp.url, one_step()) as made:
+    async with tracing(tmp_path / "stack", otlp.url, one_step("echo")) as made:
         link = await nats_link.connect(NatsSettings(urls=(made.nats.url,)))
         start = Envelope[AgenticStart](
             type=subjects.START, payload=AgenticStart(goal="echo"), dedupe_key=keys.start("linked")
@@ -178,28 +151,3 @@ async def test_what_asked_for_a_run_is_linked_from_its_root(tmp_path: Path, otlp
     assert trace.one("start_run").links == (CALLER,)
     assert trace.one("process agentic.start").links == (CALLER,)
     assert not trace.orphans
-
-
-def start(name: str) -> bytes:
-    """What asks for a run over the bus."""
-    key, goal = keys.start(name), AgenticStart(goal="echo")
-    return Envelope[AgenticStart](type=subjects.START, payload=goal, dedupe_key=key).body()
-
-
-def log_of(made: DevStack) -> str:
-    return (made.options.folder / "logs" / "agent.log").read_text()
-
-
-async def test_a_receiver_that_comes_back_is_told_all_that_it_missed(tmp_path: Path) -> None:
-    with receiving() as gone:
-        port = int(gone.url.rpartition(":")[2])
-    async with tracing(tmp_path / "stack", gone.url, one_step()) as made:
-        run_id = await wake(made)
-        await to_the_end(made, run_id)
-        await until(lambda: "telemetry is not taken" in log_of(made), within_s=30)
-        with receiving(port) as back:
-            await until(lambda: trace_id(run_id) in back.traces(), within_s=60)
-            trace = back.traces()[trace_id(run_id)]
-            await until(lambda: "telemetry is taken again" in log_of(made), within_s=30)
-    assert trace.one("finish_run")
-    assert log_of(made).count("telemetry is not taken") <= 2  # traces and metrics

@@ -69,11 +69,10 @@ class DuctileProcess:
 class RealDuctile(DuctileProcess):
     """A running Ductile with the shipped plugins, the probe plugin, its pipelines and one relay peer.
 
-    further: more of its configuration, a file for each name, such as {"wake.yaml": {"pipelines": [...]}}.
     probe: the folder of another plugin of that name, which takes the probe's place.
     """
 
-    def __init__(self, folder: Path, *, further: Mapping[str, Any] | None = None, probe: Path = PROBE) -> None:
+    def __init__(self, folder: Path, *, probe: Path = PROBE) -> None:
         super().__init__(folder, f"http://127.0.0.1:{free_port()}")
         self.peer = Peer()
         self.tokens: Mapping[str, str] = {name: f"token-of-{name}" for name in TOKENS}
@@ -83,7 +82,7 @@ class RealDuctile(DuctileProcess):
         for plugin in (*SHIPPED.iterdir(), probe):
             target = folder / "plugins" / plugin.name
             shutil.copytree(plugin, target, ignore=shutil.ignore_patterns("__pycache__"))
-        included = self._included() | dict(further or {})
+        included = self._included()
         for name, content in ({"config.yaml": self._main_file(included)} | included).items():
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
         self.lock()

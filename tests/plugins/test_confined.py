@@ -11,10 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -107,20 +104,14 @@ def test_the_agent_and_ductile_are_asked_over_the_machines_own_network(account: 
     with FakeDuctile() as ductile:
         looking = a_request({}, command="system", config={"url": ductile.url})
         assert "queue_depth" in account.asks("ductile-look", looking, network=True)["result"]
+    with serving(lambda _: (200, {"Content-Type": "text/plain"}, b"tea")) as pages:
+        request = a_request({"url": pages.url}, config={"allow_private": True})
+        assert account.asks("fetch", request, network=True)["output"]["status"] == 200
+    if IS_ROOT:
+        told = account.asks("fetch", request, network=False)
+        assert (told["status"], told["error_class"]) == ("error", "transient")
 
 
 def test_every_shipped_plugin_is_tried_confined() -> None:
     tried = {plugin for plugin, _ in ALONE} | {"fetch", "ductile-look"} | {"z3-solver"}  # its package is out of reach
     assert {folder.name for folder in SHIPPED.iterdir() if folder.is_dir()} == tried
-
-
-def test_a_page_is_fetched_where_there_is_a_network_and_told_to_be_away_where_there_is_none(account: Account) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=account.pages)) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/tea.md"
-        request = a_request({"url": url}, config={"allow_private": True})
-        assert account.asks("fetch", request, network=True)["output"]["status"] == 200
-        server.shutdown()
-    if IS_ROOT:
-        told = account.asks("fetch", request, network=False)
-        assert (told["status"], told["error_class"]) == ("error", "transient")

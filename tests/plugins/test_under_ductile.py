@@ -15,18 +15,15 @@ from tests.ductile.real import RealDuctile, real_ductile
 from tests.gateway.plugins.kit import local_plugins
 from tests.gateway.plugins.kit import probe as probe_call
 from tests.kit.waiting import wait_until
-from tests.plugins.asking import PROBE, SHIPPED
+from tests.plugins.asking import PROBE
 
 pytestmark = real_ductile
-PAGES = SHIPPED.parents[1] / "knowledge"
 
 
 @pytest.fixture(scope="module")
 def ductile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     """A client of a running Ductile with the shipped plugins, and the probe that shows what it is given."""
-    folder = tmp_path_factory.mktemp("ductile")
-    pages = {"knowledge": {"enabled": True, "config": {"folder": str(PAGES), "cache": str(folder / "cache")}}}
-    with closing(RealDuctile(folder, further={"knowledge.yaml": {"plugins": pages}}, probe=PROBE)) as running:
+    with closing(RealDuctile(tmp_path_factory.mktemp("ductile"), probe=PROBE)) as running:
         headers = {"Authorization": f"Bearer {running.token}"}
         with httpx2.Client(base_url=running.url, headers=headers, trust_env=False) as client:
             yield client
@@ -72,23 +69,6 @@ def test_a_page_is_fetched_and_reported_on_with_artifacts_intact(ductile: httpx2
     reported = job(ductile, "text-report", {"artifact": artifact})["result"]
     assert reported["artifacts"][0]["name"] == "critique.md"
     assert "“Grüße”" in reported["artifacts"][0]["text"]
-
-
-def test_a_contradiction_is_asked_about_looked_up_and_relaxed(ductile: httpx2.Client) -> None:
-    variables = {"seats": "int", "cost": "int"}
-    constraints = [{"name": "budget", "expr": "cost <= 10000"}, "cost = seats * 900", "seats >= 12"]
-    problem: dict[str, Any] = {"variables": variables, "constraints": constraints}
-    asked = job(ductile, "z3-solver", problem, command="solve")
-    assert asked["status"] == "succeeded", asked
-    assert asked["result"]["output"]["status"] == "unsat"
-    query = asked["result"]["continuation"]["query"]
-    found = job(ductile, "knowledge", {"query": query, "profile": "fast"}, command="search")["result"]
-    evidence = {"task": "task-1", "round": 1, "action": "retrieve", "query": query, "tool": "knowledge", "status": "ok"}
-    brought = {"summary": found["result"], "output": found["output"]}
-    again = problem | {"evidence": [evidence | {"result": brought}], "continuations": 1, "continuations_left": 2}
-    solved = job(ductile, "z3-solver", again, command="solve")["result"]
-    assert solved["output"]["model"] == {"cost": 10800, "seats": 12}
-    assert [one["to"] for one in solved["output"]["relaxed"]] == ["cost <= 11000"]
 
 
 @pytest.mark.parametrize("command", ["handle", "show"])

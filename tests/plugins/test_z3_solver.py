@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from schemas.continuation import Retrieve, of_object
 from tests.plugins.asking import SHIPPED, ask
 
@@ -24,22 +22,19 @@ def solved(payload: dict[str, Any], *, seconds: float = 20, **config: Any) -> di
     return ask(Z3, payload, command="solve", config=config, seconds=seconds)
 
 
-def found(*lines: str, query: str = "anything", task: str = "task-1", **result: Any) -> dict[str, Any]:
+def found(*lines: str) -> dict[str, Any]:
     """What a retrieval brought."""
     text = "1 of 1 sections\n\n[1] purchasing.md, lines 15 to 20: Budget\n" + "\n".join(lines)
-    told = {"task": task, "round": 1, "action": "retrieve", "query": query, "tool": "knowledge", "status": "ok"}
-    return told | {"result": {"summary": text} | result}
+    told = {"task": "task-1", "round": 1, "action": "retrieve", "query": "any", "tool": "knowledge", "status": "ok"}
+    return told | {"result": {"summary": text}}
 
 
-def test_a_contradiction_is_told_without_what_has_no_part_in_it() -> None:
+def test_a_contradiction_is_told_without_what_has_no_part_in_it_and_it_is_asked_what_may_be_relaxed() -> None:
     response = solved(TEAM)
     assert response["output"]["status"] == "unsat"
     assert [one["name"] for one in response["output"]["core"]] == ["budget", "price", "team"]
     assert response["result"].startswith("unsat: of 4 constraints these 3 cannot all hold:\n- budget: cost <= 10000\n")
-
-
-def test_of_a_contradiction_it_asks_what_may_be_relaxed() -> None:
-    continuation = of_object(solved(TEAM)["continuation"])
+    continuation = of_object(response["continuation"])
     assert isinstance(continuation, Retrieve)
     for part in ("relaxed", "budget: cost <= 10000", "team: seats >= 12"):
         assert part in continuation.query
@@ -47,37 +42,32 @@ def test_of_a_contradiction_it_asks_what_may_be_relaxed() -> None:
     assert "cannot all hold" in (continuation.reason or "")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "relax: cost <= 10000 -> cost <= 11000",
-        "  * `relax: cost<=10000 -> cost<=11000`",
-        "> Relax: 10000 >= cost → 11000 >= cost",
-        "relax: (<= cost 10000) -> (<= cost 11000)",
-        "relax: budget -> cost <= 11000",
-    ],
+OFFERS = (
+    MORE_MONEY,
+    "  * `relax: cost<=10000 -> cost<=11000`",
+    "> Relax: 10000 >= cost → 11000 >= cost",
+    "relax: (<= cost 10000) -> (<= cost 11000)",
+    "relax: budget -> cost <= 11000",
 )
-def test_an_offer_names_a_constraint_by_its_words_or_by_its_name(line: str) -> None:
-    assert solved(TEAM | {"evidence": [found(line)]})["output"]["status"] == "sat"
+NO_OFFERS = (
+    "relax: cost <= 9999 -> cost <= 11000",
+    "relax: money -> cost <= 11000",
+    "relax: cost <= 10000",
+    "we relax: cost <= 10000 -> cost <= 11000",
+    "relax: cost <= 10000 -> cost <= euros",
+    "relax: cost <= 10000 -> __import__('os').abort()",
+    "relax: cost <= 10000 -> )(",
+    "relax: cost <= 10000 -> cost <= 10000",
+)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "relax: cost <= 9999 -> cost <= 11000",
-        "relax: money -> cost <= 11000",
-        "relax: cost <= 10000",
-        "we relax: cost <= 10000 -> cost <= 11000",
-        "relax: cost <= 10000 -> cost <= euros",
-        "relax: cost <= 10000 -> __import__('os').abort()",
-        "relax: cost <= 10000 -> )(",
-        "relax: cost <= 10000 -> cost <= 10000",
-    ],
-)
-def test_what_is_no_offer_for_this_problem_changes_nothing(line: str) -> None:
-    response = solved(TEAM | {"evidence": [found(line)]})
-    assert response["output"]["status"] == "unsat"
-    assert "budget: cost <= 10000" in response["continuation"]["query"]
+def test_an_offer_names_a_constraint_by_its_words_or_by_its_name_and_nothing_else_changes_anything() -> None:
+    for line in OFFERS:
+        assert solved(TEAM | {"evidence": [found(line)]})["output"]["status"] == "sat", line
+    for line in NO_OFFERS:
+        response = solved(TEAM | {"evidence": [found(line)]})
+        assert response["output"]["status"] == "unsat", line
+        assert "budget: cost <= 10000" in response["continuation"]["query"]
 
 
 def test_a_fixed_constraint_is_neither_asked_about_nor_relaxed() -> None:

@@ -34,14 +34,6 @@ def restored(place: Path, backup: str, target: Path) -> bytes:
     return target.read_bytes()
 
 
-def test_the_same_content_is_written_once(tmp_path: Path) -> None:
-    place = tmp_path / "b"
-    assert back_up(place, "1") > 0
-    assert back_up(place, "2") == 0
-    assert 0 < back_up(place, "3", CONTENT + b"more") < 1000
-    assert restored(place, "3", tmp_path / "out") == CONTENT + b"more"
-
-
 def test_what_only_older_backups_need_goes_with_them(tmp_path: Path) -> None:
     place = tmp_path / "b"
     back_up(place, "1", b"old" * 100_000)
@@ -110,13 +102,6 @@ def test_a_backup_of_other_keys_and_a_file_that_is_none_are_refused_in_words(tmp
         connection.execute("CREATE TABLE t (a)")
     with pytest.raises(Misconfigured, match="is no backup"), Archive.to_write(tmp_path / "other"):
         pass
-
-
-def test_two_processes_do_not_write_to_one_file(tmp_path: Path) -> None:
-    with Archive.to_write(tmp_path / "b") as archive:
-        archive.keep("a", pieces_of(b"a"))
-        with closing(sqlite3.connect(tmp_path / "b", timeout=0.1)) as other, pytest.raises(sqlite3.OperationalError):
-            other.execute("BEGIN IMMEDIATE")
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -140,12 +140,6 @@ async def test_a_work_that_fails_leaves_nothing_and_harms_no_other(
     assert stored(path) == [0, *(end for end in ends if isinstance(end, int))]
 
 
-async def test_a_work_that_refuses_before_it_wrote_costs_the_others_no_second_try(store: GroupCommit) -> None:
-    tries: list[int] = []
-    await as_one_group(store, lambda _: tries.append(1), refuse)
-    assert tries == [1]
-
-
 async def write_many(store: GroupCommit, disk: Disk, number: int = 12) -> Ends:
     ends: Ends = {}
     for one in range(number):
@@ -185,18 +179,6 @@ async def test_no_power_loss_costs_an_acknowledged_write_unless_that_was_asked_f
         acknowledged = await write_many(GroupCommit(path, durable=durable), disk)
     assert stored(path) == list(acknowledged)
     assert (lost(disk, acknowledged, path.parent / "after") == 0) is durable
-
-
-def test_a_power_loss_costs_what_a_weaker_setting_of_sqlite_acknowledged(path: Path) -> None:
-    """The control: the same disk loses what is not synced at each commit."""
-    acknowledged: Ends = {}
-    with watched_disk(path.parent) as disk, contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA synchronous=NORMAL")
-        for number in range(12):
-            insert(number, 3000)(connection)
-            connection.commit()
-            acknowledged[number] = len(disk.steps)
-    assert lost(disk, acknowledged, path.parent / "after") > 0
 
 
 @pytest.mark.parametrize(
@@ -258,19 +240,6 @@ async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who
     await until(lambda: log.stat().st_size < LONG_LOG)
     await store.write(insert(4))
     assert stored(path) == [1, 2, 3, 4]
-    await store.close()
-
-
-async def test_housekeeping_waits_for_the_next_write_and_shares_its_commit(path: Path) -> None:
-    store = GroupCommit(path, quiet_seconds=3600)
-    before = commits(path)
-    store.later(insert(1))
-    store.later(insert(2))
-    with pytest.raises(AssertionError):
-        await until(lambda: stored(path) != [], within_s=0.1)
-    await store.write(insert(3))
-    assert stored(path) == [1, 2, 3]
-    assert commits(path) - before == 1
     await store.close()
 
 

@@ -56,15 +56,6 @@ def test_a_record_is_one_json_line_with_its_extras_as_fields(read: Read) -> None
     }
 
 
-def test_an_exception_gives_type_text_and_a_short_stack_with_its_cause(read: Read) -> None:
-    set_up("INFO", "json", redact=tuple)
-    fail("no such thing")
-    exception = fields(read)["exception"]
-    assert (exception["type"], exception["text"]) == ("ValueError", "no such thing")
-    assert "KeyError: 'the cause'" in exception["stack"]
-    assert any("in fail" in line for line in exception["stack"])
-
-
 def test_text_for_people_is_one_line_and_an_indented_stack(read: Read) -> None:
     set_up("INFO", "text", redact=tuple)
     log.warning("low on %s", "disk", extra={"free": 3, "used": None, "why": "it is full"})

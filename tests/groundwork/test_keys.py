@@ -2,8 +2,6 @@
 
 import logging
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -77,12 +75,6 @@ def test_a_file_of_something_else_is_refused_without_a_word_of_it(file: Path, co
     assert "abab" not in str(refusal.value)
 
 
-def test_the_known_answer_of_rfc_8032_comes_out() -> None:
-    seed = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
-    assert public_of(seed) == "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
-    assert signature(seed, b"").startswith("5VZDAMNgrHKQ")
-
-
 @pytest.mark.parametrize(
     ("public", "signed", "message"),
     [
@@ -100,11 +92,6 @@ def test_the_known_answer_of_rfc_8032_comes_out() -> None:
 )
 def test_nothing_else_is_taken_for_a_signature(public: str, signed: str, message: bytes) -> None:
     assert not verifies(public, signed, message)
-
-
-def test_the_library_of_signatures_is_not_loaded_with_the_module() -> None:
-    told = "import sys, groundwork.service.keys; print('nacl' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", told], text=True).strip() == "False"
 
 
 @pytest.mark.attack(22)

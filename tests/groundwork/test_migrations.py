@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.service.errors import Broken, Misconfigured
+from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.migrations import ahead, migrate
-from tests.kit.disks import watched_disk
 
 
 @pytest.fixture
@@ -76,16 +75,6 @@ def test_a_failing_script_leaves_nothing_behind_and_keeps_those_before_it(path: 
     assert migrate(path, scripts) == 3
 
 
-def test_a_disk_that_fails_is_not_blamed_on_the_script(path: Path, scripts: Path) -> None:
-    migrate(path, scripts)
-    (scripts / "0003_more.sql").write_text("CREATE TABLE more (id TEXT);")
-    with watched_disk(path.parent) as disk:
-        disk.fails = lambda step: sqlite3.SQLITE_IOERR_WRITE if step.what == "write" else 0
-        with pytest.raises(Broken, match="check the disk"):
-            migrate(path, scripts)
-    assert migrate(path, scripts) == 3
-
-
 def test_a_file_of_a_newer_program_is_refused_and_unchanged(path: Path, scripts: Path) -> None:
     migrate(path, scripts)
     (scripts / "0002_state.sql").unlink()
@@ -103,13 +92,3 @@ def test_numbers_with_a_gap_or_repetition_are_refused_before_anything_runs(
     with pytest.raises(Misconfigured, match="without gap or repetition"):
         migrate(path, scripts)
     assert not path.exists()
-
-
-def test_a_folder_without_scripts_and_a_file_that_is_no_database_are_refused(
-    path: Path, scripts: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(Misconfigured, match="install it again"):
-        migrate(path, tmp_path)
-    path.write_bytes(b"no database" * 100)
-    with pytest.raises(Broken, match=r"store\.db failed"):
-        migrate(path, scripts)

@@ -155,21 +155,6 @@ def impossible(_: Delivery, _stream: str, _reason: str) -> Notice:
     raise ValueError("there is nothing to say")
 
 
-async def test_a_notice_is_given_though_the_process_died_after_the_burial(bus: NatsLink) -> None:
-    await bus.publish("work.a", b"body", msg_id="one", headers={})
-    await bus.publish(BURIED, b"body", msg_id="dead:WORK:workers:1", headers={})
-
-    async def lie_there() -> dict[str, int]:
-        return (await bus.jetstream.stream_info("DEAD", "dlq.>")).state.subjects or {}
-
-    async def told() -> bool:
-        return "dlq.notices" in await lie_there()
-
-    async with consuming(bus, poisonous, dead=DeadLetters(BURIED, notify=noticed)):
-        await until(told)
-    assert await lie_there() == {BURIED: 1, "dlq.notices": 1}
-
-
 @pytest.mark.parametrize("notify", [nowhere, impossible])
 async def test_a_message_is_buried_though_nobody_can_be_told(
     bus: NatsLink, notify: Notify, caplog: pytest.LogCaptureFixture

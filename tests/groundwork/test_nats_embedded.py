@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -101,17 +100,6 @@ async def test_a_server_left_running_in_the_folder_is_stopped_by_the_next_start(
     finally:
         left.kill()
         left.wait()
-
-
-async def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(Misconfigured, match=f"port {port} on 127.0.0.1 is taken"):
-            await EmbeddedNats(tmp_path, port=port).start()
-    await (started := EmbeddedNats(tmp_path, port=port)).start()  # the failed start has left nothing behind
-    await started.stop()
 
 
 async def test_a_server_that_dies_at_the_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:

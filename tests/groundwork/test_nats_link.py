@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from groundwork.nats.connection import DENIED_FOR_S, ConnectionWatch, Denial, Needs, PendingAnswers
+from groundwork.nats.connection import Denial, Needs
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
-from groundwork.nats.micro_service import micro_service
 from groundwork.nats.publishing import Refused, check_message, read_ack
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured, NoRoom, TryAgain, Unreachable
@@ -30,13 +27,6 @@ OVERHEAD = len(b"NATS/1.0\r\nRun: r1\r\nNats-Msg-Id: one\r\n\r\n")
 
 async def stored(link: NatsLink) -> int:
     return (await link.jetstream.stream_info("WORK")).state.messages
-
-
-async def test_the_same_id_from_many_tasks_at_once_is_stored_once(link: NatsLink) -> None:
-    await a_stream(link)
-    results = await asyncio.gather(*(link.publish("work.a", b"x", msg_id="one", headers={}) for _ in range(50)))
-    assert sum(not one.duplicate for one in results) == 1
-    assert await stored(link) == 1
 
 
 async def test_a_subject_that_no_stream_takes_is_told_at_once(link: NatsLink) -> None:
@@ -55,16 +45,6 @@ async def test_a_stream_that_gets_room_in_time_stores_the_waiting_message(link: 
     assert not (await waiting).duplicate
 
 
-async def test_a_repeated_conditional_message_is_refused_as_a_conflict_with_itself(link: NatsLink) -> None:
-    """The server looks at the condition before the id: who lost an answer has to read whose message it is."""
-    await a_stream(link)
-    headers = {"Nats-Expected-Last-Subject-Sequence": "0"}
-    await link.publish("work.a", b"", msg_id="one", headers=headers)
-    with pytest.raises(Refused) as caught:
-        await link.publish("work.a", b"", msg_id="one", headers=headers)
-    assert caught.value.code == 10071
-
-
 @pytest.mark.parametrize("headers", [{"bad name": "x"}, {"Name": "\ud800"}])
 async def test_headers_that_cannot_be_sent_are_refused(link: NatsLink, headers: dict[str, str]) -> None:
     for said in (link.publish, link.tell):
@@ -79,19 +59,6 @@ async def test_a_message_of_the_largest_size_is_stored_and_a_larger_one_does_not
     with pytest.raises(Refused):
         await link.publish("work.a", b"x" * (room + 1), msg_id="two", headers={"Run": "r1"})
     assert (link.connected, await stored(link)) == (True, 1)
-
-
-async def test_publishing_survives_a_killed_server_and_stores_every_message_once(
-    nats_server: EmbeddedNats, link: NatsLink
-) -> None:
-    await a_stream(link)
-    results = [link.publish("work.a", b"x", msg_id=str(number), headers={}) for number in range(200)]
-    publishing = asyncio.gather(*results)
-    nats_server.kill()
-    await until(lambda: not link.connected)
-    await nats_server.start()
-    await publishing
-    assert await stored(link) == 200
 
 
 async def test_what_could_not_be_published_in_time_is_not_sent_later(nats_server: EmbeddedNats, link: NatsLink) -> None:
@@ -125,26 +92,6 @@ async def test_a_message_whose_id_somebody_else_has_taken_goes_out_under_the_nex
     message = await link.jetstream.get_msg("WORK", ours.seq)
     assert (message.subject, message.data, (message.headers or {})["Nats-Msg-Id"]) == ("work.ours", b"ours", "one#3")
     assert len(taken) == 3
-
-
-@pytest.mark.usefixtures("nats_server")
-async def test_a_service_that_began_while_the_server_was_deaf_answers_when_it_hears_again(
-    tmp_path: Path, link: NatsLink
-) -> None:
-    pid = int((tmp_path / "nats" / "nats-server.pid").read_text())
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        await micro_service(link, name="here", description="Answers.")
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert b'"name": "here"' in await link.request("$SRV.PING.here", b"")
-
-
-async def test_a_server_that_does_not_answer_is_named_without_its_password(unused_port: int) -> None:
-    settings = NatsSettings(urls=(f"nats://someone:s3cret-s3cret@127.0.0.1:{unused_port}",))
-    with pytest.raises(Unreachable, match=f"nats://127.0.0.1:{unused_port}") as caught:
-        await connect(settings, timeout_s=0.5)
-    assert "s3cret-s3cret" not in str(caught.value)
 
 
 def test_a_section_hides_the_logins_in_its_addresses_and_names_them_to_the_log() -> None:
@@ -229,19 +176,6 @@ def test_what_is_denied_counts_where_it_is_needed(denial: Denial, is_needed: boo
     assert (str(denial) in needs.unmet([denial])) is is_needed
 
 
-async def test_a_denial_is_forgotten_when_it_does_not_come_again() -> None:
-    now = [0.0]
-    watch = ConnectionWatch(PendingAnswers(), clock=lambda: now[0])
-    seen = []
-    for at, denied in ((0.0, "ab"), (DENIED_FOR_S - 1, "b"), (DENIED_FOR_S + 1, "")):
-        now[0] = at
-        for subject in denied:
-            told = Exception(f'nats: permissions violation for publish to "{subject}"')
-            await watch.callbacks()["error_cb"](told)
-        seen.append([denial.subject for denial in watch.denials])
-    assert seen == [["a", "b"], ["a", "b"], ["b"]]
-
-
 NO_SUBJECTS = ("", ".", "a.", ".a", "a..b", "a.*", "a.>", ">", "a*", "a b", "a\tb", "a\r\nPUB b 0", "é", "a\x00")
 SUBJECTS = ("agentic.tool_request.jina-reader", "a", "a" * 255, "$JS.ACK.S.c.1.2.3.4.5", "a.b~c.d=e")
 
@@ -252,13 +186,6 @@ def test_a_subject_that_the_server_would_not_take_is_refused_here() -> None:
     for subject in (*NO_SUBJECTS, "a" * 256, "a\n"):
         with pytest.raises(Refused):
             check_message(subject, b"", {}, limit=1000)
-
-
-def test_headers_count_towards_the_largest_message() -> None:
-    headers = {"né": "v"}  # NATS/1.0 CRLF CRLF is 12 bytes, this line 8: its name has a letter of two bytes
-    check_message("a", b"x" * (999 - 12 - 8), headers, limit=999)
-    with pytest.raises(Refused):
-        check_message("a", b"x" * (999 - 12 - 7), headers, limit=999)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, hold, look
+from groundwork.nats.leases.lease import Held, Lease, Owner, Record, Role, Taken, look
 from groundwork.nats.leases.members import Members, joined, refuse_members
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
@@ -58,15 +58,6 @@ async def record(link: NatsLink) -> Record:
     return found
 
 
-@asynccontextmanager
-async def another_link(server: EmbeddedNats) -> AsyncIterator[NatsLink]:
-    link = await connect(NatsSettings(urls=(server.url,)))
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
 async def test_of_two_that_come_at_once_one_has_the_lease_and_the_other_is_told_who_and_what_to_do(
     bus: NatsLink,
 ) -> None:
@@ -98,22 +89,6 @@ async def test_a_lease_that_is_not_renewed_is_the_newcomers_after_its_time_and_n
         await dead.held()
 
 
-async def test_an_owner_that_is_taken_over_learns_it_within_one_renewal_and_by_whom(
-    bus: NatsLink, some_server: EmbeddedNats
-) -> None:
-    async def taken_over(by: Lease) -> None:
-        async with hold(lease(bus, "one"), bus), asyncio.timeout(5):
-            await by.acquire(take_over=True)
-            await asyncio.Event().wait()
-
-    async with another_link(some_server) as other:
-        with pytest.raises(ExceptionGroup) as ended:
-            await taken_over(lease(other, "two"))
-    (taken,) = ended.value.exceptions
-    assert isinstance(taken, Taken)
-    assert "process 1 on here with the store /two" in str(taken)
-
-
 @dataclass
 class Sleeper:
     """An owner whose machine can sleep: so much time has passed then that it was not there."""
@@ -128,8 +103,9 @@ class Sleeper:
         self.link.guard_by(self.lease.held)
 
     async def overtaken(self, server: EmbeddedNats) -> None:
-        async with another_link(server) as other:
-            await lease(other, "two").acquire(take_over=True)
+        other = await connect(NatsSettings(urls=(server.url,)))
+        await lease(other, "two").acquire(take_over=True)
+        await other.close()
         self.slept = 60
 
 
@@ -197,27 +173,19 @@ async def test_a_bus_that_lost_its_newest_records_does_not_cost_the_owner_its_le
 
 
 @asynccontextmanager
-async def member(urls: tuple[str, ...], name: str, ttl_s: float = TTL_S) -> AsyncIterator[Members]:
-    link = await connect(NatsSettings(urls=urls))
-    try:
-        async with joining(link, owner(name, ttl_s)) as (members, _):
-            yield members
-    finally:
-        await link.close(within_s=0.1)
-
-
-@asynccontextmanager
-async def joining(link: NatsLink, who: Owner) -> AsyncIterator[tuple[Members, Lease]]:
+async def member(urls: tuple[str, ...], name: str) -> AsyncIterator[Members]:
     """Once more, where a busy cluster did not answer."""
+    link = await connect(NatsSettings(urls=urls))
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(link.close, within_s=0.1)
         while True:
             try:
-                met = await stack.enter_async_context(joined(link, ROLE, who))
+                members, _ = await stack.enter_async_context(joined(link, ROLE, owner(name)))
                 break
             except (TryAgain, BaseExceptionGroup) as error:
                 if not all(isinstance(cause, TryAgain) for cause in causes(error)):
                     raise
-        yield met
+        yield members
 
 
 @pytest.mark.usefixtures("bus")
@@ -276,22 +244,3 @@ async def test_no_member_is_taken_for_dead_while_the_bus_has_no_leader(
         await until(lambda: a.trouble == b.trouble == "", within_s=20)
         await asyncio.sleep(2 * TTL_S)
         assert gone == []
-
-
-async def test_a_member_whose_server_is_cut_off_goes_to_another_and_stays_a_member(cut_cluster: Cluster) -> None:
-    async with cut_cluster.linked() as link:
-        await create_missing(link, _topology(3))
-    gone: list[str] = []
-    lonely, other = await cut_cluster.others("KV_leases")
-    link = await connect(NatsSettings(urls=(lonely.url, other.url)))
-    while str(link.client.connected_url and link.client.connected_url.port) not in lonely.url:
-        await link.go_elsewhere()
-        await until(lambda: link.connected)
-    async with joining(link, owner("a", 10.0)) as (a, lease), member((other.url,), "b", ttl_s=10.0) as b:
-        await until(lambda: a.live == b.live == {"a", "b"})
-        b.gone.append(gone.append)
-        cut_cluster.cut_off(lonely)
-        await until(lambda: lease.age_s > 4.0, within_s=10)  # its server takes its renewals no more
-        await until(lambda: lease.age_s < 2.0, within_s=20)  # another one does
-        assert (gone, a.trouble) == ([], "")
-    await link.close(within_s=0.1)

@@ -18,7 +18,6 @@ from groundwork.nats.consuming.settling import ACK, NAK, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import TryAgain
 from tests.kit.bus import a_consumer, a_stream, server_with
 from tests.kit.consuming import Seen, consuming, left, publish
 from tests.kit.waiting import until
@@ -60,28 +59,6 @@ async def test_never_more_messages_are_in_hand_than_there_are_slots(link: NatsLi
     assert most == 7
 
 
-async def test_a_slow_handler_delays_no_other(link: NatsLink, seen: Seen) -> None:
-    seen.gates["slow"] = asyncio.Event()
-    await publish(link, "slow", *map(str, range(100)))
-    async with consuming(link, seen, slots=2, grace_s=0.0):
-        await until(lambda: len(seen.finished) == 100, within_s=AT_ONCE_S)
-
-
-async def test_a_handler_that_asks_for_it_gets_its_message_again_after_the_delay(link: NatsLink, seen: Seen) -> None:
-    times: list[float] = []
-
-    async def handler(delivery: Delivery) -> None:
-        times.append(time.monotonic())
-        if delivery.delivered == 1:
-            raise TryAgain("not yet", delay_s=0.4)
-        await seen(delivery)
-
-    await publish(link, "a")
-    async with consuming(link, handler):
-        await until(lambda: seen.given == [("a", 2)])
-    assert 0.4 <= times[1] - times[0] < AT_ONCE_S
-
-
 @with_ack_wait(1.0)
 @pytest.mark.parametrize("sole", [True, False], ids=["told how often", "asks the consumer"])
 async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen, *, sole: bool) -> None:
@@ -92,22 +69,6 @@ async def test_a_long_handler_keeps_its_message(link: NatsLink, seen: Seen, *, s
         await until(lambda: seen.finished == ["long"])
         await left(link)
     assert seen.given == [("long", 1)]
-
-
-@with_ack_wait(1.0)
-async def test_a_handler_that_ends_within_the_grace_keeps_its_message_from_who_shares_the_consumer(
-    link: NatsLink, seen: Seen
-) -> None:
-    seen.gate.clear()
-    others = Seen()
-    await publish(link, "a")
-    async with contextlib.AsyncExitStack() as stack:
-        async with consuming(link, seen, sole=False):
-            await until(lambda: seen.bodies == ["a"])
-            await stack.enter_async_context(consuming(link, others, sole=False))
-            asyncio.get_running_loop().call_later(2.5, seen.gate.set)
-        await left(link)
-    assert (seen.finished, others.bodies) == (["a"], [])
 
 
 async def test_a_message_delivered_again_while_it_is_in_hand_is_handled_once(link: NatsLink, seen: Seen) -> None:
@@ -126,23 +87,6 @@ async def test_a_message_delivered_again_while_it_is_in_hand_is_handled_once(lin
         seen.gates["a"].set()
         await left(link)
     assert seen.bodies == ["a", "b"]
-
-
-async def test_work_done_while_the_server_was_away_is_acknowledged_when_it_is_back(
-    nats_server: EmbeddedNats, link: NatsLink, seen: Seen
-) -> None:
-    seen.gate.clear()
-    await publish(link, "a")
-    async with consuming(link, seen):
-        await until(lambda: seen.bodies == ["a"])
-        nats_server.kill()
-        await until(lambda: not link.connected)
-        seen.gate.set()
-        await until(lambda: seen.finished == ["a"])
-        await nats_server.start()
-        await until(lambda: link.connected)
-        await left(link)
-    assert seen.bodies == ["a"]
 
 
 @with_ack_wait(1.0)  # what was on its way when the server died comes again only after this time
@@ -181,29 +125,6 @@ async def test_messages_beyond_the_slots_wait_and_are_given_back_by_stopping(
         await left(link)
     # One may come twice: the server reads pulls and acknowledgements each in its order, and two gave it back.
     assert set(seen.finished) == {"before", *map(str, range(30))}
-
-
-async def test_a_handler_cancelled_by_stopping_gives_its_message_to_another_at_once(link: NatsLink, seen: Seen) -> None:
-    await publish(link, "a")
-    seen.gate.clear()
-    async with consuming(link, seen, grace_s=0.1):
-        await until(lambda: seen.bodies == ["a"])
-    assert seen.finished == []
-    seen.gate.set()
-    async with consuming(link, seen, sole=False):
-        await until(lambda: "a" in seen.finished, within_s=AT_ONCE_S)  # perhaps twice, for two gave it back
-
-
-async def test_stopping_in_the_middle_of_the_work_keeps_no_message_back(link: NatsLink, seen: Seen) -> None:
-    names = [str(number) for number in range(1000)]
-    await publish(link, *names)
-    for part in range(1, 10):
-        async with consuming(link, seen, slots=100):
-            while len(seen.finished) < part * 100:  # noqa: ASYNC110 - to stop amid the messages, not between two of them
-                await asyncio.sleep(0)
-    async with consuming(link, seen, slots=100):
-        await left(link)
-    assert set(seen.finished) == set(names)
 
 
 async def test_a_consumer_deleted_and_made_again_is_served_again(link: NatsLink, seen: Seen) -> None:
@@ -266,27 +187,6 @@ async def test_a_message_is_handled_though_one_in_hand_had_its_number_before_the
         await until(lambda: seen.bodies == ["old", "new"])
         seen.gates["old"].set()
         await left(link)
-
-
-async def test_what_a_server_delivers_again_that_forgot_how_far_it_was_is_answered_as_it_counts_now(
-    nats_server: EmbeddedNats, link: NatsLink, seen: Seen, tmp_path: Path
-) -> None:
-    seen.gates["b"] = asyncio.Event()
-    copy = Copied(nats_server, link, tmp_path)
-    await publish(link, "a")
-    await publish(link, "b")
-    await copy.make()
-    for answer in (NAK, NAK, NAK, ACK):
-        (message,) = await taken_and_dropped(link, 1)
-        await link.send(message.reply, answer)
-    async with consuming(link, seen, grace_s=0.1):
-        await until(lambda: seen.bodies == ["b"])  # its fifth delivery, and after the loss its second
-        await copy.in_place_of_all_since()
-        await until(lambda: seen.finished == ["a"])
-        await left(link, in_hand=lambda number: number == 1)
-    seen.gates["b"].set()
-    async with consuming(link, seen, sole=False):
-        await until(lambda: seen.finished == ["a", "b"], within_s=AT_ONCE_S)
 
 
 async def test_what_a_dead_process_had_in_hand_is_worked_on_again_at_once_but_not_what_it_had_acknowledged(

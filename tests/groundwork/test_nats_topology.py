@@ -1,6 +1,5 @@
 """What should exist on the bus: created where missing, given what the topology adds, else told and left as it is."""
 
-import asyncio
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -151,15 +150,6 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
     assert await check_topology(link, wished) == for_the_setup
 
 
-async def test_of_two_setups_at_once_the_later_one_does_not_change_what_the_earlier_one_created(link: NatsLink) -> None:
-    await create_missing(link, Topology(streams=(WORK,)))
-    rivals = [Topology(consumers=(WORKERS,)), Topology(consumers=(with_(WORKERS, ack_wait=60.0),))]
-    results = await asyncio.gather(*(create_missing(link, one) for one in rivals), return_exceptions=True)
-    made = [isinstance(result, list) and kinds(result) == [("created", OF_WORKERS)] for result in results]
-    assert made.count(True) == 1
-    assert await check_topology(link, rivals[made.index(True)]) == []
-
-
 async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: NatsLink) -> None:
     await create_missing(link, Topology(streams=(OWN,), consumers=(WORKERS,)))
     before = await configs(link)
@@ -172,13 +162,6 @@ async def test_what_was_not_set_is_set_told_and_all_else_is_as_it_was(link: Nats
     after = await configs(link)
     assert [{**new, **dict.fromkeys(ADDED)} for new in after] == [{**old, **dict.fromkeys(ADDED)} for old in before]
     assert await check_topology(link, ADDING) == await set_up(link, ADDING) == []
-
-
-async def test_what_somebody_has_set_otherwise_is_left_as_it_is_and_found(link: NatsLink) -> None:
-    own = with_(OWN, description="Ours.", republish=RePublish(src="work.a", dest="copy.a"))
-    await create_missing(link, Topology(streams=(own,)))
-    left = [(one.kind, one.field, one.actual) for one in await set_up(link, Topology(streams=ADDING.streams))]
-    assert left == [("differs", "description", "Ours."), ("differs", "republish", "work.a to copy.a")]
 
 
 async def test_only_what_differs_is_changed_where_that_is_asked_for(link: NatsLink) -> None:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,9 +13,7 @@ import pytest
 
 from groundwork.http.os_user import os_user
 from groundwork.service import store_folder
-from groundwork.service.installed import shipped
 from groundwork.service.process import user_name
-from groundwork.service.signals import tell_ready
 from groundwork.service.store_folder import AlreadyRunning, ProcessLock
 from groundwork.service.strict import NotYaml, parse
 
@@ -97,16 +94,6 @@ def test_the_environment_of_a_service_belongs_to_nobody_of_its_user(arguments: l
     assert int(python(LOOK, *arguments).stdout) == owner
 
 
-@pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_hears_that_the_service_is_ready(abstract: bool, tmp_path: Path) -> None:
-    place = str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-        line.bind(f"\0{place}" if abstract else place)
-        line.settimeout(5)
-        tell_ready({"NOTIFY_SOCKET": f"@{place}" if abstract else place})
-        assert line.recv(64) == b"READY=1"
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "::1"])
 def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_listens_is_nobody(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -120,16 +107,6 @@ def test_a_caller_on_this_machine_is_its_user_and_one_that_has_gone_or_only_list
         assert os_user(scope | {"client": other.getsockname()[:2]}) == ""
         caller.close()
         assert os_user(scope) == ""
-
-
-def test_all_that_a_wheel_is_made_of_lies_where_it_is_looked_for() -> None:
-    assert shipped("deploy", "agentic.yaml").samefile("deploy/agentic.yaml")
-    wheel = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    packages = {part for part in wheel["only-include"] if Path(part, "__init__.py").is_file()}
-    for part in set(wheel["only-include"]) - packages:
-        assert wheel["sources"][part] == f"groundwork/shipped/{part}"
-    for package in packages:
-        assert Path(package, "py.typed").is_file(), package
 
 
 LEVELS = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9) if n else 'x'}]\n" for n in range(9))

@@ -40,13 +40,6 @@ def _topology(replicas: int) -> Topology:
     return Topology(streams=(StreamSpec(STREAM, {**settings, "discard": "new", "allow_direct": True}),))
 
 
-async def test_of_two_facts_on_the_same_one_the_second_is_told_that_it_has_moved(log: SharedLog) -> None:
-    first = await log.append("facts.a", b"1", after=0)
-    with pytest.raises(Moved):
-        await log.append("facts.a", b"2", after=0)
-    assert await log.append("facts.a", b"3", after=first) > first
-
-
 async def test_a_fact_larger_than_a_message_comes_whole(log: SharedLog, tmp_path: Path) -> None:
     seq = await log.append("facts.large", LARGE, after=0)
     newest = await log.newest("facts.large")
@@ -67,15 +60,6 @@ async def test_a_large_fact_is_gone_with_its_parts_and_one_that_lost_is_none(log
     async with _copied(log, tmp_path) as copy:
         await copy.replica.caught_up()
         assert [fact.seq for fact in copy.told] == [seq]
-
-
-async def test_a_copy_has_what_there_was_and_what_comes(log: SharedLog, tmp_path: Path) -> None:
-    await asyncio.gather(*(log.append(f"facts.{number}", b"old", after=0) for number in range(50)))
-    async with _copied(log, tmp_path) as copy:
-        await copy.replica.caught_up()
-        assert len(copy.bodies()) == 50
-        await copy.wait(await log.append("facts.new", b"new", after=0))
-        assert copy.bodies()["facts.new"] == b"new"
 
 
 async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tests.kit.bus import some_server as some_server
 from tests.kit.bus import unused_port as unused_port
 from tests.kit.cluster import cluster as cluster
 from tests.kit.cluster import cluster_link as cluster_link
-from tests.kit.cluster import cut_cluster as cut_cluster
 from tests.kit.cluster import shared_cluster as shared_cluster
 from tests.kit.golden import golden as golden
 from tests.lanes import pytest_addoption as pytest_addoption

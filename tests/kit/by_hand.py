@@ -68,8 +68,6 @@ class Bench:
     requests: list[dict[str, Any]] = field(default_factory=list)
     heard: list[dict[str, Any]] = field(default_factory=list)
     """The requests with their repetitions."""
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-    """What the agent said of messages that it refused."""
 
     @property
     def url(self) -> str:
@@ -161,13 +159,9 @@ class Bench:
         if request not in self.requests:  # what the stream drops as said before is heard here too
             self.requests.append(request)
 
-    async def _refused(self, message: Msg) -> None:
-        self.rejected.append(json.loads(message.data)["payload"])
-
     async def listen(self) -> None:
         await self.client.subscribe(subjects.CATALOG, cb=self._serve_catalog)
         await self.client.subscribe(subjects.ALL_TOOL_REQUESTS, cb=self._take)
-        await self.client.subscribe(subjects.REJECTED, cb=self._refused)
 
 
 @asynccontextmanager

@@ -6,8 +6,8 @@
         ...
 
 `cluster` is one for all tests of a process: after each it is healed (dead nodes started, stopped ones let go on) and
-emptied. `cut_cluster` is a test's own, whose nodes talk over wires that can be cut. A node that is cut off still
-answers its clients; a client is cut off by a `Way` of its own to each node.
+emptied. The nodes of one that is `wired` talk over wires that can be cut. A node that is cut off still answers its
+clients; a client is cut off by a `Way` of its own to each node.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ class Cluster:
         return left
 
     def cut_off(self, *nodes: Node) -> None:
-        """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `cut_cluster`."""
+        """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `wired`."""
         assert self.ways, "this cluster has no wires to cut"
         names = {node.name for node in nodes}
         for ends, way in self.ways.items():
@@ -312,12 +312,6 @@ async def cluster(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
     yield shared_cluster
     await shared_cluster.heal()
     await shared_cluster.empty()
-
-
-@pytest.fixture
-async def cut_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with wired(Cluster(tmp_path / "cluster")) as made:
-        yield made
 
 
 @pytest.fixture

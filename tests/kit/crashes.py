@@ -18,20 +18,18 @@ class Crash(BaseException):
 class Points:
     """The points that a process passes, by name, and where it dies: at the n-th, or at one of a name.
 
-    `drawn` says of each point whether the process dies there, for courses drawn from a seed. `final`: once it has died
-    nothing passes any more, as for the other tasks of a killed process. `raises`: what dying looks like from inside.
+    `final`: once it has died nothing passes any more, as for the other tasks of a killed process. `raises`: what dying
+    looks like from inside.
     """
 
     def __init__(
         self,
         *,
-        drawn: Callable[[str], bool] = lambda _: False,
         final: bool = False,
         raises: type[BaseException] = Crash,
     ) -> None:
         self.names: list[str] = []
         self.died = asyncio.Event()
-        self._drawn = drawn
         self._final = final
         self._raises = raises
         self._at: int | None = None
@@ -54,7 +52,7 @@ class Points:
         self.names.append(name)
         named = self._named[name] > 0
         self._named[name] -= named
-        if named or self.passed == self._at or self._drawn(name) or (self._final and self.died.is_set()):
+        if named or self.passed == self._at or (self._final and self.died.is_set()):
             self.died.set()
             raise self._raises(name)
 

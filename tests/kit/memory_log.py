@@ -8,8 +8,8 @@ async with joined(log, folder, "b", live={"a", "b"}) as b:
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -117,43 +117,21 @@ class MemoryMembers:
         return owner == self.me or (owner not in self.live and min(self.live) == self.me)
 
 
-Fate = Literal["lost", "silent", "late", "cut", "full"]
-"""Of a fact: stored, and no answer comes for a while, or ever; stored later, by `arrive`; not stored, and no answer
-comes; refused."""
-
-
 class Wire:
-    """One member's way to the log. What is `next` happens to what it appends next."""
+    """One member's way to the log. What is `next` happens to what it appends next: stored, and no answer; refused."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
-        self.next: deque[Fate] = deque()
-        self._late: list[Callable[[], Awaitable[int]]] = []
+        self.next: deque[Literal["lost", "full"]] = deque()
 
     async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
-        store = partial(self._log.append, subject, body, after=after)
-        match self.next.popleft() if self.next else None:
-            case "lost":
-                await store()
-                raise TryAgain("no answer")
-            case "silent":
-                await store()
-                await asyncio.Event().wait()
-            case "late":
-                self._late.append(store)
-                raise TryAgain("no answer")
-            case "cut":
-                raise TryAgain("no answer")
-            case "full":
-                raise NoRoom("the stream is full")
-        return await store()
-
-    async def arrive(self) -> None:
-        """What was on its way reaches the log."""
-        for store in self._late:
-            with suppress(Moved):
-                await store()
-        self._late.clear()
+        fate = self.next.popleft() if self.next else None
+        if fate == "full":
+            raise NoRoom("the stream is full")
+        seq = await self._log.append(subject, body, after=after)
+        if fate == "lost":
+            raise TryAgain("no answer")
+        return seq
 
     async def newest(self, subject: str) -> Fact | None:
         return await self._log.newest(subject)

@@ -18,7 +18,11 @@ from schemas.permissions import RoleName, permissions_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "BUS.md").read_text(encoding="utf-8")
 TOLD: tuple[RoleName, ...] = ("publisher", "observer", "approver", "operator", "executor")
-KEPT = (subjects.STREAM, subjects.STREAM_STARTS, subjects.STREAM_RESULTS)
+KEPT = {
+    subjects.STREAM: subjects.COMPLETED,
+    subjects.STREAM_STARTS: subjects.START,
+    subjects.STREAM_RESULTS: subjects.TOOL_RESULT,
+}
 
 
 @pytest.mark.parametrize("role", TOLD)
@@ -35,11 +39,8 @@ def test_the_roles_know_all_streams_and_consumers_and_no_others() -> None:
     assert {*permissions.STREAMS, *permissions.BUCKETS} == {stream.name for stream in made.all_streams()}
     consumers = {*permissions.AGENT_CONSUMERS, *permissions.GATEWAY_CONSUMERS}
     assert consumers == {(consumer.stream, consumer.name) for consumer in made.consumers}
-
-
-def test_a_shared_store_has_a_stream_for_agents_and_one_for_gateways() -> None:
-    more = {stream.name for stream in topology(shared=True).all_streams()} - {s.name for s in topology().all_streams()}
-    assert more == set(permissions.SHARED_STREAMS)
+    shared = {stream.name for stream in topology(shared=True).all_streams()}
+    assert shared - {stream.name for stream in made.all_streams()} == set(permissions.SHARED_STREAMS)
 
 
 @pytest.mark.parametrize(("role", "key"), [("agent", subjects.LEASE_AGENT), ("gateway", subjects.LEASE_GATEWAY)])
@@ -50,8 +51,9 @@ def test_who_shares_a_store_hears_how_others_renew_their_leases(role: RoleName, 
     assert any(matches(pattern, other) for pattern in may.publish)
 
 
-def test_an_agent_may_look_whether_all_is_there_that_its_start_asks_for() -> None:
+def test_an_agent_may_look_at_all_that_its_start_and_the_doctor_ask_for() -> None:
     may = permissions_of("agent", "agent").publish
+    assert denied({"publish": {"allow": may}}, NEEDED) == []
     for stream in topology(shared=True).all_streams():
         assert any(matches(pattern, f"$JS.API.STREAM.INFO.{stream.name}") for pattern in may), stream.name
 
@@ -68,15 +70,11 @@ async def test_what_is_stored_by_several_gives_way_to_nothing_and_may_be_let_go_
     assert (await link.jetstream.stream_info(subjects.STREAM_RUNS)).state.messages == 0
 
 
-def test_the_agent_is_allowed_all_that_the_doctor_looks_for() -> None:
-    assert denied({"publish": {"allow": permissions_of("agent", "agent").publish}}, NEEDED) == []
-
-
 @pytest.mark.attack(97)
 @pytest.mark.parametrize("stream", KEPT)
 async def test_not_even_a_login_that_may_do_everything_empties_a_stream_of_work(stream: str, link: NatsLink) -> None:
     await set_up(link, topology(max_gib=1))
-    kept = await _one_message(link, stream)
+    kept = (await link.publish(KEPT[stream], b"theirs", msg_id="theirs", headers={})).seq
     with pytest.raises(APIError):
         await link.jetstream.purge_stream(stream)
     with pytest.raises(APIError):
@@ -91,9 +89,9 @@ async def test_no_header_of_a_message_takes_others_away_or_itself(
     stream: str, header: dict[str, str], link: NatsLink
 ) -> None:
     await set_up(link, topology(max_gib=1))
-    await _one_message(link, stream)
+    await link.publish(KEPT[stream], b"theirs", msg_id="theirs", headers={})
     with pytest.raises(Failure):
-        await link.publish(_subject(stream), b"mine", msg_id="mine", headers=header, within_s=0.2)
+        await link.publish(KEPT[stream], b"mine", msg_id="mine", headers=header, within_s=0.2)
     assert (await link.jetstream.stream_info(stream)).state.messages == 1
 
 
@@ -106,15 +104,3 @@ async def test_a_setup_bars_purges_of_streams_made_without_the_bar(link: NatsLin
     told = [(one.kind, one.field) for one in await set_up(link, topology(max_gib=1)) if one.field]
     assert told == [("changed", "deny_purge")]
     assert (await link.jetstream.stream_info(subjects.STREAM)).config.deny_purge
-
-
-async def _one_message(link: NatsLink, stream: str) -> int:
-    return (await link.publish(_subject(stream), b"theirs", msg_id="theirs", headers={})).seq
-
-
-def _subject(stream: str) -> str:
-    return {
-        subjects.STREAM: subjects.COMPLETED,
-        subjects.STREAM_STARTS: subjects.START,
-        subjects.STREAM_RESULTS: subjects.TOOL_RESULT,
-    }[stream]

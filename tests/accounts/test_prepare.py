@@ -11,7 +11,7 @@ from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Misconfigured
 from schemas.permissions import SHIPPED
-from tests.accounts.house import House, prepare, served
+from tests.accounts.house import prepare, served
 from tests.kit.waiting import until
 
 SERVERS = ("nats-server.conf", "accounts.conf", "here.conf")
@@ -27,14 +27,11 @@ def texts(folder: Path) -> str:
     return "".join((folder / name).read_text() for name in SERVERS)
 
 
-def test_everything_that_opens_something_is_for_its_owner_alone(folder: Path) -> None:
+def test_everything_that_opens_something_is_for_its_owner_alone_and_the_server_has_none_of_it(folder: Path) -> None:
     secret = [*folder.glob("logins/*.nk"), *folder.glob("tls/*key.pem")]
     assert len(secret) == len(SHIPPED) + 2 + 2
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "logins", folder / "tls")} == {0o700}
-
-
-def test_the_servers_own_files_hold_no_secret(folder: Path) -> None:
     seeds = [path.read_text() for path in folder.glob("logins/*.nk")]
     assert not any(seed in texts(folder) for seed in seeds)
     assert re.findall(r"\bS[A-Z]{1,2}[A-Z2-7]{50,}", texts(folder)) == []
@@ -68,15 +65,10 @@ def test_run_again_it_keeps_keys_certificates_and_what_was_changed(folder: Path)
 async def test_a_login_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
     with served(tmp_path / "nats") as bus:
         async with bus.login("observer") as observer, bus.login("publisher") as publisher:
-            without(bus, "observer")
+            accounts = bus.folder / "accounts.conf"
+            accounts.write_text(re.sub(r"      { # observer\n(.|\n)*?\n      }\n", "", accounts.read_text()))
             bus.reload()
             await until(lambda: not observer.connected)
             assert publisher.connected
         with pytest.raises(Misconfigured, match="login is refused"):
             await connect(NatsSettings(**bus.section("observer")))
-
-
-def without(bus: House, login: str) -> None:
-    accounts = bus.folder / "accounts.conf"
-    (block,) = re.findall(rf"      {{ # {login}\n.*?\n      }}\n", accounts.read_text(), re.DOTALL)
-    accounts.write_text(accounts.read_text().replace(block, ""))

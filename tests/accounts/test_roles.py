@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +24,20 @@ ASKS_BOTH = asking((PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle",
 """A tool of an executor with a login of its own, and one of the gateway."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Town:
-    """The program on a server with accounts."""
-
-    bus: House
-    config: Path
-    api: httpx2.AsyncClient
-    agent: Other
-
-    async def ready(self) -> bool:
-        return (await self.api.get("/readyz")).status_code == 200
-
-    async def state(self, run_id: str) -> str:
-        return str((await self.api.get(f"/v1/runs/{run_id}")).json()["state"])
-
-
 @asynccontextmanager
-async def in_town(bus: House, config: Path) -> AsyncIterator[Town]:
+async def at_work(bus: House, folder: Path, script: dict[str, Any]) -> AsyncIterator[tuple[httpx2.AsyncClient, Other]]:
+    """Both services on a server with accounts: the agent's API, and the agent, which is ready."""
+    config = configured(bus, folder, script)
     async with another_gateway(config) as gateway, another_agent(config) as agent:
         await gateway.ready()
         async with httpx2.AsyncClient(base_url=await agent.ready(), trust_env=False) as api:
-            yield Town(bus=bus, config=config, api=api, agent=agent)
+            await until(lambda: is_told(api, "/readyz", "", 200))
+            yield api, agent
+
+
+async def is_told(api: httpx2.AsyncClient, page: str, said: str, status: int = 200) -> bool:
+    answer = await api.get(page)
+    return answer.status_code == status and said in answer.text
 
 
 def configured(bus: House, folder: Path, script: dict[str, Any]) -> Path:
@@ -78,31 +69,19 @@ async def test_a_run_is_done_by_all_roles_together_and_nothing_is_denied(tmp_pat
     """With both forms of the subjects on which messages are acknowledged (NATS ADR-15)."""
     with served(tmp_path / "nats", also=also) as bus:
         assert (await asyncio.to_thread(bus.set_up)).code == 0
-        with PYTHON.at_work(tmp_path, bus.section(EXECUTOR)["urls"][0], **an_environment(bus, EXECUTOR)):
+        login = bus.section(EXECUTOR)
+        names = {"NATS_NKEY": "nkey_seed_file", "NATS_CA": "tls_ca", "NATS_INBOX_PREFIX": "inbox_prefix"}
+        with PYTHON.at_work(tmp_path, login["urls"][0], **{name: login[field] for name, field in names.items()}):
             await until(lambda: is_on_offer(bus))
-            async with in_town(bus, configured(bus, tmp_path, ASKS_BOTH)) as made:
-                await until(made.ready)
-                await _play(made)
+            async with at_work(bus, tmp_path, ASKS_BOTH) as (api, _), bus.login("publisher") as publisher:
+                run_id = (await asked(publisher, "wake", goal="ask both", wake_id="w-1"))["run_id"]
+                await until(lambda: is_told(api, f"/v1/runs/{run_id}", '"state":"done"'), within_s=30)
+                assert (await asked(publisher, "status", run_id=run_id))["state"] == "done"
+                for page in ("/metrics", "/v1/health", f"/v1/runs/{run_id}/why"):
+                    assert await is_told(api, page, ""), page
+                checked = await asyncio.to_thread(agentic, "doctor", "--config", tmp_path / "agentic.yaml", "--json")
+                assert [check for check in checked.document["checks"] if check["mark"] == "wrong"] == []
         assert bus.violations() == []
-
-
-async def _play(made: Town) -> None:
-    async with made.bus.login("publisher") as publisher:
-        run_id = (await asked(publisher, "wake", goal="ask both", wake_id="w-1"))["run_id"]
-        await until(lambda: is_done(made, run_id), within_s=30)
-        assert (await asked(publisher, "status", run_id=run_id))["state"] == "done"
-        await publisher.publish(subjects.START, b'{"goal": ""}', msg_id="bad", headers={})
-    await until(lambda: has_letters(made))
-    for page in ("/metrics", "/v1/health", f"/v1/runs/{run_id}/why"):
-        assert (await made.api.get(page)).status_code == 200, page
-    checked = await asyncio.to_thread(agentic, "doctor", "--config", made.config, "--json")
-    assert [check for check in checked.document["checks"] if check["mark"] == "wrong"] == []
-
-
-def an_environment(bus: House, login: str) -> dict[str, str]:
-    section = bus.section(login)
-    names = {"NATS_NKEY": "nkey_seed_file", "NATS_CA": "tls_ca", "NATS_INBOX_PREFIX": "inbox_prefix"}
-    return {name: section[field] for name, field in names.items()}
 
 
 async def is_on_offer(bus: House) -> bool:
@@ -113,37 +92,24 @@ async def is_on_offer(bus: House) -> bool:
             return False
 
 
-async def is_done(made: Town, run_id: str) -> bool:
-    return await made.state(run_id) == "done"
-
-
-async def has_letters(made: Town) -> bool:
-    return "agentic.start" in (await made.api.get("/v1/dead-letters")).text
-
-
 async def test_an_operator_deals_with_dead_letters_cancels_and_looks(tmp_path: Path) -> None:
+    unknown = "run_01M808MS3MJ9K8CQKG3J135SFS"
     with served(tmp_path / "nats") as bus:
         assert (await asyncio.to_thread(bus.set_up)).code == 0
-        async with in_town(bus, configured(bus, tmp_path, asking(("echo", "handle", {})))) as made:
-            await _deals_with_letters(made)
+        config = bus.config("operator")
+        async with at_work(bus, tmp_path, ASKS_BOTH) as (api, _), bus.login("operator") as operator:
+            for number in (1, 2):
+                await operator.publish(subjects.START, b'{"goal": ""}', msg_id=f"bad-{number}", headers={})
+            await until(lambda: is_told(api, "/v1/dead-letters", "agentic.start"))
+            listed = (await asyncio.to_thread(agentic, "dlq", "ls", "--config", config, "--json")).document
+            first, second = (str(letter["id"]) for letter in listed["dead_letters"])
+            for deed, letter in (("show", first), ("retry", first), ("drop", second)):
+                told = await asyncio.to_thread(agentic, "dlq", deed, letter, "--config", config)
+                assert told.code == 0, told
+            body = json.dumps({"run_id": unknown}).encode()
+            await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
+            assert (await asked(operator, "status", run_id=unknown))["error"]["code"] == "unknown_run"
         assert bus.violations() == []
-
-
-async def _deals_with_letters(made: Town) -> None:
-    unknown = "run_01M808MS3MJ9K8CQKG3J135SFS"
-    async with made.bus.login("operator") as operator:
-        for number in (1, 2):
-            await operator.publish(subjects.START, b'{"goal": ""}', msg_id=f"bad-{number}", headers={})
-        await until(lambda: has_letters(made))
-        config = made.bus.config("operator")
-        listed = (await asyncio.to_thread(agentic, "dlq", "ls", "--config", config, "--json")).document
-        first, second = (str(letter["id"]) for letter in listed["dead_letters"])
-        for deed, letter in (("show", first), ("retry", first), ("drop", second)):
-            told = await asyncio.to_thread(agentic, "dlq", deed, letter, "--config", config)
-            assert told.code == 0, told
-        body = json.dumps({"run_id": unknown}).encode()
-        await operator.publish(subjects.CANCEL, body, msg_id="cancel", headers={})
-        assert (await asked(operator, "status", run_id=unknown))["error"]["code"] == "unknown_run"
 
 
 @pytest.mark.attack(97)
@@ -153,14 +119,7 @@ async def test_what_an_agent_is_denied_that_it_needs_makes_it_not_ready_and_is_t
         accounts = bus.folder / "accounts.conf"
         accounts.write_text(accounts.read_text().replace(f'"{subjects.WAKE_ACCEPTED}"\n', ""))
         bus.reload()
-        async with in_town(bus, configured(bus, tmp_path, asking(("echo", "handle", {})))) as made:
-            await until(made.ready)
-            woken = await made.api.post("/v1/wake", json={"goal": "say"})
-            assert woken.status_code == 202
-            await until(lambda: is_unready(made))
-            assert subjects.WAKE_ACCEPTED in made.agent.log.read_text()
-
-
-async def is_unready(made: Town) -> bool:
-    answer = await made.api.get("/readyz")
-    return answer.status_code == 503 and f'publish to \\"{subjects.WAKE_ACCEPTED}\\"' in answer.text
+        async with at_work(bus, tmp_path, ASKS_BOTH) as (api, agent):
+            assert (await api.post("/v1/wake", json={"goal": "say"})).status_code == 202
+            await until(lambda: is_told(api, "/readyz", f'publish to \\"{subjects.WAKE_ACCEPTED}\\"', 503))
+            assert subjects.WAKE_ACCEPTED in agent.log.read_text()

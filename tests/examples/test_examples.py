@@ -3,13 +3,8 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -17,6 +12,8 @@ from agent_service.workbench.dev import free_port
 from tests.cli.calling import agentic, clean
 from tests.kit import nats_cli
 from tests.kit.pages import ROOT, blocks, play
+from tests.plugins.asking import a_request, run
+from tests.plugins.serving import serving
 
 EXAMPLES = ROOT / "examples"
 SAYS = {
@@ -68,54 +65,17 @@ def test_an_example_does_what_its_page_says(tmp_path: Path, name: str) -> None:
         assert re.search(found, said, re.MULTILINE), said
 
 
-class Github(BaseHTTPRequestHandler):
-    """As much of it as the example uses; what it was told is in `told`."""
-
-    told: ClassVar[list[tuple[str, Any]]] = []
-
-    def do_GET(self) -> None:
-        self._answer([{"number": 7, "title": "Crash with umlaut", "state": "open"}])
-
-    def do_POST(self) -> None:
-        self.told.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-        self._answer({})
-
-    def _answer(self, content: Any) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(200 if self.headers["Authorization"] == "Bearer of-github" else 401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
-
-
-@pytest.fixture
-def github() -> Iterator[str]:
-    Github.told.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Github) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def test_the_tracker_asks_and_tells_github_once_it_is_told_of_a_repository(tmp_path: Path, github: str) -> None:
-    tracker = {"folder": ".", "repository": "a/b", "token": "of-github", "api": github}
-    tools = str(EXAMPLES / "webhook-triage" / "tools")
-    settings = {"gateway": {"plugins": {"folders": [tools], "config": {"tracker": tracker}}}}
-    (tmp_path / "agentic.yaml").write_text(json.dumps(settings))
-
-    def called(command: str, **arguments: str) -> str:
-        asked = (sys.executable, "-m", "ductile_gateway", "call", "tracker", command, json.dumps(arguments))
-        return subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout
-
-    assert "#7 (open) Crash with umlaut" in called("similar", title="Crash at once")
-    called("label", number="42", label="bug")
-    called("reply", number="42", text="Thank you.")
-    assert Github.told == [
+def test_the_tracker_asks_and_tells_github_once_it_is_told_of_a_repository() -> None:
+    open_issues = json.dumps([{"number": 7, "title": "Crash with umlaut", "state": "open"}]).encode()
+    tracker = EXAMPLES / "webhook-triage" / "tools" / "tracker"
+    with serving(lambda heard: (200, {}, open_issues if heard.method == "GET" else b"{}")) as github:
+        config = {"folder": ".", "repository": "a/b", "token": "of-github", "api": github.url}
+        found = run(tracker, a_request({"title": "Crash at once"}, command="similar", config=config))
+        run(tracker, a_request({"number": "42", "label": "bug"}, command="label", config=config))
+        run(tracker, a_request({"number": "42", "text": "Thank you."}, command="reply", config=config))
+    assert "#7 (open) Crash with umlaut" in found["result"]
+    assert {heard.headers["authorization"] for heard in github.heard} == {"Bearer of-github"}
+    assert [(heard.path, json.loads(heard.body)) for heard in github.heard if heard.method == "POST"] == [
         ("/repos/a/b/issues/42/labels", {"labels": ["bug"]}),
         ("/repos/a/b/issues/42/comments", {"body": "Thank you."}),
     ]

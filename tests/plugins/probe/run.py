@@ -34,7 +34,7 @@ def misbehave(payload: dict[str, Any]) -> None:
     MISBEHAVIOURS[payload["how"]]()
     if "file" in payload:
         Path(payload["file"]).touch()
-    if payload["how"] in ("hang", "deaf", "family", "confess"):
+    if payload["how"] in ("hang", "deaf", "family"):
         time.sleep(PATIENCE_SECONDS)
 
 
@@ -70,15 +70,6 @@ def _family() -> None:
     subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM; sleep {PATIENCE_SECONDS}"])
 
 
-def _confess() -> None:
-    signal.signal(signal.SIGTERM, _tell_how_far)
-
-
-def _tell_how_far(*_: object) -> None:
-    _error(error="stopped half-way", retry=False)
-    raise SystemExit(0)
-
-
 MISBEHAVIOURS: dict[str, Callable[[], object]] = {
     "garbage": lambda: _write("this is no JSON"),
     "half": lambda: _write('{"status": "ok", "result": "cut sho'),
@@ -93,9 +84,6 @@ MISBEHAVIOURS: dict[str, Callable[[], object]] = {
     "hang": lambda: None,
     "deaf": _deaf,
     "family": _family,
-    "confess": _confess,
-    "kill_wrapper": lambda: os.kill(os.getppid(), signal.SIGKILL),
-    "kill_group": lambda: os.killpg(os.getpgrp(), signal.SIGKILL),
 }
 
 

@@ -14,36 +14,27 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from schemas import subjects
 from tests.bench.size import PACKAGES, ROOT
 from tests.kit.by_hand import READ, WRITE, Bench, bench
-from tests.kit.stack import FRAME
+from tests.kit.stack import DONE, planning, script
 from tests.kit.waiting import until
 
 TIMES = 7
-MET = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
-SCRIPT: dict[str, Any] = {
-    "name": "ways",
-    "rules": [
-        FRAME,
-        {"phase": "plan", "plan": {"action": {"tool": "look", "command": "handle", "arguments": {}}}},
+SCRIPT = script(
+    planning("look"),
+    *(
         {
             "phase": "reflect",
-            "when": {"steps": 1},
+            "when": {"steps": n},
             "reflect": {"verdict": "continue", "summary": "on"},
-            "plan": {"action": {"tool": "look", "command": "handle", "arguments": {"again": True}}},
-        },
-        {
-            "phase": "reflect",
-            "when": {"steps": 2},
-            "reflect": {"verdict": "continue", "summary": "on"},
-            "plan": {"action": {"tool": "put", "command": "handle", "arguments": {}}},
-        },
-        {"phase": "reflect", "reflect": {"verdict": "done", "summary": "done", "met": MET}},
-    ],
-}
+            "plan": on["plan"],
+        }
+        for n, on in enumerate((planning("look", again=True), planning("put")), start=1)
+    ),
+    DONE,
+)
 
 
 class Counted:

@@ -12,7 +12,7 @@ import pytest
 
 from groundwork.service.errors import Broken, TryAgain
 from groundwork.sqlite.group_commit import LONG_LOG, GroupCommit
-from tests.kit.disks import Disk, Step, small_disk, until_refused, watched_disk
+from tests.kit.disks import Disk, Step, watched_disk
 from tests.kit.waiting import until
 
 PAGE = 4096
@@ -212,19 +212,6 @@ async def test_whichever_step_of_the_disk_fails_what_is_acknowledged_outlives_a_
         assert stored(path) == [number for number in ends if number not in refused]
         assert lost(disk, ends, path.parent / "after", at_the_end=True) == 0
     assert point > 5, "there were steps to fail"
-
-
-async def test_a_full_disk_loses_no_acknowledged_write_and_works_again_with_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "512k") as disk:
-        path, ballast = prepared(disk), disk / "ballast"
-        ballast.write_bytes(bytes(200_000))
-        store = GroupCommit(path)
-        acknowledged = await until_refused(lambda number: store.write(insert(number, 1000)), TryAgain)
-        assert stored(path) == acknowledged != []
-        ballast.unlink()
-        acknowledged.append(await store.write(insert(5000)))
-        await store.close()
-        assert stored(path) == acknowledged
 
 
 async def test_a_long_log_is_emptied_once_nobody_writes_and_waits_for_no_one_who_reads(path: Path) -> None:

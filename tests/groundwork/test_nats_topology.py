@@ -109,18 +109,6 @@ async def test_what_is_missing_is_found_and_made_once_and_the_second_time_nothin
     assert await check_topology(link, WHOLE) == []
 
 
-async def test_a_stream_that_differs_is_told_and_left_as_it_is(link: NatsLink) -> None:
-    await create_missing(link, WHOLE)
-    wished = with_(WORK, max_age=DAY, deny_delete=False, discard="old")
-    findings = await create_missing(link, Topology(streams=(wished,)))
-    assert told(findings) == [
-        ("differs", "stream WORK", "discard", "old", "new"),
-        ("differs", "stream WORK", "max_age", "86400.0", "1209600.0"),
-        ("differs", "stream WORK", "deny_delete", "False", "True"),
-    ]
-    assert await check_topology(link, WHOLE) == []
-
-
 @pytest.mark.natscli
 @nats_cli.needs_nats_cli
 async def test_the_commands_that_are_told_of_what_differs_mend_it(

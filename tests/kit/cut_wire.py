@@ -27,12 +27,10 @@ class Cut(Exception):
 
 @dataclass(slots=True)
 class Spot:
-    """A place in the talk. `seen`: how often it was come across. What is stopped there waits for `go_on`, or is cut."""
+    """A place in the talk. `seen`: how often it was come across. What comes there waits for `go_on`, or is cut."""
 
     way: Way
     words: re.Pattern[bytes]
-    stops: bool = False
-    swallows: bool = False
     seen: int = 0
     is_cut: bool = False
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -46,11 +44,9 @@ class Knife:
 
     def stop_before(self, words: bytes, way: Way) -> Spot:
         """Whatever holds the words, a regular expression, is kept back, and so is all that follows it."""
-        return self._on_it(Spot(way, re.compile(words), stops=True))
-
-    def watch(self, words: bytes, way: Way) -> Spot:
-        """Count them."""
-        return self._on_it(Spot(way, re.compile(words)))
+        spot = Spot(way, re.compile(words))
+        self._spots.append(spot)
+        return spot
 
     def away(self) -> None:
         """Nothing is stopped or counted any more; the connections of what is kept back end without it."""
@@ -67,17 +63,11 @@ class Knife:
         for spot in [spot for spot in self._spots if spot.way == way]:
             found = len(spot.words.findall(chunk))
             spot.seen += found
-            if found and spot.stops:
+            if found:
                 await spot.go_on.wait()
             if spot.is_cut:
                 raise Cut
-            if spot.swallows:
-                chunk = spot.words.sub(b"", chunk)
         return chunk
-
-    def _on_it(self, spot: Spot) -> Spot:
-        self._spots.append(spot)
-        return spot
 
 
 @asynccontextmanager

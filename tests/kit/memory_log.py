@@ -16,12 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from agent_service.run.moments import Elsewhere
 from agent_service.store.shared_log.applying import Applying
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sql.database import open_database
 from groundwork.nats.shared_log import Fact, Moved
-from groundwork.service.errors import Failure, NoRoom, TryAgain
+from groundwork.service.errors import NoRoom, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from schemas.status import Halt
 from tests.kit.runs import NOON
@@ -143,14 +142,8 @@ class Wire:
         await self._log.purge(subject, before)
 
 
-class Lease:
-    """Held until it is said to be otherwise."""
-
-    error: Failure | None = None
-
-    async def held(self) -> None:
-        if self.error:
-            raise self.error
+async def held() -> None:
+    """A lease that nobody takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,25 +154,23 @@ class Member:
     wire: Wire
     copy: MemoryCopy
     members: MemoryMembers
-    lease: Lease
-    heard: list[Elsewhere]
     halts: list[Halt]
 
 
 @asynccontextmanager
 async def joined(log: MemoryLog, folder: Path, me: str, *, live: Iterable[str] = ()) -> AsyncIterator[Member]:
     """A member with a copy of its own in `folder`, which begins anew each time."""
-    applying, wire, members, lease = Applying(), Wire(log), MemoryMembers(me, live), Lease()
+    applying, wire, members = Applying(), Wire(log), MemoryMembers(me, live)
     with TemporaryDirectory(dir=folder) as place:
         async with open_database(Path(place)) as database, asyncio.TaskGroup() as group:
             copy = MemoryCopy(log, database, applying)
-            store = copy.store = SharedStore(database, (wire, copy, members), applying, held=lease.held)
+            store = copy.store = SharedStore(database, (wire, copy, members), applying, held=held)
             tasks = [group.create_task(copy.run())]
             await copy.caught_up()
             await store.begin()
             tasks.append(group.create_task(store.keep_telling()))
-            member = Member(store=store, wire=wire, copy=copy, members=members, lease=lease, heard=[], halts=[])
-            store.on_elsewhere, store.on_halt = member.heard.append, member.halts.append
+            member = Member(store=store, wire=wire, copy=copy, members=members, halts=[])
+            store.on_halt = member.halts.append
             yield member
             for task in tasks:
                 task.cancel()

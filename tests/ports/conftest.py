@@ -1,5 +1,5 @@
-"""Every test of a run store or an archive runs once for each adapter: in memory, SQLite, and a log that is shared, in
-memory, on one server and on three."""
+"""Every test of a run store or an archive runs once for each adapter: in memory, SQLite, and a shared log on one server
+and on three."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,9 +11,9 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.ports.stores import Opened, Opener, memory, on_jetstream, shared_in_memory, sqlite
+from tests.ports.stores import Opened, Opener, memory, on_jetstream, sqlite
 
-OPENERS = {"memory": memory, "sqlite": sqlite, "shared": shared_in_memory}
+OPENERS = {"memory": memory, "sqlite": sqlite}
 
 
 ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}

@@ -18,7 +18,7 @@ from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
 from tests.kit.cluster import delete
 from tests.kit.fakes import MemoryStore
-from tests.kit.memory_log import Lease, MemoryLog, MemoryMembers, joined
+from tests.kit.memory_log import MemoryMembers, held
 from tests.kit.runs import wake_of
 
 
@@ -46,19 +46,6 @@ def sqlite(folder: Path) -> Opener:
     return opened
 
 
-def shared_in_memory(folder: Path) -> Opener:
-    """A shared store whose log is in memory; the copy begins anew each time."""
-    log = MemoryLog()
-
-    @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
-        async with joined(log, folder, "me") as member:
-            yield Opened(member.store, member.store)
-            await member.store.tell()
-
-    return opened
-
-
 def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
     """A shared store whose log is a stream, which is empty at first. The copy stays from one time to the next."""
     made: list[str] = []
@@ -72,7 +59,7 @@ def on_jetstream(folder: Path, settings: NatsSettings, replicas: int) -> Opener:
                 await anew(link, replicas)
                 made.append(subjects.STREAM_RUNS)
             facts = SharedLog(link, subjects.STREAM_RUNS, root=subjects.STORE)
-            shared = open_shared(folder, facts, MemoryMembers("me"), held=Lease().held)
+            shared = open_shared(folder, facts, MemoryMembers("me"), held=held)
             store = await stack.enter_async_context(shared)
             yield Opened(store, store)
 

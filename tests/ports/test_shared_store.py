@@ -56,7 +56,6 @@ async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there
         await a.store.commit(noted(begun, "a"))
     await a.store.commit(noted(begun, "a"))
     assert await a.store.is_current(RUN, 3)
-    assert a.heard == []
 
 
 async def test_what_a_member_left_is_its_heirs_and_before_that_nobody_elses(a: Member, b: Member) -> None:

@@ -23,7 +23,7 @@ from groundwork.nats.leases.lease import Taken
 from groundwork.service.errors import Failure, Misconfigured, TryAgain
 from groundwork.sqlite.file import SqliteFile
 from tests.kit.disks import watched_disk
-from tests.kit.runs import accepted, run_id, started, wake_of, whole_run
+from tests.kit.runs import accepted, run_id, wake_of, whole_run
 
 PAGE = 4096
 
@@ -60,24 +60,6 @@ async def refusal(folder: Path) -> str:
         async with SqliteStore.open(folder):
             pass
     return str(refused.value)
-
-
-async def test_a_full_disk_stores_nothing_says_so_and_works_again_with_room(
-    database: SqliteFile, store: SqliteStore
-) -> None:
-    await accept(store, 1)
-    begun = started(accepted(1))
-    large = accepted(2, goal="x" * 8 * PAGE)
-    await ask(database, f"PRAGMA max_page_count={await ask(database, 'PRAGMA page_count')}")
-    with pytest.raises(TryAgain, match=r"no room for .*Free space"):
-        await store.accept(wake_of(large), large)
-    assert await store.load(run_id(2)) is None
-    run = await store.load(run_id(1))
-    assert run is not None
-    assert run.state == accepted(1).state
-    await ask(database, "PRAGMA max_page_count=1000000")
-    assert await store.accept(wake_of(large), large) == run_id(2)
-    await store.commit(begun)
 
 
 async def test_a_store_that_is_closed_is_to_be_tried_later(tmp_path: Path) -> None:

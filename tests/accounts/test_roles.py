@@ -20,7 +20,7 @@ from tests.executors.shipped import PYTHON, asking
 from tests.kit.stack import Other, another_agent, another_gateway, written
 from tests.kit.waiting import until
 
-ASKS_BOTH = asking((PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle", {"message": "hello"}))
+ASKS_BOTH = asking({"": [(PYTHON.tool, "handle", PYTHON.arguments), ("echo", "handle", {"message": "hello"})]})
 """A tool of an executor with a login of its own, and one of the gateway."""
 
 

@@ -77,12 +77,7 @@ Step = tuple[str, str, dict[str, Any]]
 """Tool, command and arguments."""
 
 
-def asking(*steps: Step) -> dict[str, Any]:
-    """A script that makes these calls, one after the other."""
-    return asking_by_goal({"": steps})
-
-
-def asking_by_goal(calls: Mapping[str, Sequence[Step]]) -> dict[str, Any]:
+def asking(calls: Mapping[str, Sequence[Step]]) -> dict[str, Any]:
     """A script that makes the calls that are written for a goal which begins like that."""
     rules = [rule for goal, steps in calls.items() for rule in _rules(f"^{goal}", steps)]
     failed = {"phase": "reflect", "reflect": {"verdict": "escalate", "summary": "a tool failed"}}

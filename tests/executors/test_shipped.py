@@ -11,7 +11,7 @@ import pytest_asyncio
 from agent_service.workbench.dev import DevStack, until_ready
 from groundwork.nats.link import NatsLink
 from schemas import keys, subjects
-from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, asking_by_goal, heard, linked
+from tests.executors.shipped import BASH, EACH, PYTHON, Shipped, asking, heard, linked
 from tests.kit import nats_cli
 from tests.kit.stack import on_the_bus, running, to_the_end, view, wake
 from tests.kit.waiting import until
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DevStack]:
     """A stack whose runs call the tool that their goal names, or all of them."""
     each = {shipped.tool: [(shipped.tool, "handle", shipped.arguments)] for shipped in HERE}
-    script = asking_by_goal(each | {ALL: [*(step for (step,) in each.values()), ("probe", "show", {})]})
+    script = asking(each | {ALL: [*(step for (step,) in each.values()), ("probe", "show", {})]})
     async with running(tmp_path_factory.mktemp("shipped"), script) as made:
         yield made
 
@@ -53,13 +53,17 @@ async def test_a_request_waits_while_it_is_away_and_no_foreign_message_holds_it_
     with shipped.at_work(tmp_path, made.nats.url):
         await heard(made, shipped)
     run_id = await wake(made, shipped.tool)
-    await until(lambda: _waits(made, run_id), within_s=30)
+
+    async def waits() -> bool:
+        return bool((await view(made, run_id)).get("pending"))
+
+    await until(waits, within_s=30)
     key = keys.result(run_id, 1, 1)
     async with linked(made) as link:
         await link.publish(subjects.TOOL_RESULT, b"not even JSON", msg_id=key, headers={})
         with shipped.at_work(tmp_path, made.nats.url):
             assert (await to_the_end(made, run_id))["state"] == "done"
-            await until(lambda: _is_stored(link, f"{key}#2"))
+            await until(lambda: is_stored(link, f"{key}#2"))
         stored = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     assert json.loads(stored.data or b"")["dedupe_key"] == key
 
@@ -74,11 +78,7 @@ async def test_it_goes_on_after_the_bus_was_killed(made: DevStack, tmp_path: Pat
         assert (await to_the_end(made, await wake(made, shipped.tool)))["state"] == "done"
 
 
-async def _is_stored(link: NatsLink, msg_id: str) -> bool:
+async def is_stored(link: NatsLink, msg_id: str) -> bool:
     """As the newest result: the agent has heard it before the stream had it."""
     newest = await link.jetstream.get_last_msg(subjects.STREAM_RESULTS, subjects.TOOL_RESULT)
     return (newest.headers or {}).get("Nats-Msg-Id") == msg_id
-
-
-async def _waits(made: DevStack, run_id: str) -> bool:
-    return bool((await view(made, run_id)).get("pending"))

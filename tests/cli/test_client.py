@@ -1,13 +1,10 @@
 """The client: which agent it asks, and what it makes of servers that answer badly. No entry is lost or told twice."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +15,7 @@ from agent_service.cli.whereabouts import HERE, address_of
 from ductile_gateway.cli.exits import settings_file
 from schemas.bounded import LARGEST_JSON
 from tests.cli.calling import agentic_here
+from tests.models.wire import Call, Delivery, Response, WireServer
 
 EVENTS = {"Content-Type": "text/event-stream; charset=utf-8"}
 TOKEN = "a-token-of-mine"  # noqa: S105 - of no server
@@ -37,27 +35,19 @@ class Server:
 def serving(*answers: tuple[int, dict[str, str], str, bool]) -> Iterator[Server]:
     server = Server(list(answers))
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            server.sent.append({name.lower(): value for name, value in self.headers.items()})
-            status, headers, body, cut_off = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body.encode()) + cut_off))
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def respond(call: Call) -> Response:
+        server.sent.append(call.headers)
+        status, headers, body, cut_off = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
+        content = body.encode() * (2 if cut_off else 1)
+        how: Delivery = "cut" if cut_off else "whole"
+        return Response(status=status, body=content, content_type=headers["Content-Type"], delivery=how)
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: Any) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        server.url = f"http://127.0.0.1:{http.server_port}"
-        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+    wire = WireServer(respond)
+    server.url = wire.base_url
+    try:
         yield server
-        http.shutdown()
+    finally:
+        wire.close()
 
 
 def events(*seqs: int, status: str = "running") -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from agent_service.cli.errors import Exit, NotDone, complaint_of
-from agent_service.cli.naming import Candidate, bound, meant
 from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain, Unreachable
 from groundwork.service.process import user_name
 from tests.cli.calling import Called, agentic_here
@@ -89,6 +88,7 @@ cat {DONE} plan.md
 cat {DONE} ../../../../healthz
 show {DONE[:-1]}
 show 01
+show 000
 show {run_id(9)}
 """
 ACTING = f"""
@@ -191,24 +191,3 @@ def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_
             assert (complaint.exit_code, "no" in str(complaint)) == (code, True)
     for fault in (KeyError("x"), ExceptionGroup("tasks", [Misconfigured("a"), KeyError("x")])):
         assert complaint_of(fault) is None
-
-
-IDS = tuple(f"run_01M808{'0' * 18}{ending}" for ending in ("C2", "C1", "B1", "A1"))
-NEWEST = [Candidate(run_id, "done", f"goal of {run_id[-2:]}") for run_id in IDS]
-
-
-def test_the_beginning_of_one_id_means_it_and_that_of_several_or_none_means_no_run() -> None:
-    for name in (IDS[3][:-1], IDS[3][4:-1], IDS[3][4:-1].lower(), IDS[3]):
-        assert meant(name, [NEWEST[3]]) == IDS[3]
-    for name in ("run_01M808", "01M808", "0", IDS[0][:-1]):
-        assert str(bound(name)) > IDS[0], "it is after every run that may be meant"
-    for name, newest, code in (
-        ("01M808", NEWEST, Exit.USAGE),
-        ("last", [], Exit.NOT_FOUND),
-        ("01M809", NEWEST, Exit.NOT_FOUND),
-    ):
-        with pytest.raises(NotDone) as refused:
-            meant(name, newest)
-        assert refused.value.exit_code == code
-        told = [f"{run.run_id}  done       {run.goal}" in str(refused.value) for run in newest]
-        assert all(told) == (code == Exit.USAGE or not newest)

@@ -14,20 +14,6 @@ from tests.cli.calling import running_with
 from tests.cli.dev_stack import Dev
 
 
-def test_verify_and_rebuild_find_the_configuration_of_dev(dev: Dev, done: dict[str, Any]) -> None:
-    folder, run_id = dev.folder / "workspaces" / done["run_id"], done["run_id"]
-    whole = dev("verify", "--json", run_id).document
-    assert (whole["ok"], whole["entries"], whole["config"]) == (True, 6, ".agentic/agentic.yaml")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    (folder / "plan.md").write_text("# my plan\n")
-    flawed = dev("verify", run_id)
-    assert flawed.code == 1
-    assert flawed.out.startswith("✗ plan.md:1: ")
-    assert "changed  plan.md" in dev("rebuild", run_id).out
-    assert dev("rebuild", "--json", run_id).document["changed"] == []
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_doctor_finds_nothing_wrong(dev: Dev) -> None:
     called = dev("doctor", "--deep")
     assert called.code == 0, called.out

@@ -40,19 +40,6 @@ async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 
 
-async def test_compression_is_taken_off_without_being_asked_for_and_what_is_left_to_do_is_told(
-    config: Path, link: NatsLink
-) -> None:
-    info = await link.jetstream.stream_info(subjects.STREAM_REQUESTS)
-    await link.jetstream.update_stream(info.config.evolve(compression="s2"))
-    planned = agentic("setup", "--config", config, "--dry-run")
-    assert "would change stream AGENTIC_REQUESTS: compression is s2, expected none" in planned.out
-    done = agentic("setup", "--config", config)
-    after = await link.jetstream.stream_info(subjects.STREAM_REQUESTS)
-    assert (done.code, after.config.compression) == (0, "none")
-    assert "compression is none now, and was s2. Then restart the servers one after another" in done.out
-
-
 async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_they_take(
     tmp_path: Path, unused_port: int
 ) -> None:

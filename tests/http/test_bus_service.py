@@ -14,17 +14,14 @@ from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 
 from agent_service.api.micro_service import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.bus.topology import topology
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
 from agent_service.core.waiting import ForApproval
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import INFO
 from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import create_missing
 from groundwork.service.process import user_name
 from schemas import subjects
-from schemas.generate import STREAMS
 from tests.http.house import House, bearer, with_a_letter, with_a_question
 from tests.kit.bus import server_with
 from tests.kit.runs import run_id, whole_run
@@ -59,14 +56,6 @@ async def who(house: House, run_id: str) -> list[str]:
     """By entry of the run's journal."""
     events = [entry.decoded() for entry in await house.store.entries(run_id)]
     return [event.by for event in events if isinstance(event, WakeAccepted | CancelRequested | SignalReceived)]
-
-
-async def test_a_wake_over_the_bus_is_a_run(caller: Client, house: House) -> None:
-    first, again = [json.loads((await ask(caller, WAKE, {"goal": "x", "wake_id": "w-1"})).data) for _ in range(2)]
-    assert first == again
-    assert (first["accepted"], first["wake_id"]) == (True, "w-1")
-    assert (await house.state(first["run_id"])).status == "queued"
-    assert await house.how_many() == 1
 
 
 async def test_a_status_in_brief_says_what_the_whole_one_says_of_it(caller: Client) -> None:
@@ -152,13 +141,6 @@ async def test_the_service_can_be_found_and_says_what_it_takes(caller: Client) -
     for endpoint in told["endpoints"]:
         for part in ("request", "answer"):
             assert json.loads(endpoint["metadata"][part])["type"] == "object"
-
-
-async def test_no_stream_takes_what_is_asked_of_the_service(caller: Client, link: NatsLink) -> None:
-    await create_missing(link, topology(max_gib=1))
-    await ask(caller, WAKE, {"goal": "x"})
-    for stream in STREAMS:
-        assert (await link.jetstream.stream_info(stream)).state.messages == 0
 
 
 async def test_over_the_bus_it_is_whom_nats_names_and_no_header_of_the_callers(

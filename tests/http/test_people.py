@@ -1,18 +1,15 @@
 """What waits for a person, and what a person says: approvals, answers, signals, dead letters."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import httpx2
-import pytest
 
 from agent_service.core.events import SignalReceived
 from agent_service.core.waiting import ForApproval
-from agent_service.run.journal import Commit
 from groundwork.service.errors import TryAgain
 from schemas import subjects
-from tests.http.house import LETTER, House, stopped, with_a_letter, with_a_question
+from tests.http.house import LETTER, House, stopped, with_a_letter
 from tests.kit.runs import run_id, whole_run
 
 BODY = b'{"type": "agentic.start", "payload": {"goal": "look", "callback": "https://example.org/?token=canary"}}'
@@ -74,18 +71,6 @@ async def test_a_dismissed_run_leaves_the_inbox(client: httpx2.AsyncClient, hous
     assert (await house.state(run)).status == "escalated"
 
 
-@pytest.mark.parametrize(
-    ("commits", "state"), [(whole_run(1)[:1], "queued"), (whole_run(1), "done"), (stopped(1, "pause"), "paused")]
-)
-async def test_only_what_ended_in_the_hands_of_a_person_can_be_dismissed(
-    client: httpx2.AsyncClient, house: House, commits: Sequence[Commit], state: str
-) -> None:
-    run = await house.play(commits)
-    refused = await client.post(f"/v1/runs/{run}/dismiss", json={})
-    error = refused.json()["error"]
-    assert (refused.status_code, error["code"], state in error["message"]) == (409, "nothing_to_dismiss", True)
-
-
 async def test_what_is_approved_is_carried_out_once_and_the_journal_says_by_whom(
     client: httpx2.AsyncClient, house: House
 ) -> None:
@@ -99,42 +84,6 @@ async def test_what_is_approved_is_carried_out_once_and_the_journal_says_by_whom
     event = (await house.store.entries(run))[-1].decoded()
     assert isinstance(event, SignalReceived)
     assert event.by == "token admin"
-
-
-async def test_what_is_rejected_is_not_carried_out_and_the_model_is_told_why(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(with_a_letter())
-    body = {"decision": "reject", "reason": "not to Ann"}
-    assert (await client.post(f"/v1/runs/{run}/approvals", json=body)).status_code == 202
-    state = await house.state(run)
-    assert (state.pendings, state.step) == ((), 0)
-    assert state.asking is not None
-    assert "not to Ann" in " ".join(state.asking.feedback)
-
-
-async def test_a_question_is_answered(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(with_a_question())
-    answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "the cellar"})
-    assert (answer.status_code, answer.json()["status"]) == (202, "running")
-    assert (await house.state(run)).messages == ("the cellar",)
-
-
-async def test_a_run_that_is_done_or_asks_nothing_takes_no_answer(client: httpx2.AsyncClient, house: House) -> None:
-    for commits in (whole_run(1), whole_run(2)[:4]):
-        run = await house.play(commits)
-        before = await house.state(run)
-        answer = await client.post(f"/v1/runs/{run}/answers", json={"answer": "hello?"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_heard")
-        assert await house.state(run) == before
-
-
-async def test_a_signal_is_heard_once(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run()[:2])
-    body = {"kind": "message", "message": "once", "signal_id": "s-1"}
-    answers = await asyncio.gather(*(client.post(f"/v1/runs/{run}/signals", json=body) for _ in range(10)))
-    assert {(answer.status_code, answer.json()["signal_id"]) for answer in answers} == {(202, "s-1")}
-    assert (await house.state(run)).messages == ("once",)
 
 
 async def test_letters_are_listed_page_by_page_with_what_was_refused(client: httpx2.AsyncClient, house: House) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent_service.core.waiting import Status
 from agent_service.run.journal import GENESIS, Commit
 from tests.http.house import House, bearer, stopped, with_a_question
 from tests.kit.runs import accepted, run_id, whole_run
@@ -33,20 +32,6 @@ async def pages(
         if told[-1][told_by] is None:
             return told
         params[cursor] = told[-1][told_by]
-
-
-async def test_a_run_shows_where_it_stands(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run(steps=2))
-    view = (await client.get(f"/v1/runs/{run}")).json()
-    assert (view["run_id"], view["status"], view["outcome"]) == (run, "done", "The answer is 42.")
-    assert [(s["step"], s["tool"], s["attempt"], s["status"]) for s in view["steps"]] == [
-        (1, "search", 1, "ok"),
-        (2, "search", 1, "ok"),
-    ]
-    assert all(item["done"] for item in view["definition_of_done"])
-    assert view["models"] == ["scripted"]
-    assert view["trace_url"] == f"http://traces/{view['trace_id']}"
-    assert {"wake_id", "started_at", "updated_at", "summary", "budget", "usage", "pending", "class"} <= view.keys()
 
 
 async def test_a_run_that_is_not_there_is_not_found(client: httpx2.AsyncClient) -> None:
@@ -90,17 +75,6 @@ async def test_runs_are_listed_by_what_is_asked_of_them(client: httpx2.AsyncClie
         assert [run["run_id"] for run in told["runs"]] == [run_id(number) for number in numbers], query
 
 
-async def test_runs_are_counted_by_status(client: httpx2.AsyncClient, house: House) -> None:
-    none = dict.fromkeys(Status, 0)
-    empty = {"by_status": none, "needs_person": 0, "oldest_queued_at": None, "stopped": ""}
-    assert (await client.get("/v1/counts")).json() == empty
-    for commits in ([accepted(1)], [accepted(2)], whole_run(3)):
-        await house.play(commits)
-    found = (await client.get("/v1/counts")).json()
-    assert found["by_status"] == none | {"queued": 2, "done": 1}
-    assert found["oldest_queued_at"] == "2026-11-21T12:00:01.250000Z"
-
-
 async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncClient, house: House) -> None:
     commits = whole_run()
     run = await house.play(commits)
@@ -113,18 +87,6 @@ async def test_the_journal_can_be_read_whole_and_checked(client: httpx2.AsyncCli
     assert all(entry["summary"] for entry in entries)
 
 
-async def test_the_timeline_of_a_run_grows_with_its_journal(client: httpx2.AsyncClient, house: House) -> None:
-    open_items = []
-    for commit in whole_run():
-        run = await house.play([commit])
-        told = (await client.get(f"/v1/runs/{run}/timeline")).json()
-        assert (told["run_id"], told["status"]) == (run, commit.state.status)
-        open_items.append([item["id"] for item in told["items"] if item["ended_at"] is None])
-    assert open_items == [["accepted"], ["call:1:2"], ["call:2:3"], ["step:1", "step:1:attempt:1"], ["call:3:5"], []]
-    assert told["items"][1]["tokens"] == {"input": 900, "output": 200, "cache_read": 0}
-    assert told["items"][1]["started_at"] < told["items"][1]["ended_at"]
-
-
 async def test_a_step_and_a_call_are_shown_in_full(client: httpx2.AsyncClient, house: House) -> None:
     run = await house.play(whole_run(steps=2))
     step = (await client.get(f"/v1/runs/{run}/steps/2")).json()
@@ -135,22 +97,6 @@ async def test_a_step_and_a_call_are_shown_in_full(client: httpx2.AsyncClient, h
     assert "<goal>" in "".join(part["text"] for part in call["prompt"] if part["role"] == "user")
     for part, named in (("steps/3", "step"), ("calls/9", "call"), ("calls/1000000", "call")):
         assert code(await client.get(f"/v1/runs/{run}/{part}")) == (404, f"unknown_{named}")
-
-
-@pytest.mark.parametrize("far", [1, 2, 4, 5])
-async def test_a_run_is_cancelled_wherever_it_stands(client: httpx2.AsyncClient, house: House, far: int) -> None:
-    run = await house.play(whole_run()[:far])
-    answer = await client.post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
-    assert (answer.status_code, answer.json()) == (202, {"run_id": run, "status": "cancelled"})
-    state = await house.state(run)
-    assert (state.status, state.reason) == ("cancelled", "enough")
-
-
-async def test_a_run_that_ended_otherwise_cannot_be_cancelled(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play(whole_run())
-    answer = await client.post(f"/v1/runs/{run}/cancel", json={})
-    assert (*code(answer), "done" in answer.json()["error"]["message"]) == (409, "run_has_ended", True)
-    assert (await house.state(run)).status == "done"
 
 
 async def test_a_store_that_is_away_is_said_to_come_back(client: httpx2.AsyncClient, house: House) -> None:
@@ -192,12 +138,6 @@ async def test_who_waits_is_answered_when_the_agent_stops(over_http: httpx2.Asyn
     assert ((await woken).status_code, (await woken).json()["run"]["state"]) == (202, "queued")
     async with asyncio.timeout(5):
         assert (await waiting(over_http, run)).json()["state"] == "queued", "nor is waited for what comes late"
-
-
-async def test_nobody_waits_longer_than_asked(client: httpx2.AsyncClient, house: House) -> None:
-    run = await house.play([accepted()])
-    answer = await waiting(client, run, 0.05)
-    assert (answer.status_code, answer.json()["state"]) == (200, "queued")
 
 
 async def test_a_caller_that_hangs_up_is_waited_for_no_longer(port: int, house: House) -> None:

@@ -4,14 +4,12 @@ import asyncio
 import json
 import socket
 
-import httpx2
 import pytest
 
 from groundwork.http.protocol import BoundedProtocol
 from tests.http import wire
-from tests.http.house import House, bearer, serving
+from tests.http.house import House, serving
 from tests.http.wire import HEAD
-from tests.kit.runs import accepted
 from tests.kit.waiting import until
 
 BODY = json.dumps({"goal": "x"})
@@ -130,25 +128,3 @@ async def test_a_reader_that_does_not_read_is_let_go(house: House, caplog: pytes
             await until(lambda: "let go of a reader that does not read" in caplog.messages)
         assert await good(port)
     assert "Exception in ASGI application" not in caplog.text
-
-
-async def test_readers_of_many_runs_do_not_keep_wakes_out(over_http: httpx2.AsyncClient, house: House) -> None:
-    runs = [await house.play([accepted(number)]) for number in range(1001, 1041)]
-    async with httpx2.AsyncClient(
-        base_url=over_http.base_url, headers=bearer("reader"), limits=httpx2.Limits(max_connections=None)
-    ) as client:
-
-        async def follow(run: str) -> None:
-            async with client.stream("GET", f"/v1/runs/{run}/events") as answer:
-                async for _ in answer.aiter_lines():
-                    pass
-
-        readers = [asyncio.create_task(follow(run)) for run in runs]
-        await until(lambda: house.feed.followers == len(runs))
-        async with asyncio.timeout(10):
-            for _ in range(20):
-                assert (await over_http.post("/v1/wake", json={"goal": "x"})).status_code == 202
-        for reader in readers:
-            reader.cancel()
-        await asyncio.wait(readers)
-    await until(lambda: not house.feed.followers)

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 from fastapi import Response
-from starlette.types import Message, Receive, Scope, Send
 
 from agent_service.api.app import create_app
 from agent_service.api.desk import Freshness
-from agent_service.api.door import Door
 from agent_service.api.handlers.inspection import WhyCalls
 from agent_service.api.handlers.service import ServiceCalls
 from agent_service.api.handlers.tools import ToolCalls
@@ -115,72 +112,12 @@ async def test_why_a_run_waits_is_asked_of_the_bus_by_its_attempt_and_of_its_own
     assert [fact.text for fact in view.facts if fact.what == "dead letter"] == [f"1, of agentic.tool_result: of {run}"]
 
 
-class Copy:
-    """Comes as far as the log when it is let to."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-        self.goes_on = asyncio.Event()
-
-    async def caught_up(self) -> None:
-        self.looks += 1
-        await self.goes_on.wait()
-
-
-async def test_those_who_come_while_one_looks_how_far_the_log_is_wait_for_one_more_look_together() -> None:
-    copy = Copy()
-    fresh = Freshness(copy.caught_up)
-    waiting = []
-    for number in (1, 100):
-        waiting += [asyncio.create_task(fresh.wait()) for _ in range(number)]
-        for _ in range(10):
-            await asyncio.sleep(0)
-    copy.goes_on.set()
-    await asyncio.gather(*waiting)
-    assert copy.looks == 2
-
-
 async def test_what_is_known_is_shown_where_nobody_can_say_more() -> None:
     async def nobody_says() -> None:
         raise TryAgain("the log has no leader")
 
+    async def never_says() -> None:
+        await asyncio.Event().wait()
+
     await asyncio.wait_for(Freshness(nobody_says).wait(), 1)
-    await asyncio.wait_for(Freshness(Copy().caught_up, within_s=0.01).wait(), 1)
-
-
-async def test_what_is_in_hand_when_the_process_ends_is_told_to_come_again_unless_its_answer_has_begun() -> None:
-    sent = await cut_off(begun=False)
-    assert [message.get("status") for message in sent] == [503, None]
-    assert b'"code":"try_again"' in sent[1]["body"]
-    with pytest.raises(asyncio.CancelledError):
-        await cut_off(begun=True)
-
-
-async def cut_off(*, begun: bool) -> list[Message]:
-    """What is said to a caller of something that takes for ever."""
-    sent, inside = list[Message](), asyncio.Event()
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/wake",
-        "raw_path": b"/",
-        "headers": [(b"host", b"127.0.0.1")],
-    }
-
-    async def takes_for_ever(_: Scope, receive: Receive, send: Send) -> None:
-        if begun:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-        inside.set()
-        await receive()
-
-    async def nothing_comes() -> Message:
-        return await asyncio.Event().wait() and {}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    answering = asyncio.ensure_future(Door(takes_for_ever, ["127.0.0.1"])(scope, nothing_comes, send))
-    await inside.wait()
-    answering.cancel()
-    await answering
-    return sent
+    await asyncio.wait_for(Freshness(never_says, within_s=0.01).wait(), 1)

@@ -52,17 +52,6 @@ def told_of(told: Sequence[Event]) -> list[tuple[str, int]]:
     return [(event.data["run"]["run_id"], event.data["entry"]["seq"]) for event in told]
 
 
-async def test_readers_are_let_go_in_good_order_when_the_agent_stops(
-    over_http: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(whole_run()[:2])
-    reading = asyncio.create_task(some(over_http, url(run)))
-    await until(lambda: house.feed.followers == 1)
-    house.feed.end()
-    assert [event.id for event in await reading] == [1, 2]
-    assert [event.id for event in await some(over_http, url(run))] == [1, 2]
-
-
 async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient, house: House) -> None:
     commits = whole_run()
     run = await house.play(commits[:1])
@@ -74,27 +63,6 @@ async def test_entries_come_as_they_are_committed(over_http: httpx2.AsyncClient,
         assert (await anext(stream)).data["status"] == "done"
         assert await anext(stream, None) is None
     assert await some(over_http, url(run), after=6) == [], "who has seen the end is told not to come back"
-
-
-@pytest.mark.parametrize("stretch", [1, 2, 3, 5])
-async def test_reconnects_lose_and_repeat_nothing_while_the_run_goes_on(
-    over_http: httpx2.AsyncClient, house: House, stretch: int
-) -> None:
-    commits = whole_run(steps=4)
-    run = await house.play(commits[:1])
-
-    async def go_on() -> None:
-        for commit in commits[1:]:
-            await house.play([commit])
-            await asyncio.sleep(0)
-
-    going = asyncio.create_task(go_on())
-    told: list[Event] = []
-    async with asyncio.timeout(WITHIN_S):
-        while not told or told[-1].data["status"] != "done":
-            told += await some(over_http, url(run), after=told[-1].id if told else None, most=stretch)
-    await going
-    assert [event.id for event in told] == [commit.entry.seq for commit in commits]
 
 
 async def test_a_run_that_an_answer_opens_again_is_followed_again_to_its_next_end(
@@ -158,14 +126,6 @@ async def test_a_stream_is_cut_off_where_the_journal_cannot_be_read_and_can_be_t
         assert await anext(stream, None) is None
     house.archive.away = False
     assert [event.id for event in await some(over_http, url(run), after=2)] == [3, 4, 5, 6]
-
-
-async def test_of_all_runs_a_stream_without_an_id_begins_now(over_http: httpx2.AsyncClient, house: House) -> None:
-    await house.play(whole_run(1))
-    reader = asyncio.create_task(some(over_http, ALL, most=1))
-    await until(lambda: house.feed.followers == 1)
-    await house.play([accepted(2)])
-    assert told_of(await reader) == [(run_id(2), 1)]
 
 
 @pytest.mark.parametrize("seed", range(5))

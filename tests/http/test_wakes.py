@@ -11,13 +11,12 @@ import pytest
 from pydantic import SecretStr
 
 from agent_service.admission.callers import QuotaSettings, TokenSettings
-from agent_service.core.events import SignalReceived, WakeAccepted
+from agent_service.core.events import SignalReceived
 from tests.http.house import House, known_token, open_house, secret, with_a_question
 from tests.kit.runs import whole_run
 
 GOAL = {"goal": "Find the answer."}
 UUID = "8e03978e-40d5-43dd-bc93-6894a57f9324"
-PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def wake(client: httpx2.AsyncClient, key: str | None = None, **body: Any) -> httpx2.Response:
@@ -26,49 +25,6 @@ async def wake(client: httpx2.AsyncClient, key: str | None = None, **body: Any) 
 
 async def statuses(client: httpx2.AsyncClient, number: int, **body: Any) -> list[int]:
     return [(await wake(client, **body)).status_code for _ in range(number)]
-
-
-async def test_an_accepted_wake_is_a_queued_run(client: httpx2.AsyncClient, house: House) -> None:
-    answer = await wake(client, wake_id="w-1", context={"tone": "dry"}, constraints={"max_loops": 3})
-    run_id = answer.json()["run_id"]
-    assert answer.status_code == 202
-    assert answer.json() == {
-        "accepted": True,
-        "run_id": run_id,
-        "wake_id": "w-1",
-        "status_url": f"/v1/runs/{run_id}",
-    }
-    state = await house.state(run_id)
-    assert (state.status, state.brief.limits.max_steps, state.brief.context) == ("queued", 3, {"tone": "dry"})
-    view = (await client.get(answer.json()["status_url"])).json()
-    assert (view["state"], view["wake_id"], view["goal"]) == ("queued", "w-1", "Find the answer.")
-
-
-async def test_the_same_wake_is_the_same_run_after_a_restart(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house, house.client() as client:
-        first = await wake(client, wake_id="w-1")
-    async with open_house(tmp_path) as house, house.client() as client:
-        again = await wake(client, wake_id="w-1")
-        assert (again.status_code, again.json()) == (202, first.json())
-        assert await house.how_many() == 1
-
-
-async def test_a_hundred_wakes_at_once_with_one_id_are_one_run(over_http: httpx2.AsyncClient, house: House) -> None:
-    answers = await asyncio.gather(*(wake(over_http, wake_id="w-1") for _ in range(100)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert len({answer.json()["run_id"] for answer in answers}) == await house.how_many() == 1
-
-
-async def test_the_same_wake_id_for_something_else_is_a_conflict_that_names_the_run(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run_id = (await wake(client, wake_id="w-1")).json()["run_id"]
-    for other in ({"goal": "Another."}, {"context": {"a": 1}}, {"constraints": {"max_loops": 2}}):
-        answer = await wake(client, wake_id="w-1", **other)
-        error = answer.json()["error"]
-        assert (answer.status_code, error["code"], error["field"]) == (409, "wake_id_taken", "wake_id"), other
-        assert error["run_id"] == run_id
-    assert await house.how_many() == 1
 
 
 async def test_a_wake_under_the_same_key_is_the_same_run_and_for_something_else_refused(
@@ -114,14 +70,6 @@ async def test_a_wake_is_told_to_come_back_when_too_many_wait(tmp_path: Path) ->
         assert await house.how_many() == 2
 
 
-async def test_a_wake_that_cannot_be_stored_is_told_so(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as closed:
-        client = closed.client()
-    async with client:
-        answer = await wake(client, wake_id="w-1")
-    assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
-
-
 async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_stored(
     client: httpx2.AsyncClient, house: House
 ) -> None:
@@ -141,17 +89,6 @@ async def test_the_address_of_a_callback_is_not_shown_to_who_reads_the_journal(c
     run_id = (await wake(client, callback="https://example.org/?token=canary")).json()["run_id"]
     entries = (await client.get(f"/v1/runs/{run_id}/entries")).text
     assert ("canary" in entries, '"callback":"(hidden)"' in entries) == (False, True)
-
-
-@pytest.mark.parametrize(("sent", "kept"), [(PLACE, PLACE), ("00-none-of-ours-01", None)])
-async def test_a_callers_place_in_a_trace_of_its_own_is_kept_if_it_is_one(
-    client: httpx2.AsyncClient, house: House, sent: str, kept: str | None
-) -> None:
-    answer = await client.post("/v1/wake", json=GOAL, headers={"traceparent": sent})
-    (first, *_) = await house.store.entries(answer.json()["run_id"])
-    event = first.decoded()
-    assert isinstance(event, WakeAccepted)
-    assert event.traceparent == kept
 
 
 async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncClient, house: House) -> None:

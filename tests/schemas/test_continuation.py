@@ -70,12 +70,6 @@ def test_what_is_written_is_read_again_as_the_same() -> None:
     assert of_object(asked.model_dump(mode="json", exclude_none=True)) == asked
 
 
-def test_a_cycle_is_named_with_its_path() -> None:
-    cycle = steps(retrieval(depends_on=["c"], id="a"), retrieval(depends_on=["a"], id="b"), retrieval(id="c"))
-    cycle["tasks"][2]["depends_on"] = ["b"]
-    assert flaws_of(cycle) == "tasks.0.depends_on makes a cycle: a -> c -> b -> a (each waits for the next)"
-
-
 def test_every_flaw_is_told_of_very_many_the_first_and_nothing_of_a_wrong_value() -> None:
     told = flaws_of(steps(retrieval(query=" ", depends_on=["again"]), 3, retrieval(colour="red")))
     places = [flaw.split()[0] for flaw in told.split("; ")]

@@ -154,35 +154,6 @@ def test_headers_carry_the_trace_of_the_run_and_the_cloud_event_the_same_on_ever
     }
 
 
-STEP = f"agentic:run:{RUN}:step:3"
-BY_THE_LETTER = {
-    keys.start("ext-7"): "agentic:start:ext-7",
-    keys.request(RUN, 3, 1): f"{STEP}:request",
-    keys.request(RUN, 3, 2): f"{STEP}:request:attempt:2",
-    keys.request(RUN, 3, 1, "task-1", 2): f"{STEP}:task:task-1:2:request",
-    keys.result(RUN, 3, 1): f"{STEP}:result",
-    keys.result(RUN, 3, 11): f"{STEP}:result:attempt:11",
-    keys.result(RUN, 3, 2, "again", 4): f"{STEP}:task:again:4:result:attempt:2",
-    keys.call(RUN, 3, "fetch", 1, "task-1", 2): f"{RUN}:3:task-1:2:fetch:1",
-    keys.cancel(RUN): f"agentic:run:{RUN}:cancel",
-    keys.signal(RUN, "sig-1"): f"agentic:run:{RUN}:signal:sig-1",
-    keys.accepted(RUN): f"agentic:run:{RUN}:accepted",
-    keys.progress(RUN, 12): f"agentic:run:{RUN}:progress:12",
-    keys.progress(RUN, 12, "frame"): f"agentic:run:{RUN}:progress:12:frame",
-    keys.completed(RUN): f"agentic:run:{RUN}:completed",
-    keys.escalated(RUN, 31): f"agentic:run:{RUN}:escalated:31",
-    keys.failed(RUN): f"agentic:run:{RUN}:failed",
-    keys.cancelled(RUN): f"agentic:run:{RUN}:cancelled",
-    keys.rejected("AGENTIC", 41): "agentic:rejected:AGENTIC:41",
-}
-
-
-def test_a_dedupe_key_has_its_form_by_the_letter_and_no_two_messages_share_one() -> None:
-    """Other programs compute them too."""
-    assert [(key, wanted) for key, wanted in BY_THE_LETTER.items() if key != wanted] == []
-    assert len(set(BY_THE_LETTER.values())) == len(BY_THE_LETTER) == 18
-
-
 def test_the_key_of_a_result_tells_what_it_answers() -> None:
     assert keys.answers(keys.result(RUN, 3, 2, "task-1.again", 2), RUN, 3) == ("task-1.again", 2)
     assert keys.answers(keys.late_result(RUN, 3, 1), RUN, 3) == (None, None)

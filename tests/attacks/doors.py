@@ -1,7 +1,5 @@
 """The doors at which callers knock, ours and an unprotected twin's: one client for both."""
 
-import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tests.attacks.stand import TOKENS
+from tests.http.wire import send
 
 JSON = {"Content-Type": "application/json"}
 WITHIN_S = 10.0
@@ -57,13 +56,6 @@ class HttpDoor:
         assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return str(answer.json()["run_id"])
 
-    async def raw(self, request: bytes, *, silence_s: float = 0.5) -> bytes:
-        """All that comes back for these bytes, until the server closes or falls silent."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        received = b""
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            writer.write(request)
-            while part := await asyncio.wait_for(reader.read(65_536), silence_s if received else WITHIN_S):
-                received += part
-        writer.close()
-        return received
+    async def raw(self, request: str) -> str:
+        """All that comes back, until the server closes or falls silent."""
+        return (await send(self.port, request)).text

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
+
+from tests.models.wire import Call, Response, WireServer
 
 NAME = "obedient"
 KEY = "sk-the-key-of-the-obedient-model"
@@ -59,34 +59,6 @@ def done(evidence: str = "step:1", quote: str = "") -> dict[str, Any]:
     return {"summary": "Done.", "verdict": "done", "outcome": "Done.", "met": met}
 
 
-class _Api(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    model: Obedient
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        reply = self.model.reply_to("\n".join(_text(message["content"]) for message in asked["messages"]))
-        choice = {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        self._answer(
-            {"id": "1", "object": "chat.completion", "created": 1, "model": NAME, "choices": [choice], "usage": usage}
-        )
-
-    def do_GET(self) -> None:
-        self._answer({"id": NAME, "object": "model", "created": 1, "owned_by": "nobody", "data": []})
-
-    def _answer(self, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        """Nothing is told of anybody."""
-
-
 def _text(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
@@ -95,14 +67,20 @@ def _text(content: Any) -> str:
 def obedient() -> Iterator[Obedient]:
     """It listens."""
     model = Obedient()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("ObedientApi", (_Api,), {"model": model}))
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    model.url = f"http://127.0.0.1:{server.server_port}"
+
+    def respond(call: Call) -> Response:
+        if call.body is None:
+            found = {"id": NAME, "object": "model", "created": 1, "owned_by": "nobody", "data": []}
+            return Response(body=json.dumps(found).encode())
+        reply = model.reply_to("\n".join(_text(message["content"]) for message in call.body["messages"]))
+        choice = {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        said = {"id": "1", "object": "chat.completion", "created": 1, "model": NAME, "choices": [choice]}
+        return Response(body=json.dumps(said | {"usage": usage}).encode())
+
+    server = WireServer(respond)
+    model.url = server.base_url
     try:
         yield model
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.close()

@@ -7,7 +7,7 @@ one of RFC-103's plain shape. It answers nothing by itself.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,11 +95,11 @@ class Publisher:
         await until(lambda: run_id in self.listening.asked, within_s=WITHIN_S)
         return Run(request=self.listening.asked[run_id], stands=await self.stands(run_id))
 
-    async def says(self, payload: object, *, headers: Mapping[str, str] | None = None, msg_id: str = "") -> int:
+    async def says(self, payload: object, *, msg_id: str = "") -> int:
         """Its place in the stream."""
-        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        jetstream, told = self.listening.link.jetstream, {"Nats-Msg-Id": msg_id} if msg_id else {}
-        ack = await jetstream.publish(subjects.TOOL_RESULT, body, headers={**told, **(headers or {})})
+        told = {"Nats-Msg-Id": msg_id} if msg_id else {}
+        body = json.dumps(payload).encode()
+        ack = await self.listening.link.jetstream.publish(subjects.TOOL_RESULT, body, headers=told)
         return int(ack.seq)
 
     async def changes(self, run: Run, payload: object, **how: Any) -> bool:

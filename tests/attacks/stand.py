@@ -60,15 +60,13 @@ class Stand:
 
 
 @contextmanager
-def standing(
-    folder: Path, *, agent: dict[str, Any] | None = None, gateway: dict[str, Any] | None = None
-) -> Iterator[Stand]:
-    """A stand of one's own, with further settings of either service."""
+def standing(folder: Path, **agent: Any) -> Iterator[Stand]:
+    """A stand of one's own, with further settings of the agent."""
     ports = {name: free_port() for name in ("api", "ingress", "probes")}
     with ExitStack() as held:
         bus = held.enter_context(_bus(folder))
         config = folder / "agentic.yaml"
-        config.write_text(json.dumps(_settings(folder, bus, ports, agent or {}, gateway or {})))
+        config.write_text(json.dumps(_settings(folder, bus, ports, agent)))
         stand = Stand(
             folder=folder,
             **{name: f"http://127.0.0.1:{port}" for name, port in ports.items()},
@@ -109,9 +107,7 @@ def _service(package: str, config: Path, log: Path) -> Iterator["subprocess.Pope
         process.wait()
 
 
-def _settings(
-    folder: Path, bus: str, ports: dict[str, int], agent: dict[str, Any], gateway: dict[str, Any]
-) -> dict[str, Any]:
+def _settings(folder: Path, bus: str, ports: dict[str, int], agent: dict[str, Any]) -> dict[str, Any]:
     tokens = [{"name": name, "token": token, "scopes": SCOPES[name]} for name, token in TOKENS.items()]
     peer = {"keys": [{"id": "v1", "secret": KEYS["peer"]}], "accept": ["agentic.start", "agentic.tool_result"]}
     return {
@@ -129,7 +125,6 @@ def _settings(
             "plugins": {"folders": [str(PLUGINS), str(HERE / "plugins")]},
             "ingress": {"port": ports["ingress"], "peers": {"ductile-here": peer}, "webhooks": _webhooks()},
             "outbound": {"callbacks": {"secret": STANDARD_KEY}},
-            **gateway,
         },
     }
 

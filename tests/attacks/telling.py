@@ -1,6 +1,5 @@
 """The table that `make attack` prints: a plugin of pytest (`-p tests.attacks.telling`)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,16 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.user_properties.append((PROPERTY, [*_named(item), all_of_them]))
 
 
-def _named(item: pytest.Item) -> Iterator[str]:
+def _named(item: pytest.Item) -> tuple[str, str]:
     """The name of the attack, and the side on which it is made."""
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    side = str(params.get("side", "ours"))
-    ids = getattr(getattr(item, "callspec", None), "id", "").split("-")
-    variant = "-".join(part for part in ids if "side" not in params or part != side)
-    room = item.path.stem.removeprefix("test_").replace("_", " ")
-    name = getattr(item, "originalname", item.name).removeprefix("test_").replace("_", " ")
-    yield f"{room}: {name}" + f" [{variant}]" * bool(variant)
-    yield side
+    side = str(getattr(getattr(item, "callspec", None), "params", {}).get("side", "ours"))
+    name = item.nodeid.removeprefix("tests/").replace(".py::test_", ": ").replace("_", " ")
+    return name.replace(f"-{side}]", "]").replace(f"[{side}-", "[").replace(f"[{side}]", ""), side
 
 
 class Table:
@@ -68,24 +62,17 @@ class Table:
             ours, twin = HELD[row.outcome.get("ours", "skipped")], CONTROL.get(row.outcome.get("twin", ""), "-")
             numbers = " ".join(map(str, row.cases))
             terminalreporter.write_line(f"{name[:WIDTH]:{WIDTH}}  {numbers:12}  {ours:9}  {twin}")
-        terminalreporter.write_line(self.tried())
         terminalreporter.write_line(self.verdict())
 
-    def tried(self) -> str:
-        """How many of the cases were tried."""
-        tried = {case for row in self.rows.values() if row.outcome.get("ours") != "skipped" for case in row.cases}
-        left = sorted(set(range(1, cases.ALL + 1)) - tried)
-        return f"{cases.ALL - len(left)} of {cases.ALL} cases tried" + f", not {', '.join(map(str, left))}" * bool(left)
-
     def verdict(self) -> str:
-        """The last line."""
+        """The last line, and how many of the cases were tried."""
         ours = [row.outcome["ours"] for row in self.rows.values() if "ours" in row.outcome]
         twin = [row.outcome["twin"] for row in self.rows.values() if "twin" in row.outcome]
-        kinds = {name.partition(" [")[0] for name in self.rows}
+        tried = {case for row in self.rows.values() if row.outcome.get("ours") != "skipped" for case in row.cases}
         held, broken, untried = (ours.count(outcome) for outcome in HELD)
-        told = f"{held} held, {broken} broke through, {untried} not tried"
+        told = f"{len(ours)} attacks: {held} held, {broken} broke through, {untried} not tried"
         fell = f"{twin.count('passed')} of {len(twin)} unprotected twins fell"
-        return f"{len(ours)} attacks of {len(kinds)} kinds: {told}; {fell}"
+        return f"{told}; {fell}; {len(tried)} of {cases.ALL} cases tried"
 
 
 def pytest_configure(config: pytest.Config) -> None:

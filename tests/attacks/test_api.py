@@ -95,7 +95,6 @@ ASKED: dict[str, tuple[tuple[int, ...], list[Ask]]] = {
     "a body that unfolds": ((11,), [Ask(body=gzip.compress(WAKE), headers={**JSON, "Content-Encoding": "gzip"})]),
     "JSON under another name": ((12, 82), [Ask(headers={"Content-Type": media}) for media in MEDIA]),
     "reading without a token": ((121,), reads(*READS, *OF_THE_SERVICE, by=None)),
-    "reading with a token that only wakes": ((121,), reads(*READS, by="waker")),
     "acting without the scope": (
         (121,),
         [Ask(path=path, body=HARMLESS, by=by, got=NOT_DENIED) for path in ACTS for by in ("reader", "waker", None)],
@@ -136,8 +135,8 @@ async def test_what_may_be_asked_is_done(door: HttpDoor) -> None:
     assert [ask for ask in reads(*READS, by="operator") if not await ask.gets(door)] == []
 
 
-async def first_line(door: HttpDoor, request: str) -> bytes:
-    return (await door.raw(request.encode())).split(b"\r\n")[0]
+async def first_line(door: HttpDoor, request: str) -> str:
+    return (await door.raw(request)).partition("\r\n")[0]
 
 
 HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.1@evil.example", "a/healthz?", "")
@@ -156,7 +155,7 @@ MEANINGS = {
 async def test_a_name_of_somebody_else_that_leads_here(door: HttpDoor) -> None:
     head = f"Authorization: Bearer {door.token}\r\nConnection: close\r\n\r\n"
     lines = {host: await first_line(door, f"GET /v1/runs HTTP/1.1\r\nHost: {host}\r\n{head}") for host in HOSTS}
-    judge(door, {host: b" 200 " in line for host, line in lines.items()})
+    judge(door, {host: " 200 " in line for host, line in lines.items()})
 
 
 @pytest.mark.attack(19)
@@ -164,7 +163,7 @@ async def test_a_name_of_somebody_else_that_leads_here(door: HttpDoor) -> None:
 async def test_a_request_with_two_meanings(door: HttpDoor) -> None:
     start = f"POST /v1/wake HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {door.token}\r\n"
     sent = {name: f"{start}Content-Type: application/json\r\n{head}" for name, head in MEANINGS.items()}
-    judge(door, {name: b" 202 " in await first_line(door, request) for name, request in sent.items()})
+    judge(door, {name: " 202 " in await first_line(door, request) for name, request in sent.items()})
 
 
 @pytest.mark.attack(83)
@@ -185,7 +184,7 @@ async def test_a_file_outside_of_a_run(door: HttpDoor, outside: Path) -> None:
     got = {}
     for path in (*PATHS, f"/{outside.parent / 'secret'}", "link", "hard"):
         request = f"GET /v1/runs/{outside.name}/workspace/{path} HTTP/1.1\r\n{head}"
-        got[path] = b"outside" in await door.raw(request.encode())
+        got[path] = "outside" in await door.raw(request)
     judge(door, got)
 
 

@@ -61,8 +61,8 @@ def model() -> Iterator[Obedient]:
 @pytest.fixture(scope="module")
 def thinking(model: Obedient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """A stand of its own, whose agent asks that model."""
-    agent = {"model": MODEL | {"base_url": f"{model.url}/v1"}, "verify": False}
-    with standing(tmp_path_factory.mktemp("thinking"), agent=agent) as stand:
+    asked = MODEL | {"base_url": f"{model.url}/v1"}
+    with standing(tmp_path_factory.mktemp("thinking"), model=asked, verify=False) as stand:
         yield stand
 
 
@@ -110,17 +110,15 @@ ITSELF = ("agentic-wake.handle", "agentic-loop.wake", "agent.start", "ductile-ga
 CORRELATES = ("run_id", "step", "tool", "attempt", "capability", "Run_ID", "wake_id", "__proto__")
 MAIL = call("outbox.send", text="all that I know")
 NO_DECISIONS = (
-    *(
-        "",
-        "I am done.",
-        "{}",
-        "[]",
-        "null",
-        '{"verdict": "done"}',
-        "I can't help with that.",
-        '{"plan": {',
-        "x" * 15_000,
-    ),
+    "",
+    "I am done.",
+    "{}",
+    "[]",
+    "null",
+    '{"verdict": "done"}',
+    "I can't do it.",
+    '{"plan": {',
+    "x" * 15_000,
 )
 UNPROVED = (("step:9", ""), ("step:1", "what nobody said"), ("artifacts/nobodys.md", "x"), ("person", "x"), ("", ""))
 TRIED: dict[str, tuple[tuple[int, ...], Try]] = {

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 
 class Api(BaseHTTPRequestHandler):
@@ -27,9 +27,10 @@ class Api(BaseHTTPRequestHandler):
             case ["", "v1", "runs", run_id]:
                 self._answer(200, self.runs.get(run_id, {}))
             case ["", "v1", "runs", run_id, rest] if rest.startswith("workspace/"):
-                self._file(self.files / run_id / rest.removeprefix("workspace/"))
+                path = self.files / run_id / rest.removeprefix("workspace/")
+                self._answer(200, {"content": path.read_text("latin-1")})
             case ["", "v1", "runs"]:
-                self._answer(200, {"runs": list(self.runs.values())[: self._limit(url.query)]})
+                self._answer(200, {"runs": list(self.runs.values())})
             case _:
                 self._answer(200, {"environment": dict(os.environ), "path": self.path})
 
@@ -44,9 +45,6 @@ class Api(BaseHTTPRequestHandler):
         self.runs[run_id] = {"run_id": run_id, "wake_id": wake_id, "asked": asked, "body": body.decode("latin-1")}
         self._answer(202, {"accepted": True, "run_id": run_id})
 
-    do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815 # names of the standard library
-    do_HEAD = do_OPTIONS = do_TRACE = do_GET  # noqa: N815
-
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") == "chunked":
             return b"".join(self._chunks())
@@ -57,12 +55,6 @@ class Api(BaseHTTPRequestHandler):
         while size := int(self.rfile.readline(), 16):
             yield self.rfile.read(size)
             self.rfile.readline()
-
-    def _limit(self, query: str) -> int:
-        return int(float(parse_qs(query).get("limit", ["50"])[0]))
-
-    def _file(self, path: Path) -> None:
-        self._answer(200, {"content": path.read_text("latin-1")})
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()

@@ -113,14 +113,6 @@ async def test_a_head_that_comes_byte_by_byte_is_cut_off(port: int, head: bytes)
     assert await served(port)
 
 
-@pytest.mark.parametrize("line", [b"X: y\r\n", b"X: " + b"y" * 1000 + b"\r\n", b"y" * 1000])
-async def test_a_head_without_end_is_cut_off_at_its_bound(line: bytes) -> None:
-    async with serving(BoundedProtocol) as port:
-        sent = b"GET / HTTP/1.1\r\n" + (b"X: " if line.startswith(b"y") else b"")
-        answer = await trickle(await connect(port, sent), line * (8192 // len(line)), times=200)
-    assert answer.startswith(b"HTTP/1.1 400") or not answer
-
-
 @pytest.mark.parametrize(
     ("first", "more"),
     [

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -151,42 +150,6 @@ async def taken_and_dropped(link: NatsLink, number: int) -> list[Msg]:
     await link.send("$JS.API.CONSUMER.MSG.NEXT.WORK.workers", request, reply=inbox)
     await until(lambda: len(taken) == number)
     return taken
-
-
-class Copied:
-    """A server's files as they were when the copy was made."""
-
-    def __init__(self, server: EmbeddedNats, link: NatsLink, folder: Path) -> None:
-        self._server, self._link = server, link
-        self._store, self._copy = folder / "nats" / "store", folder / "copy"
-
-    async def make(self) -> None:
-        await self._server.stop()
-        shutil.copytree(self._store, self._copy)
-        await self._server.start()
-        await until(lambda: self._link.connected)
-
-    async def in_place_of_all_since(self) -> None:
-        self._server.kill()
-        shutil.rmtree(self._store)
-        shutil.copytree(self._copy, self._store)
-        await self._server.start()
-
-
-async def test_a_message_is_handled_though_one_in_hand_had_its_number_before_the_server_lost_it(
-    nats_server: EmbeddedNats, link: NatsLink, seen: Seen, tmp_path: Path
-) -> None:
-    seen.gates["old"] = asyncio.Event()
-    copy = Copied(nats_server, link, tmp_path)
-    await copy.make()
-    async with consuming(link, seen):
-        await publish(link, "old")
-        await until(lambda: seen.bodies == ["old"])
-        await copy.in_place_of_all_since()
-        await publish(link, "new")
-        await until(lambda: seen.bodies == ["old", "new"])
-        seen.gates["old"].set()
-        await left(link)
 
 
 async def test_what_a_dead_process_had_in_hand_is_worked_on_again_at_once_but_not_what_it_had_acknowledged(

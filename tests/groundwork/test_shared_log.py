@@ -15,8 +15,6 @@ from groundwork.nats.shared_log import Fact, Moved, SharedLog
 from groundwork.nats.topology import StreamSpec, Topology, create_missing
 from groundwork.sqlite.file import open_file
 from groundwork.sqlite.replica import Replica
-from tests.kit.cluster import Cluster
-from tests.kit.waiting import until
 
 STREAM = "FACTS"
 LARGE = bytes(range(256)) * 10_000
@@ -70,19 +68,6 @@ async def test_a_copy_of_another_log_begins_anew(bus: NatsLink, log: SharedLog, 
     async with _copied(log, tmp_path) as copy:
         await copy.wait(await log.append("facts.new", b"", after=0))
         assert set(copy.bodies()) == {"facts.new"}
-
-
-async def test_a_copy_goes_on_when_the_leader_is_killed(
-    cluster: Cluster, cluster_link: NatsLink, tmp_path: Path
-) -> None:
-    await create_missing(cluster_link, _topology(3))
-    log = SharedLog(cluster_link, STREAM, root="facts")
-    async with _copied(log, tmp_path) as copy:
-        await copy.wait(await log.append("facts.0", b"", after=0))
-        (await cluster.leader(STREAM)).kill()
-        await asyncio.gather(*(log.append(f"facts.{number}", b"", after=0) for number in range(1, 20)))
-        await until(lambda: len(copy.bodies()) == 20)
-        assert [fact.seq for fact in copy.told] == sorted({fact.seq for fact in copy.told})
 
 
 class _Copy:

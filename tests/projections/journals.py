@@ -1,7 +1,6 @@
 """Journals for tests: stories of a run, decided by the core and written down as commits."""
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from agent_service.core.events import ModelReplied, ModelUsage, Provenance, ToolReturned, WakeAccepted
@@ -202,24 +201,16 @@ def worked_example(*, model: str = MODEL, run_id: str = RUN_ID) -> Script:
     )
 
 
-def five_steps(run_id: str = RUN_ID) -> Script:
-    """A finished run of five steps, for measures."""
-    done = Reflection(
-        verdict=Verdict.DONE,
-        summary="all is written",
-        met=tuple(Met(item=f"d{number}", evidence="step:1") for number in (1, 2, 3)),
-    )
-    middle: Sequence[Cue] = [
-        cue for step in range(1, 5) for cue in (brings(summary=f"page {step}"), thinks(SEEN, FETCHING))
-    ]
+def one_step(run_id: str = RUN_ID) -> Script:
+    """A finished run without artifacts."""
+    met = tuple(Met(item=f"d{number}", evidence="step:1") for number in (1, 2, 3))
     return second_by_second(
         asked_for(GOAL, run_id=run_id),
         started((FETCH, REPORT)),
         thinks(FRAMING),
         thinks(FETCHING),
-        *middle,
-        brings(summary="page 5"),
-        thinks(done),
+        brings(summary="page 1"),
+        thinks(Reflection(verdict=Verdict.DONE, summary="all is written", met=met)),
     )
 
 

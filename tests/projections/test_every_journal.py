@@ -148,44 +148,33 @@ def test_every_reply_and_every_attempt_of_an_ended_run_is_in_its_trace(story: Sc
     assert sum(span.name == "finish_run" for span in found) == 1 + ended.reopened
 
 
-OPEN = {"waiting", "pending"}
-
-
-def gathered(root: Part, chance: Random) -> Gathering:
+@examples(25)
+@given(TREES, CHANCES)
+def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_is_in_every_telling(
+    root: Part, chance: Random
+) -> None:
     gathering = Gathering(root)
     play(gathering, chance, loses=bool(chance.getrandbits(1)))
-    return gathering
-
-
-@examples(25)
-@given(TREES, CHANCES)
-def test_what_is_open_of_a_gathering_is_at_any_time_what_the_run_waits_for(root: Part, chance: Random) -> None:
+    moments = list(retell(gathering.entries()))
     tasks, timeline = Tasks(), Timeline()
-    for moment in retell(gathered(root, chance).entries()):
+    for moment in moments:
         tasks.hear([moment])
         timeline.hear([moment])
-        items = {item.id for item in timeline.view(moment.entry.run_id).items if item.ended_at is None}
+        items = timeline.view(moment.entry.run_id).items
         under_way = flights(moment.after.waiting)
         sent = {item_of(f.pending.name) + f":attempt:{f.pending.attempt}" for f in under_way if f.retry_at is None}
-        assert {item for item in items if ":attempt:" in item} == sent
+        assert {item.id for item in items if item.ended_at is None and ":attempt:" in item.id} == sent
         still = {name[1:] for name in going_on(moment.after) if name[1]}
-        assert {view.key for view in tasks.of(1) if view.status in OPEN} == still
-
-
-@examples(25)
-@given(TREES, CHANCES)
-def test_each_request_of_a_gathering_is_in_every_telling(root: Part, chance: Random) -> None:
-    moments = list(retell(gathered(root, chance).entries()))
-    sent = {(pending.name, pending.attempt) for moment in moments for pending in moment.sent}
-    detail, timeline = step_detail(moments, 1), Timeline()
+        assert {view.key for view in tasks.of(1) if view.status in ("waiting", "pending")} == still
+    requests = {(pending.name, pending.attempt) for moment in moments for pending in moment.sent}
+    detail = step_detail(moments, 1)
     assert detail is not None
     shown = {((1, "", 0), attempt.attempt) for attempt in detail.attempts}
     shown |= {((1, *task.key), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
-    assert shown == sent
-    timeline.hear(moments)
-    items = {item.id for item in timeline.view(moments[0].entry.run_id).items if item.kind == "attempt"}
-    names = {f"{item_of(name)}:attempt:{number}" for name, number in sent}
-    assert {item for item in items if ":attempt:" in item} == names
+    assert shown == requests
+    items = timeline.view(moments[0].entry.run_id).items
+    names = {f"{item_of(name)}:attempt:{number}" for name, number in requests}
+    assert {item.id for item in items if item.kind == "attempt" and ":attempt:" in item.id} == names
     known = {span.span_id: span for span in spans(moments)}
     for span in known.values():
         if span.parent_id and "execute_tool" in known[span.parent_id].name:

@@ -18,7 +18,7 @@ import pytest
 from agent_service.errors import Damaged
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.folder.on_demand import OnDemand
-from agent_service.telling.folder.projector import Marks, Projector
+from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
@@ -40,7 +40,7 @@ from tests.projections.journals import (
     commits_of,
     committed,
     entries_of,
-    five_steps,
+    one_step,
     worked_example,
 )
 
@@ -83,7 +83,7 @@ async def test_an_ended_run_is_written_soon_and_its_artifacts_once_their_store_i
 
 
 async def test_a_journal_out_of_reach_is_tried_again(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
-    journals = Journals(entries_of(five_steps()))
+    journals = Journals(entries_of(one_step()))
     journals.failure = TryAgain("the store is locked")
     async with running(projecting(journals, workspace, soon_s=0.01)) as projector:
         projector.moved(RUN_ID, ended=True)
@@ -97,7 +97,7 @@ async def test_a_journal_out_of_reach_is_tried_again(workspace: Workspace, caplo
 
 
 async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
-    journal, torn = entries_of(five_steps()), entries_of(five_steps(run_id(2)))
+    journal, torn = entries_of(one_step()), entries_of(one_step(run_id(2)))
     unlawful = [replace(entry, run_id="R1") for entry in entries_of(Script() >> asked_for("goal", run_id="R1"))]
     unknown = replace(journal[3], kind="FutureEvent")
     newer = [*journal[:3], replace(unknown, hash=unknown.recomputed_hash())]
@@ -113,28 +113,13 @@ async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: p
 
 
 async def test_rebuilding_gives_the_same_bytes_without_what_was_added_by_hand(workspace: Workspace, root: Path) -> None:
-    await caught_up(worked_example(), workspace, Shelf(ARTIFACTS))
+    journals, shelf = Journals(entries_of(worked_example())), Shelf(ARTIFACTS)
+    await rewrite(RUN_ID, journals, workspace, shelf)
     before = workspace.files(RUN_ID)
     (root / RUN_ID / "notes.txt").write_text("by hand")
     (root / RUN_ID / "plan.md").write_text("forged")
-    await rewrite(RUN_ID, Journals(entries_of(worked_example())), workspace, Shelf(ARTIFACTS))
+    await rewrite(RUN_ID, journals, workspace, shelf)
     assert workspace.files(RUN_ID) == before
-    assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
-
-
-async def test_marks_fall_due_in_order_and_failures_wait_longer_each_time() -> None:
-    marks = Marks()
-    marks.mark("later", 3600.0)
-    marks.mark("second", 0.0)
-    marks.mark("first", -1.0)
-    assert marks.take(1) == ["first"]
-    assert marks.take(9) == ["second"]
-    assert [marks.failed(["x"]) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    marks.settled(["x"])
-    assert marks.failed(["x"]) == 1.0
-    assert marks.take_all() == ["x", "later"]
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(marks.wait(), 0.01)
 
 
 async def test_artifacts_are_copied_once_and_only_if_they_are_what_the_journal_names(
@@ -218,7 +203,7 @@ def test_nothing_is_removed_behind_a_link(workspace: Workspace, root: Path, tmp_
 
 
 def test_a_run_that_has_ended_is_whole_without_its_pages_and_not_without_some_of_them(workspace: Workspace) -> None:
-    script = five_steps(RUNS[0])
+    script = one_step(RUNS[0])
     assert verify(entries_of(script), workspace, RUNS[0]) == []
     workspace.write([(RUNS[0], {"plan.md": b"something\n"})])
     assert {flaw.kind for flaw in verify(entries_of(script), workspace, RUNS[0])} == {"missing", "changed"}

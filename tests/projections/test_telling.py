@@ -15,13 +15,11 @@ from agent_service.telling.log_lines import log_line, write
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
-from agent_service.trust.identity import trace_id
 from tests.core.cues import (
     FETCH,
     RUN_ID,
     a_reflecting_run,
     a_retrying_run,
-    a_waiting_run,
     frames,
     plan,
     plans,
@@ -86,11 +84,6 @@ def test_of_a_pending_step_it_is_shown_whether_its_executor_is_there(
     pending = run_view(run, present=None if there is None else frozenset(there)).pending
     assert pending is not None
     assert (pending.executor, pending.present) == ("hands", present)
-
-
-def test_a_trace_url_holds_the_bits_of_the_run_id() -> None:
-    view = run_view(a_waiting_run().state, trace_url="http://jaeger/trace/{trace_id}?x={y}")
-    assert view.trace_url == f"http://jaeger/trace/{trace_id(RUN_ID)}?x={{y}}"
 
 
 @pytest.mark.parametrize("after", range(9))

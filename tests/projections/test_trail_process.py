@@ -23,7 +23,7 @@ from tests.core.cues import RUN_ID
 from tests.core.script import Script
 from tests.kit.waiting import until
 from tests.projections.fakes import Shelf
-from tests.projections.journals import CRITIQUE, PAGE, commits_of, entries_of, five_steps, worked_example
+from tests.projections.journals import CRITIQUE, PAGE, commits_of, entries_of, one_step, worked_example
 
 OTHER, THIRD = "run_01JD7Z0000000000000000000B", "run_01JD7Z0000000000000000000C"
 MISSING = ("artifacts/fetch-01.html", "artifacts/critique.md")
@@ -40,7 +40,7 @@ async def stored(store: SqliteStore, script: Script, name: str) -> None:
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with SqliteStore.open(tmp_path / "store") as opened:
         await stored(opened, worked_example(), "a")
-        await stored(opened, five_steps(OTHER), "b")
+        await stored(opened, one_step(OTHER), "b")
         yield opened
 
 
@@ -58,8 +58,8 @@ async def test_a_projector_writes_by_it_what_the_journal_says(
         await projector.flush()
         pid = pid_of(trails)
         assert verify(entries_of(worked_example()), workspace, RUN_ID) == []
-        assert verify(entries_of(five_steps(OTHER)), workspace, OTHER) == []
-        await stored(store, five_steps(THIRD), "c")
+        assert verify(entries_of(one_step(OTHER)), workspace, OTHER) == []
+        await stored(store, one_step(THIRD), "c")
         projector.catch_up([THIRD])
         await projector.flush()
         assert pid_of(trails) == pid

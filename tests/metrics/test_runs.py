@@ -17,12 +17,12 @@ from agent_service.run.moments import retell
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects
-from tests.core.cues import a_framing_run, cancel, due, signal
+from tests.core.cues import a_framing_run, approves, cancel, due, rejects, signal
 from tests.core.script import Cue, Script
 from tests.core.stories import STORIES
 from tests.metrics.readings import measured, readings
 from tests.projections.journals import entries_of
-from tests.projections.people import a_run_that_asks, a_run_that_needs_approval, answers, rules
+from tests.projections.people import a_run_that_asks, a_run_that_needs_approval, answers
 
 WAITED = "agentic_person_wait_duration_seconds"
 
@@ -30,8 +30,8 @@ WAITED = "agentic_person_wait_duration_seconds"
 @pytest.mark.parametrize(
     ("asked", "then", "kind", "outcome"),
     [
-        (a_run_that_needs_approval, rules("approve"), "approval", "approved"),
-        (a_run_that_needs_approval, rules("reject"), "approval", "rejected"),
+        (a_run_that_needs_approval, approves(), "approval", "approved"),
+        (a_run_that_needs_approval, rejects(), "approval", "rejected"),
         (a_run_that_needs_approval, due, "approval", "expired"),
         (a_run_that_needs_approval, signal("message", message="wait"), "approval", "void"),
         (a_run_that_asks, answers("in the hall"), "question", "answered"),

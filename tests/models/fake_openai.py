@@ -7,7 +7,6 @@ and drops without a word what its context has no room for.
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import openai
@@ -26,19 +25,11 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 NOT_IN_STRICT = ("allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """Of one model. `marked`: whether its cache is written and found at marks."""
-
-    reasons: bool = True
-    marked: bool = False
-
-
-MODELS = {
-    "gpt-5.6-sol": Abilities(marked=True),
-    "gpt-5.4": Abilities(),
-    "gpt-4.1": Abilities(reasons=False),
-}
+MODELS = ("gpt-5.6-sol", "gpt-5.4", "gpt-4.1")
+REASON = MODELS[:2]
+"""Those that think before they reply, and take no temperature."""
+MARKED = MODELS[:1]
+"""Those whose cache is written and found at marks."""
 
 
 def parts(body: Body) -> Iterator[tuple[str, Body]]:
@@ -55,10 +46,6 @@ def rendered(body: Body) -> list[tuple[str, bool]]:
     return [(canonical(body.get("response_format")), False), *said]
 
 
-def _can(body: Body) -> Abilities:
-    return MODELS[body["model"]]
-
-
 def _is_marked(body: Body) -> bool:
     return "prompt_cache_options" in body or any(marked for _, marked in rendered(body))
 
@@ -66,13 +53,13 @@ def _is_marked(body: Body) -> bool:
 REFUSED: dict[str, Callable[[Body], Any]] = {
     "Unknown parameter": lambda body: body.keys() - FIELDS,
     "Invalid 'messages'": lambda body: not body["messages"] or not all(part["text"] for _, part in parts(body)),
-    "'max_tokens' is not supported with this model": lambda body: "max_tokens" in body and _can(body).reasons,
-    "'temperature' is not supported with this model": lambda body: "temperature" in body and _can(body).reasons,
+    "'max_tokens' is not supported with this model": lambda body: "max_tokens" in body and body["model"] in REASON,
+    "'temperature' is not supported with this model": lambda body: "temperature" in body and body["model"] in REASON,
     "'reasoning_effort' is not supported": lambda body: (
-        "reasoning_effort" in body and not (_can(body).reasons and body["reasoning_effort"] in EFFORTS)
+        "reasoning_effort" in body and not (body["model"] in REASON and body["reasoning_effort"] in EFFORTS)
     ),
     "Invalid 'prompt_cache_key': string too long": lambda body: len(body.get("prompt_cache_key", "")) > 64,
-    "marks are not supported on this model": lambda body: _is_marked(body) and not _can(body).marked,
+    "marks are not supported on this model": lambda body: _is_marked(body) and body["model"] not in MARKED,
 }
 """What the API refuses, by the SDK's types, the vendor's documentation and its error messages."""
 
@@ -156,9 +143,6 @@ class FakeOpenAI(Fake):
         kind = error.code if error.code == "insufficient_quota" else error.kind
         return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
 
-    def thought(self, body: Body) -> int:
-        return THOUGHT if _can(body).reasons else 0
-
     def prompt_tokens(self, body: Body) -> int:
         return sum(tokens(text) for text, _ in rendered(body))
 
@@ -172,7 +156,8 @@ class FakeOpenAI(Fake):
         usage: Body | None = None,
     ) -> Response:
         most = body.get("max_completion_tokens") or body["max_tokens"]
-        replied = min(most, tokens(message.get("content") or message.get("refusal") or "") + self.thought(body))
+        thought = THOUGHT if body["model"] in REASON else 0
+        replied = min(most, tokens(message.get("content") or message.get("refusal") or "") + thought)
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
         completion = {
             "id": f"chatcmpl-{len(self.calls):04}",
@@ -232,10 +217,6 @@ class FakeOllama(FakeOpenAI):
         if self._stream_options == "refused" and "stream_options" in body:
             raise Rejected("1 validation error: ('body', 'stream_options'): Extra inputs are not permitted", 422)
         return body
-
-    def thought(self, body: Body) -> int:
-        del body
-        return 0
 
     def prompt_tokens(self, body: Body) -> int:
         return min(self._context, sum(tokens(text) for text, _ in rendered(body)[1:]))

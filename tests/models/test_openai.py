@@ -89,20 +89,17 @@ async def test_what_is_written_to_the_cache_and_read_from_it_has_its_own_price(p
     assert estimate.reserve.cost_usd == pytest.approx(dearest / 1_000_000)
 
 
-async def test_a_filtered_reply_is_a_refusal(ollama: Ollama) -> None:
+async def test_a_filtered_reply_is_a_refusal_and_one_without_text_is_paid_for_and_repaired(ollama: Ollama) -> None:
+    """Without text as where a model only thought: asking again for nothing would never end."""
     ollama.fake.complete(content='{"framing": ', finish_reason="content_filter")
     answer = await ollama.model.prepare(framing()).make()
     assert answer.decision == Refusal(category="content_filter")
-
-
-@pytest.mark.parametrize("content", [None, ""])
-async def test_a_reply_without_text_is_paid_for_and_repaired(ollama: Ollama, content: str | None) -> None:
-    """As where a server parses thoughts, and the model only thought: asking again for nothing would never end."""
-    ollama.fake.complete(content=content)
-    answer = await ollama.model.prepare(framing()).make()
-    assert isinstance(answer.decision, Unusable)
-    assert answer.decision.flaws
-    assert answer.usage.input_tokens > 0
+    for content in (None, ""):
+        ollama.fake.complete(content=content)
+        answer = await ollama.model.prepare(framing()).make()
+        assert isinstance(answer.decision, Unusable)
+        assert answer.decision.flaws
+        assert answer.usage.input_tokens > 0
 
 
 async def test_a_prompt_that_the_server_did_not_read_to_its_end_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

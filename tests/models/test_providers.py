@@ -62,8 +62,7 @@ COMPACTING, VERIFYING = question(reflecting(3).state, Phase.COMPACT), question(r
 DECISIONS: dict[str, tuple[Question, Body, Any, Any]] = {
     "a fused framing and its plan": (framing(), OPENING, FRAMED, PLANNED),
     "a fused reflection and its plan": (reflecting(), TURN, Reflection, PLANNED),
-    "a plan by itself": (planning(), reply(plan=PLAN), PLANNED, None),
-    "a framing apart": (separate(framing()), OPENING, FRAMED, None),
+    "a framing apart": (separate(framing()), OPENING, Framing, None),
     "a plan apart": (separate(planning()), reply(plan=PLAN), PLANNED, None),
     "a reflection apart": (separate(reflecting()), TURN, Reflection, None),
     "a digest": (COMPACTING, DIGEST, Digest(memory=("The answer is 42 (step:1)",)), None),

@@ -90,9 +90,18 @@ class Fake(ABC):
         self.policy: Reply | None = None
         """What is said when nothing is scripted."""
         self._script: deque[Callable[[Body], Response]] = deque()
-        self._server = WireServer(self._respond)
-        self.base_url = self._server.base_url
-        self.close = self._server.close
+        self.closing = threading.Event()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self._http.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that left is no news
+        self.base_url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
 
     @property
     def requests(self) -> list[Body]:
@@ -147,7 +156,7 @@ class Fake(ABC):
     def error(self, error: Rejected, headers: Mapping[str, str]) -> Response:
         return self.json(self.told(error), error.status, headers)
 
-    def _respond(self, call: Call) -> Response:
+    def called(self, call: Call) -> Response:
         self.calls.append(call)
         try:
             return self.respond(call)
@@ -200,32 +209,13 @@ async def served(fake: F, **settings: Any) -> AsyncIterator[Served[F]]:
         fake.close()
 
 
-class WireServer:
-    """Answers every call with what `respond` makes of it, in threads of its own, until it is closed."""
-
-    def __init__(self, respond: Callable[[Call], Response]) -> None:
-        self.respond = respond
-        self.closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        self._http.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that left is no news
-        self.base_url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
 class _Handler(BaseHTTPRequestHandler):
     """One connection, which may bring many calls."""
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, wire: WireServer, *connection: Any) -> None:
-        self._wire = wire
+    def __init__(self, fake: Fake, *connection: Any) -> None:
+        self._fake = fake
         super().__init__(*connection)
 
     def do_GET(self) -> None:
@@ -238,9 +228,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, raw: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        response = self._wire.respond(Call(method=self.command, path=self.path, headers=headers, raw=raw))
+        response = self._fake.called(Call(method=self.command, path=self.path, headers=headers, raw=raw))
         if response.delivery == "never":
-            self._wire.closing.wait()
+            self._fake.closing.wait()
             self.close_connection = True
             return
         self.send_response(response.status)
@@ -255,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         if response.delivery == "paced":
             for event in response.body.split(b"\n\n"):
                 self.wfile.write(event + b"\n\n" if event else b"")
-                if self._wire.closing.wait(PACE_S):
+                if self._fake.closing.wait(PACE_S):
                     break
             return
         half = response.delivery in ("cut", "stalls")
@@ -263,4 +253,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = half
         if response.delivery == "stalls":
             self.wfile.flush()
-            self._wire.closing.wait()
+            self._fake.closing.wait()

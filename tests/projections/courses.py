@@ -37,6 +37,7 @@ from tests.core.cues import (
     reflection,
     reflects,
     refuses,
+    rejects,
     replies,
     reserves,
     retrieve,
@@ -51,7 +52,7 @@ from tests.core.cues import (
 )
 from tests.core.script import Cue, Script
 from tests.projections.journals import priced_example, second_by_second, two_rounds, worked_example
-from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_needs_approval, answers, asked, rules
+from tests.projections.people import QUESTION, a_run_in_doubt, a_run_that_needs_approval, answers, asked
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RAN: dict[str, Any] = {"summary": "saved", "job_id": "8f3c", "attempts": 2, "last_error": "upstream says 503", "x": "y"}
@@ -119,7 +120,8 @@ def people() -> Script:
     """It asks, waits by its own choice, and has a write refused and then allowed."""
     waits = replies(reflection("continue"), plan=Wait(why="the build runs", seconds=90.0))
     begun = (asked("tell Ann", untrusted=True), *BEGUN, replies(QUESTION), answers("hall"), waits, due)
-    writes = (plans("post", to="ann"), rules("reject", "not Ann"), goes_on("post", to="bob"), rules("approve"))
+    refused, allowed = rejects(message="not Ann", by="token ops"), approves(by="token ops")
+    writes = (plans("post", to="ann"), refused, goes_on("post", to="bob"), allowed)
     return second_by_second(*begun, *writes, returns(), DONE)
 
 

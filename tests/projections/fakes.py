@@ -1,6 +1,5 @@
-"""What the projector reads from, filled by hand; each counts its reads and can be made to fail or to wait."""
+"""What the projector reads from, filled by hand; each counts its reads and can be made to fail."""
 
-import asyncio
 from collections.abc import Sequence
 
 from agent_service.run.journal import Entry
@@ -14,13 +13,10 @@ class Journals:
         self.reads: list[str] = []
         self.stretches: list[tuple[int, int | None]] = []
         self.failure: Exception | None = None
-        self.open = asyncio.Event()
-        self.open.set()
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         self.reads.append(run_id)
         self.stretches.append((after, limit))
-        await self.open.wait()
         if self.failure:
             raise self.failure
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]

@@ -3,12 +3,11 @@
 import hashlib
 from typing import Any
 
-from agent_service.core.events import ModelReplied, ModelUsage, Provenance, ToolReturned, WakeAccepted
+from agent_service.core.events import ModelReplied, ModelUsage, Provenance, WakeAccepted
 from agent_service.core.phases import Action, Decision, Framing, Met, Plan, Reflection, Unusable, Verdict
 from agent_service.run.journal import Commit, Entry, Run, commit_of
 from agent_service.store.shared_log.store import SharedStore
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import ToolOutput, ToolResult
 from tests.core.cues import (
     RUN_ID,
     a_gathering_run,
@@ -19,6 +18,7 @@ from tests.core.cues import (
     limits,
     reserves,
     retrieve,
+    returns,
     started,
 )
 from tests.core.script import NOON, Cue, Script
@@ -127,21 +127,7 @@ def thinks(
 
 def brings(**output: Any) -> Cue:
     """The pending tool returns this result."""
-
-    def cue(script: Script) -> ToolReturned:
-        pending = script.pending
-        result = ToolResult(
-            run_id=script.state.run_id,
-            step=pending.step,
-            tool=pending.action.tool,
-            attempt=pending.attempt,
-            status="ok",
-            result=ToolOutput.model_validate(output),
-            completed_at=script.now,
-        )
-        return ToolReturned(at=script.now, result=result)
-
-    return cue
+    return returns(output=output)
 
 
 def artifact(path: str, content: bytes, content_type: str = "text/plain") -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """Stories in which a run rests for a person: for an approval, an answer, or because nobody knows what a write did."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from agent_service.core.events import Event, SignalReceived, WakeAccepted
+from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Ask
-from agent_service.core.waiting import ForApproval
-from schemas.events import Outcome, Signal
-from tests.core.cues import RUN_ID, due, framing, limits, replies, started
+from schemas.events import Outcome
+from tests.core.cues import RUN_ID, due, framing, limits, replies, signal, started
 from tests.core.cues import plan as planned
 from tests.core.script import Cue, Script
 from tests.projections.journals import asked_for, second_by_second
@@ -21,33 +20,9 @@ QUESTION = Ask(
 POSTING = planned("post", to="ann@example.org", text="The page is up.")
 
 
-def rules(kind: Literal["approve", "reject"], message: str | None = None, by: str = "token ops") -> Cue:
-    """A person decides about what waits for approval."""
-
-    def cue(script: Script) -> Event:
-        waiting = script.state.waiting
-        assert isinstance(waiting, ForApproval), "nothing waits for approval"
-        said = Signal(
-            run_id=script.state.run_id,
-            signal_id=f"signal-{len(script.story)}",
-            kind=kind,
-            message=message,
-            arguments_hash=waiting.subject_hash,
-        )
-        return SignalReceived(at=script.now, signal=said, by=by)
-
-    return cue
-
-
-def answers(message: str | None = None, outcome: Outcome | None = None, by: str = "token ops") -> Cue:
+def answers(message: str | None = None, outcome: Outcome | None = None) -> Cue:
     """A person answers a question, or an escalation."""
-
-    def cue(script: Script) -> Event:
-        signal_id = f"signal-{len(script.story)}"
-        said = Signal(run_id=script.state.run_id, signal_id=signal_id, kind="answer", message=message, outcome=outcome)
-        return SignalReceived(at=script.now, signal=said, by=by)
-
-    return cue
+    return signal("answer", message=message, outcome=outcome, by="token ops")
 
 
 def a_run_that_needs_approval(run_id: str = RUN_ID, **arguments: Any) -> Script:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.calls.call import ToolCall, ToolOutcome, Unknown, Verdict
+from ductile_gateway.calls.call import ToolCall, ToolOutcome, Verdict
 from ductile_gateway.plugins.boundary import SIGNALS_SINCE, Boundary, NoSuchBoundary, found
 from ductile_gateway.plugins.box import landlock
 from ductile_gateway.plugins.box.limits import Limits
@@ -30,7 +30,6 @@ from ductile_gateway.settings import load
 from tests.attacks.kit import SIDES, judge, rows
 from tests.attacks.twins import plugins as twin
 from tests.gateway.parts import asked_for
-from tests.kit.waiting import until
 
 pytestmark = pytest.mark.skipif(
     landlock.abi() < SIGNALS_SINCE,
@@ -84,11 +83,6 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
-    return _service(tmp_path, monkeypatch, protected=True)
-
-
-@pytest.fixture
 def target(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     yield _service(tmp_path, monkeypatch, protected=side == "ours")
     for name in ("agent/runs.db", "gateway/ledger.db", "agentic.yaml"):
@@ -124,7 +118,7 @@ def _service(
     return Service(folder=folder, protected=protected, plugins=runner)
 
 
-async def test_the_box_lets_a_plugin_do_its_work(service: Service) -> None:
+async def test_the_box_lets_a_plugin_do_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 import subprocess, tempfile, hashlib, ssl, socket
 from pathlib import Path
@@ -136,7 +130,7 @@ ssl.create_default_context()
 socket.getaddrinfo("localhost", 80)
 loot = said
 """
-    told = await service.run(code)
+    told = await _service(tmp_path, monkeypatch, protected=True).run(code)
     assert isinstance(told, ToolOutcome)
     assert (told.output.get("loot"), told.output.get("refused")) == ("mine", None), told
 
@@ -413,38 +407,3 @@ async def test_leaving_a_daemon_behind(target: Service) -> None:
         os.kill(daemon, signal.SIGKILL)
         alive = True
     judge(target, {"daemon": alive})
-
-
-@pytest.mark.attack
-async def test_no_more_of_a_flood_is_kept_than_is_taken(service: Service) -> None:
-    call = asyncio.create_task(service.run("import os\nwhile True: os.write(1, b'x' * 65536)"))
-    most = 0
-    while not call.done():
-        sizes = [path.stat().st_size for path in (service.folder / "gateway" / "calls").glob("*/std*") if path.exists()]
-        most = max([most, *sizes])
-        await asyncio.sleep(0.01)
-    outcome = call.result()
-    assert isinstance(outcome, ToolOutcome)
-    assert outcome.error_class == "bad_output"
-    assert most <= SMALL.output_bytes
-
-
-@pytest.mark.attack
-async def test_a_read_whose_guard_is_killed_runs_once_at_a_time(service: Service) -> None:
-    """Also what it had started apart from itself is gone before anybody may start it again."""
-    running = asyncio.create_task(service.run(f"{DAEMON}\nopen('daemon', 'w').write(str(loot)); time.sleep(60)"))
-    calls = service.folder / "gateway" / "calls"
-    await until(lambda: [path for path in calls.glob("*/work/daemon") if path.read_text()])
-    (noted,) = calls.glob("*/work/daemon")
-    daemon, guard = int(noted.read_text()), int((noted.parents[1] / "began").read_text())
-    os.kill(guard, signal.SIGKILL)
-    assert isinstance(await running, Unknown)
-    assert not _runs(daemon)
-
-
-def _runs(process: int) -> bool:
-    """Whether it is there, and not only waits for its burial."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

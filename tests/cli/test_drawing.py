@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from typing import Any
@@ -13,11 +13,11 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.client import AgentClient, Json
+from agent_service.cli.client import Json
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.runs import show, views
 from agent_service.cli.runs.story import Story, rows
-from agent_service.cli.runs.watching import Board, Lines, watching
+from agent_service.cli.runs.watching import Board
 from agent_service.run.lines import line_of
 from agent_service.run.moments import retell
 from agent_service.telling.answers.entries import entry_views
@@ -353,28 +353,6 @@ def test_nothing_hostile_on_the_board_steers_the_terminal() -> None:
     for entry in entries():
         board.saw(poisoned(entry))
     assert not set(drawn(board.picture())) & STEERING
-
-
-class Told(AgentClient):
-    """Tells of the one run, without an agent."""
-
-    def __init__(self) -> None: ...
-
-    def get(self, path: str, **_: str | int | Sequence[str] | None) -> Json:
-        return timeline_of(worked_example()) if path.endswith("/timeline") else view_after()
-
-
-def test_a_small_terminal_or_a_file_gets_lines_instead_of_a_board() -> None:
-    for width, height, terminal, kind in (
-        (100, 40, True, Board),
-        (50, 40, True, Lines),
-        (100, 10, True, Lines),
-        (100, 40, False, Lines),
-    ):
-        told: dict[str, Any] = {"force_terminal": terminal, "force_interactive": terminal}
-        with watching(Told(), RUN_ID, Console(file=io.StringIO(), width=width, height=height, **told)) as watcher:
-            watcher.saw(entries()[0])
-        assert isinstance(watcher, kind), (width, height, terminal)
 
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"

@@ -9,13 +9,11 @@ import pytest
 
 from agent_service.bus.topology import topology
 from schemas import envelope, generate, keys, subjects
-from schemas.continuation import read
-from schemas.events import INBOUND, OUTBOUND, Envelope, ToolResult
+from schemas.events import INBOUND, OUTBOUND
 from schemas.generate import ANSWERED, DEDUPE_KEYS, HEADERS, KEYS_OF_TASKS, RETRY_SUFFIX, STREAMS
 from tests.schemas import samples
 
 OURS = [path for path in samples.PATHS if "rfc103" not in path.name and samples.event_of(path) in DEDUPE_KEYS]
-TOOL_RESULTS = [path for path in samples.PATHS if samples.event_of(path) == subjects.TOOL_RESULT]
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +202,3 @@ def test_a_sample_has_the_dedupe_key_of_its_event(path: Path) -> None:
     known = {"external_id": body["payload"].get("wake_id"), "seq": body.get("dedupe_key", "").split(":")[-1]}
     known["stream"] = subjects.STREAM
     assert body.get("dedupe_key") in (None, template.format(**known | body["payload"]))
-
-
-def test_what_a_sample_asks_for_can_be_read() -> None:
-    results = [Envelope[ToolResult].model_validate(samples.body(path)).payload for path in TOOL_RESULTS]
-    asked = [read(result.result).action for result in results if result.status == "continuation"]
-    assert sorted(asked) == ["multi-step", "retrieve", "retrieve"]

@@ -80,14 +80,13 @@ def test_a_hostile_page_takes_no_longer_than_an_honest_one_of_its_size(page: str
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ("<p>one <!-- a <p>comment</p> with tags --> two</p>", 2),
-        ("<p>one two <!-- a comment that does not end <p>three</p>", 2),
-        ("<p title='a > b'>one two</p>", 2),
-        ("<p>1 < 2 and 3 > 2</p>", 5),
-    ],
-)
-def test_comments_and_odd_tags_are_read_as_browsers_read_them(page: str, words: int) -> None:
-    assert report(page, content_type="text/html")["output"]["facts"]["words"] == words
+ODD = {
+    "<p>one <!-- a <p>comment</p> with tags --> two</p>": 2,
+    "<p>one two <!-- a comment that does not end <p>three</p>": 2,
+    "<p title='a > b'>one two</p>": 2,
+    "<p>1 < 2 and 3 > 2</p>": 5,
+}
+
+
+def test_comments_and_odd_tags_are_read_as_browsers_read_them() -> None:
+    assert {page: report(page, content_type="text/html")["output"]["facts"]["words"] for page in ODD} == ODD

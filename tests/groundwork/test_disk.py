@@ -4,7 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -12,14 +12,10 @@ import pytest
 
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
-from groundwork.nats.embedded import EmbeddedNats
-from groundwork.nats.link import connect
-from groundwork.nats.settings import NatsSettings
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file
 from groundwork.sqlite.reserve import CUT_OFF_AT_ONCE, SPARE_PAGES, Reserve, reserved
-from tests.kit.bus import a_stream
 from tests.kit.disks import read_only, small_disk, until_refused
 from tests.kit.waiting import wait_until
 
@@ -121,24 +117,3 @@ async def test_a_store_and_a_workspace_on_a_read_only_disk_are_refused_and_as_th
         assert isinstance(workspace.write([(run, {"plan.md": b"new"})])[run], OSError)
     async with SqliteStore.open(tmp_path / "store"):
         assert workspace.read(run, "plan.md") == b"old"
-
-
-async def test_a_bus_whose_disk_is_full_keeps_what_it_acknowledged_and_takes_more_once_it_began_anew(
-    tmp_path: Path,
-) -> None:
-    with small_disk(tmp_path / "disk", "6m") as disk:
-        async with EmbeddedNats(disk / "nats") as server:
-            link = await connect(NatsSettings(urls=(server.url,)))
-            await a_stream(link, max_bytes=1 << 22)
-            (disk / "hog").write_bytes(bytes(4 << 20))
-
-            def publish(number: int) -> Awaitable[object]:
-                return link.publish("work.a", bytes(50_000), msg_id=str(number), headers={}, within_s=1.0)
-
-            stored = await until_refused(publish, TryAgain)
-            (disk / "hog").unlink()
-            await server.stop()
-            await server.start()
-            await link.publish("work.a", b"more", msg_id="more", headers={})
-            assert (await link.jetstream.stream_info("WORK")).state.messages > len(stored) > 1
-            await link.close()

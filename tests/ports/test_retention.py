@@ -105,14 +105,6 @@ async def test_of_a_run_that_goes_nothing_is_left_but_its_tombstone(store: Store
     assert await forget(store) == []
 
 
-async def test_no_table_has_a_row_of_a_run_that_is_gone(alone: SqliteStore, tmp_path: Path) -> None:
-    await done(alone, 1, 2)
-    assert await forget(alone) == [RUN, ANOTHER]
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in OF_A_RUN}
-    assert left == dict.fromkeys(OF_A_RUN, 0)
-
-
 async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(store: Store) -> None:
     await done(store, 1)
     await forget(store)
@@ -124,9 +116,14 @@ async def test_a_wake_of_a_run_that_is_gone_names_it_still_and_begins_no_other(s
     assert await store.load(run_id(3)) is None
 
 
-async def test_places_in_the_journal_of_all_runs_are_never_given_twice(alone: SqliteStore) -> None:
+async def test_no_table_has_a_row_of_a_run_that_is_gone_and_no_place_in_the_journal_of_all_is_given_twice(
+    alone: SqliteStore, tmp_path: Path
+) -> None:
     last = await done(alone, 1)
     await forget(alone)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in OF_A_RUN}
+    assert left == dict.fromkeys(OF_A_RUN, 0)
     assert alone.newest() == last.entry.seq
     await stored(alone, [accepted(2)])
     assert [place.position for place in alone.places(0, 10)] == [last.entry.seq + 1]

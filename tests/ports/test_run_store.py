@@ -121,14 +121,6 @@ async def test_how_far_a_run_is_told_is_stored_after_a_moment_without_a_further_
     await until(nothing_is_owed)
 
 
-async def test_how_far_a_run_is_told_is_stored_with_its_next_commit(store: RunStore) -> None:
-    commits = whole_run(1)
-    await stored(store, commits[:3])
-    store.told(run_id(1), 2)
-    await store.commit(commits[3])
-    assert await untold(store) == [(run_id(1), 2, 4)]
-
-
 async def test_a_run_is_never_told_less_than_before_nor_more_than_there_is(opener: Opener) -> None:
     async with opener() as opened:
         await stored(opened.store, whole_run(1)[:3])

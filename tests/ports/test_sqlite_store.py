@@ -190,11 +190,6 @@ async def test_the_files_are_for_this_user_alone_also_where_others_could_read_th
         assert modes(tmp_path) == {tmp_path.name: 0o700, FILE: 0o600, f"{FILE}-wal": 0o600, f"{FILE}-shm": 0o600}
 
 
-async def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert re.search(r"file/.* cannot be used .*name another", await refusal(tmp_path / "file"))
-
-
 async def test_a_file_that_is_no_database_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     assert re.search(r"is damaged .*restore it from a backup", await refusal(tmp_path))

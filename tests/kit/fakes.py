@@ -13,7 +13,6 @@ from agent_service.run.journal import Commit, Entry, Run
 from agent_service.run.lines import EVERY_RUN, RunLine, Wanted, line_of
 from agent_service.run.ports import Place, Untold, Wake
 from agent_service.store.sqlite import Alone
-from groundwork.service.errors import TryAgain
 from schemas.status import Halt
 from tests.kit.runs import NOON, run_id
 
@@ -70,35 +69,27 @@ class MemoryHalts:
 
 
 class MemoryBoard:
-    """Fills the port Board; `away` while the bus is."""
+    """Fills the port Board."""
 
     def __init__(self) -> None:
         self.halt: Halt | None = None
-        self.away = False
 
     async def show(self, halt: Halt) -> None:
-        self._there()
         self.halt = halt
 
     async def shown(self) -> Halt | None:
-        self._there()
         return self.halt
-
-    def _there(self) -> None:
-        if self.away:
-            raise TryAgain("the bus is away")
 
 
 class MemoryStore(Alone):
     """Runs in dicts. Fills the ports RunStore and Archive; what is told is written at once instead of later."""
 
-    def __init__(self, of: "MemoryStore | None" = None) -> None:
-        """`of`: another, whose runs this one has too."""
-        self._commits: dict[str, list[Commit]] = of._commits if of else {}
+    def __init__(self) -> None:
+        self._commits: dict[str, list[Commit]] = {}
         self.tombstones: dict[str, Tombstone] = {}
-        self._wakes: dict[str, tuple[str, str]] = of._wakes if of else {}
+        self._wakes: dict[str, tuple[str, str]] = {}
         self._told: dict[str, int] = {}
-        self._stored: list[Entry] = of._stored if of else []
+        self._stored: list[Entry] = []
 
     async def accept(self, wake: Wake, commit: Commit) -> str:
         known = self._wakes.get(wake.wake_id)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_service.background import Background
-from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
+from agent_service.core.events import CancelRequested, ModelReplied, SignalReceived, WakeAccepted
 from agent_service.core.limits import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import WakeConflict
@@ -25,7 +25,7 @@ from schemas.events import AgenticStart, Cancel, Constraints, Signal
 from tests.kit.fakes import MemoryStore
 from tests.kit.runs import run_id
 from tests.kit.waiting import until
-from tests.shell.world import REQUEST, RESERVE, Mind, World, act
+from tests.shell.world import FRAMED, REQUEST, RESERVE, USAGE, Mind, World, act
 
 # What is taken up
 
@@ -227,9 +227,11 @@ async def hear(world: World, group: asyncio.TaskGroup, *, by: str) -> None:
     overtaken.hear(Elsewhere(entry=entry, position=1, by=by, status=state.status, caller="", paid_usd=0.0, opened=0))
 
 
-@pytest.mark.parametrize("does", ["cancels", "takes it up"])
+@pytest.mark.parametrize("does", ["cancels", "takes it up", "has its reply"])
 @pytest.mark.parametrize("reserve", [None, RESERVE], ids=["free", "paid"])
-async def test_a_model_call_that_another_ends_or_takes_up_ends_before_it_is_answered(does: str, reserve: Any) -> None:
+async def test_a_model_call_that_another_ends_takes_up_or_has_made_ends_before_it_is_answered(
+    does: str, reserve: Any
+) -> None:
     store = Lossy()
     one = World(Mind(reserve), store=store)
     other = World(beside=one)
@@ -240,11 +242,14 @@ async def test_a_model_call_that_another_ends_or_takes_up_ends_before_it_is_answ
         await one.mind.asked.wait()
         if does == "cancels":
             await other.intake.follow(await other.intake.cancel(Cancel(run_id=run_id(1)), by="ann"))
+        if does == "has its reply":
+            reply = ModelReplied(at=one.clock.now(), call=1, model="mind", usage=USAGE, decision=FRAMED)
+            await other.turns.commit(run_id(1), reply)
         store.taken_up = does == "takes it up"
         await hear(one, group, by="b")
         await asyncio.wait_for(thinking, 5)
     assert (one.mind.calls.total(), other.mind.calls.total()) == (1, 0)
-    assert "ModelReplied" not in await one.kinds()
+    assert (await one.kinds()).count("ModelReplied") == (does == "has its reply")
     assert (await one.state()).final == (does == "cancels")
 
 

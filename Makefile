@@ -11,12 +11,14 @@ DUCTILE = $(or $(DUCTILE_BIN),$(shell command -v ductile))
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((3 * len(os.sched_getaffinity(0)) + 1) // 2)" 2>/dev/null || echo 3)
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/ready
+# A seed of the simulator is one schedule, the order of sets included.
+export PYTHONHASHSEED := 0
 # Nothing is built from source, which would run it: only what has no wheel, from a source that its hash names.
 LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 A_DUCTILE = test -x "$(DUCTILE)" || { echo "No Ductile found: build or bring one as github.com/mattjoyce/ductile says," \
   "then put it on PATH as ductile or name it in DUCTILE_BIN." >&2; exit 1; }
 
-.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval build install-test sbom audit setup clean
+.PHONY: demo demo-z3 chaos chaos-cluster test test-all nightly attack fuzz test-browser test-ductile test-sim test-kubernetes test-systemd check size calls bench bench-cluster bench-prompts bench-peers eval build install-test sbom audit setup clean
 
 demo: $(READY)
 	$(RUN) -m agent_service demo
@@ -48,7 +50,13 @@ test-all: $(READY)
 # Everything that there is, as CI does it each night, in about an hour: each test once, and the installed wheel.
 # What fails stops nothing of the rest. On a machine without a Ductile or Chromium their tests are skipped, and say so.
 nightly: $(READY)
-	$(MAKE) --keep-going check test-all attack test-browser test-kubernetes test-systemd install-test
+	$(MAKE) --keep-going check test-all test-sim attack test-browser test-kubernetes test-systemd install-test
+
+# A hundred times as many worlds as a push draws. Others: make test-sim SEEDS=1000 FROM=7000
+SEEDS ?= 6000
+FROM ?= 1
+test-sim: $(READY)
+	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORKERS) tests/sim/test_random.py
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \

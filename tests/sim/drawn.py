@@ -28,8 +28,8 @@ FAULTS_LAST_S = 8.0
 def drawn(seed: int) -> Iterator[World]:
     draw = Random(seed)  # noqa: S311 - the same seed gives the same world
     course = mixed(sorted(draw.sample(MIXED, k=3)))
-    several = {"agents": draw.choice((1, 1, 2)), "gateways": draw.choice((1, 1, 2))}
-    world = World(replace(course, **several), seed)
+    several = replace(course, agents=draw.choice((1, 1, 2)), gateways=draw.choice((1, 1, 2)))
+    world = World(several, seed)
     try:
         Faults(world, until_s=FAULTS_LAST_S)
         yield world

@@ -59,7 +59,7 @@ class Plugin:
 
     commands: Mapping[str, str]
     plays: Play
-    takes_s: float = 0.3
+    takes_s: float = 0.05
     echoes: bool = True
     output: str = "trusted"
 

@@ -208,6 +208,8 @@ class JetStream:
         self.streams: dict[str, Stream] = {}
         self.faults = Faults()
         self.on_stored: Callable[[Kept], None] = lambda _: None
+        self.redelivered = self.passed_over = 0
+        """How many messages were delivered more than once, and how many after those behind them."""
         self.news = False
         """Whether anything was stored since somebody set it back."""
         self._scheduler = scheduler
@@ -321,6 +323,7 @@ class JetStream:
         while self._has_taker(consumer) and (seq := consumer.next(self._scheduler.now)) is not None:
             faults, chance = self.faults, self._scheduler.chance
             if chance(faults.out_of_order) and consumer.acknowledges and seq not in consumer.pending:
+                self.passed_over += 1
                 consumer.later.append(seq)
                 self._scheduler.after(0.05, lambda: self._deliver(consumer))
                 continue
@@ -343,6 +346,7 @@ class JetStream:
         kept = consumer.stream.kept[seq]
         consumer.delivered += 1
         consumer.times[seq] = times = consumer.times.get(seq, 0) + 1
+        self.redelivered += times > 1
         if consumer.acknowledges:
             due = self._scheduler.now + consumer.ack_wait
             consumer.pending[seq] = due

@@ -1,7 +1,6 @@
 """What the world saw, apart from what the program says of itself: messages, jobs, paid prompts, deaths."""
 
 import json
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +38,6 @@ class Record:
     """Model calls whose reply was lost on its way, by a fault."""
     lossless: bool = True
     """Whether the bus lost nothing that is only told: acceptance and progress may be lost for good."""
-    sometimes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def stored(self, kept: Kept) -> Message | None:
         """None for what is no event of the program, such as a lease."""

@@ -37,11 +37,6 @@ def test_everything_that_opens_something_is_for_its_owner_alone_and_the_server_h
     assert re.findall(r"\bS[A-Z]{1,2}[A-Z2-7]{50,}", texts(folder)) == []
 
 
-def test_the_gateway_is_set_to_write_nothing_that_the_agent_did_not_sign(folder: Path) -> None:
-    settings = (folder / "logins" / "gateway.yaml").read_text()
-    assert GatewaySettings.model_validate_json(settings).require_signed_writes
-
-
 @pytest.mark.attack(96)
 def test_nobody_gets_in_by_default_and_monitoring_stays_on_this_machine(folder: Path) -> None:
     said = "\n".join(line.partition("#")[0] for line in texts(folder).splitlines())
@@ -49,6 +44,8 @@ def test_nobody_gets_in_by_default_and_monitoring_stays_on_this_machine(folder: 
     assert re.findall(r'^https?: "(.*)"', said, re.MULTILINE) == ["127.0.0.1:8222"]
     assert len(re.findall(r"nkey: U[A-Z2-7]{55}\b", said)) == len(SHIPPED) + 2
     assert "sync_interval: always" in said
+    gateway = (folder / "logins" / "gateway.yaml").read_text()
+    assert GatewaySettings.model_validate_json(gateway).require_signed_writes, "it would write what nobody signed"
 
 
 def test_run_again_it_keeps_keys_certificates_and_what_was_changed(folder: Path) -> None:

@@ -17,7 +17,6 @@ CLIENTS = frozenset(
         *("cancel", "signal", "dismiss", "approve", "reject", "answer"),
     }
 )
-RULES = {"AGENT_APPROVE": '{"knowledge": "always"}'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Dev:
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     folder = tmp_path_factory.mktemp("cli") / ".agentic"
-    with started("dev", "--json", "--dir", folder, "--http-port", "0", "--script", SCRIPT, **RULES) as process:
+    with started("dev", "--json", "--dir", folder, "--http-port", "0", "--script", SCRIPT) as process:
         assert process.stdout
         line = process.stdout.readline()
         assert line, process.communicate()

@@ -25,7 +25,7 @@ CALLS = {
 async def test_after_a_kill_no_write_starts_twice_and_each_doubt_is_told(
     tmp_path: Path, ductile: DuctileUnderTest
 ) -> None:
-    wire, keys = Knife(), {}
+    wire, keys = Knife(), dict[str, str]()
     accepted = wire.stop_before(rb"HTTP/1\.1 202", "back")
     async with served(tmp_path, ductile, to_ductile=wire.rule, idempotent=["probe/note"], events=False) as home:
         async with home.living() as process:

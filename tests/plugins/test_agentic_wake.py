@@ -236,7 +236,7 @@ def test_the_response_comes_before_the_deadline_wherever_the_agent_is(api: Site,
 
 def test_the_token_may_come_from_the_vault_or_from_a_file(api: Site, tmp_path: Path) -> None:
     secrets = {"agentic-wake-token": TOKEN, "of-the-night-shift": f"{TOKEN}-2\n"}
-    for config in ({}, {"secret": "of-the-night-shift"}):
+    for config in (dict[str, str](), {"secret": "of-the-night-shift"}):
         responded(WAKE, raw(config={"url": api.url} | config, payload={"goal": "look"}, secrets=secrets))
     assert [one.headers["authorization"] for one in api.heard] == [f"Bearer {TOKEN}", f"Bearer {TOKEN}-2"]
     api.heard.clear()

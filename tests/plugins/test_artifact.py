@@ -157,6 +157,6 @@ def test_an_argument_that_cannot_be_used_is_named_with_what_can() -> None:
 def test_what_a_run_with_strangers_reads_of_its_artifacts_is_marked() -> None:
     artifact = {"path": PATH, "content_type": "text/plain", "text": "the page"}
     asked = json.loads(a_request({"artifact": artifact}, command="read", config={}))
-    for mark in ({"untrusted": True}, {}):
+    for mark in ({"untrusted": True}, dict[str, bool]()):
         response = responded(ARTIFACT, json.dumps(asked | mark).encode())
         assert {name: value for name, value in response["output"].items() if name == "untrusted"} == mark

@@ -40,7 +40,7 @@ def demanded(folder: Path) -> set[str]:
 def test_the_servers_read_their_settings(folder: Path) -> None:
     server = Path(sys.executable).parent / "nats-server"
     environ = {"SERVER_NAME": "nats-1", "NATS_TOKEN": "t0123456789abcdef"}
-    command = [server, "-t", "-c", folder / "nats.conf"]
+    command = [str(server), "-t", "-c", str(folder / "nats.conf")]
     read = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert read.returncode == 0, read.stderr
 

@@ -61,10 +61,11 @@ async def test_a_misspelt_name_is_refused_and_one_of_its_own_may_be_that_of_an_e
     link: NatsLink,
 ) -> None:
     await Executor(catalog_of("hands", "walk", "talk")).begin(link)
-    for allow in (("wlak",), ("talk", "wlak")):
+    for misspelt in (("wlak",), ("talk", "wlak")):
         with pytest.raises(Misconfigured, match=r"agent\.tools names wlak, which nobody offers: did you mean walk\?"):
-            await NatsSkills(link, allow=allow).refuse_misspelt()
-    for allow in (("walk", "wlak"), ("swim",), ("walk",), None):
+            await NatsSkills(link, allow=misspelt).refuse_misspelt()
+    known: tuple[tuple[str, ...] | None, ...] = (("walk", "wlak"), ("swim",), ("walk",), None)
+    for allow in known:
         await NatsSkills(link, allow=allow).refuse_misspelt()
 
 

@@ -19,6 +19,7 @@ from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from agent_service.run.journal import Entry, rehearse
 from schemas.catalog import ToolCommand, ToolOffer
+from schemas.events import ToolOutput, ToolRequest
 from tests.kit.runs import NOON
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import action, wanted, without_nothing
@@ -74,12 +75,15 @@ async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> Course
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
         policy = LimitPolicy(defaults=limits, cap_steps=steps)
-        world = World(model=served.model, policy=policy, fused=fused, tools=(SEARCH,))
-        world.gateway.told = {"summary": RESULT}
+        world = World(model=served.model, policy=policy, fused=fused, tools=(SEARCH,), plays=_found)
         world.start("List all services of the boiler, with date, replaced parts and cost.")
         await world.until_quiet()
         final = await world.state()
         return _course(await world.store.entries(final.run_id), final, iter(served.requests))
+
+
+def _found(_: ToolRequest) -> dict[str, Any]:
+    return {"result": ToolOutput.model_validate({"summary": RESULT})}
 
 
 def _course(entries: Sequence[Entry], final: RunState, requests: Iterator[Mapping[str, Any]]) -> Course:

@@ -1,6 +1,7 @@
 """What is set aside for a call: all that it may spend, and, near the end of a budget, less rather than nothing."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ def reserve(*, spent: int = 0, known: int = 0, **limits: float) -> Reserve:
     """Of a run that spent so many tokens, and whose provider has counted a prompt of `known` bytes: four a token."""
     asked = reflecting()
     granted = replace(asked.state.brief.limits, **limits)  # type: ignore[arg-type] # a limit of its own type
-    measured = {"measured": {f"{MODEL}-20261021": (known, known // 4)}, "longest_reply": 200} if known else {}
+    measured: dict[str, Any] = (
+        {"measured": {f"{MODEL}-20261021": (known, known // 4)}, "longest_reply": 200} if known else {}
+    )
     brief = replace(asked.state.brief, limits=granted)
     question = replace(asked, state=replace(asked.state, brief=brief, spent=Spent(input_tokens=spent), **measured))
     return estimated(question, compose(question), SETTINGS, Prices("anthropic", None)).reserve

@@ -90,18 +90,9 @@ class Fake(ABC):
         self.policy: Reply | None = None
         """What is said when nothing is scripted."""
         self._script: deque[Callable[[Body], Response]] = deque()
-        self.closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        self._http.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that left is no news
-        self.base_url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self._server = WireServer(self.called)
+        self.base_url = self._server.base_url
+        self.close = self._server.close
 
     @property
     def requests(self) -> list[Body]:
@@ -209,13 +200,32 @@ async def served(fake: F, **settings: Any) -> AsyncIterator[Served[F]]:
         fake.close()
 
 
+class WireServer:
+    """Answers every call with what `respond` makes of it, in threads of its own, until it is closed."""
+
+    def __init__(self, respond: Callable[[Call], Response]) -> None:
+        self.respond = respond
+        self.closing = threading.Event()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self._http.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that left is no news
+        self.base_url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection, which may bring many calls."""
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, fake: Fake, *connection: Any) -> None:
-        self._fake = fake
+    def __init__(self, wire: WireServer, *connection: Any) -> None:
+        self._wire = wire
         super().__init__(*connection)
 
     def do_GET(self) -> None:
@@ -228,9 +238,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, raw: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        response = self._fake.called(Call(method=self.command, path=self.path, headers=headers, raw=raw))
+        response = self._wire.respond(Call(method=self.command, path=self.path, headers=headers, raw=raw))
         if response.delivery == "never":
-            self._fake.closing.wait()
+            self._wire.closing.wait()
             self.close_connection = True
             return
         self.send_response(response.status)
@@ -245,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         if response.delivery == "paced":
             for event in response.body.split(b"\n\n"):
                 self.wfile.write(event + b"\n\n" if event else b"")
-                if self._fake.closing.wait(PACE_S):
+                if self._wire.closing.wait(PACE_S):
                     break
             return
         half = response.delivery in ("cut", "stalls")
@@ -253,4 +263,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = half
         if response.delivery == "stalls":
             self.wfile.flush()
-            self._fake.closing.wait()
+            self._wire.closing.wait()

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -137,7 +137,7 @@ def test_effects_of_entries_that_other_rules_decided_are_not_held_against_them(w
     assert "entry 1 leads to other effects" in the_flaw(verify(forged, workspace, RUN_ID)).text
 
 
-TAMPERED = {
+TAMPERED: dict[str, Callable[[Entry], Entry]] = {
     "run_id": lambda entry: replace(entry, run_id=entry.run_id[:-1] + "Z"),
     "seq": lambda entry: replace(entry, seq=entry.seq + 1),
     "at": lambda entry: replace(entry, at=entry.at + timedelta(microseconds=1)),

@@ -111,7 +111,7 @@ async def newest(link: NatsLink, subject: str) -> Msg:
         return (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages > 0
 
     await until(there)
-    message: Any = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subject)
+    message: Msg = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subject)
     return message
 
 

@@ -118,9 +118,8 @@ def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(t
 
 async def test_the_tool_of_benchmarks_asks_once_for_what_it_is_told_to_ask_for() -> None:
     wanted = {"action": "retrieve", "query": "more"}
-    first, second = [
-        await InProcessTools().run(probe("handle", continuation=wanted, **more)) for more in ({}, {"evidence": []})
-    ]
+    first = await InProcessTools().run(probe("handle", continuation=wanted))
+    second = await InProcessTools().run(probe("handle", continuation=wanted, evidence=[]))
     assert isinstance(first, ToolOutcome)
     assert (first.status, first.continuation) == ("continuation", Retrieve(action="retrieve", query="more"))
     assert isinstance(second, ToolOutcome)

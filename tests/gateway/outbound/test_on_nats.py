@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
+from nats.js.api import RawStreamMsg
 
 from agent_service.bus.topology import topology
 from ductile_gateway.bus.outgoing import NatsAgentKeys
@@ -104,15 +105,14 @@ async def waits(link: NatsLink, number: int) -> bool:
     return (info.num_pending or 0) + (info.num_ack_pending or 0) == number
 
 
-async def newest(link: NatsLink, subject: str) -> Msg:
+async def newest(link: NatsLink, subject: str) -> RawStreamMsg:
     """The newest message among the dead letters, once there is one."""
 
     async def there() -> bool:
         return (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages > 0
 
     await until(there)
-    message: Msg = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subject)
-    return message
+    return await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subject)
 
 
 async def test_each_ending_is_told_once_also_across_a_restart(

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 from ductile_gateway.bus.requests import Consumption, NatsRequests, RequestObservers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
@@ -42,25 +41,21 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
     await link.publish(subject, body, msg_id=key, headers=headers)
 
 
-def requests_of(
-    link: NatsLink, relay: Relay, offers: Offers | None = None, *, slots: int = 8, trust: Trust | None = None
-) -> NatsRequests:
+def requests_of(link: NatsLink, relay: Relay, *, trust: Trust | None = None) -> NatsRequests:
     return NatsRequests(
         link,
         relay,
-        offers or offering(CATALOG),
-        Consumption(slots=slots, in_progress_s=0.5, grace_s=1),
+        offering(CATALOG),
+        Consumption(slots=8, in_progress_s=0.5, grace_s=1),
         trust=trust,
         observers=RequestObservers(heard=lambda *_: None, handled=lambda _: None),
     )
 
 
 @contextlib.asynccontextmanager
-async def consuming(
-    link: NatsLink, relay: Relay, offers: Offers | None = None, *, slots: int = 8
-) -> AsyncIterator[None]:
+async def consuming(link: NatsLink, relay: Relay) -> AsyncIterator[None]:
     """The relay at work, as after a start."""
-    requests = requests_of(link, relay, offers, slots=slots)
+    requests = requests_of(link, relay)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in (relay.recover(), relay.say_again(), requests.run())]
         yield
@@ -72,12 +67,6 @@ async def all_acknowledged(link: NatsLink) -> bool:
     """Whether no request waits, and none is in hand."""
     info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
     return (info.num_pending, info.num_ack_pending) == (0, 0)
-
-
-async def in_hand(link: NatsLink, number: int) -> bool:
-    """Whether the gateway has so many requests that are not settled."""
-    info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
-    return bool(info.num_ack_pending == number)
 
 
 async def results(link: NatsLink) -> list[ToolResult]:

@@ -311,14 +311,12 @@ class World:
         self.clock = StoppedClock()
         self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""}, clock=self.clock)
 
-    def relay(
-        self, catalog: Catalog = CATALOG, *, offers: Offers | None = None, width: int = 4, room: int = 16
-    ) -> Relay:
+    def relay(self, catalog: Catalog = CATALOG) -> Relay:
         return Relay(
             CallExecution(
-                offers=offers or offering(catalog),
+                offers=offering(catalog),
                 runner=self.runner,
-                lanes=Lanes({offer.name: width for offer in catalog.tools}, most=32, room=room),
+                lanes=Lanes({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
             ),
             CallRecords(ledger=self.ledger, artifacts=self.artifacts, answers=self.answers()),
             StartConditions(runs=self.runs, ownership=self.ownership, standstill=Standstill()),

@@ -83,21 +83,6 @@ def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_ag
         assert (yaml.safe_load(config.read_text())["include"] or []) == before
 
 
-def test_plugins_that_do_not_say_whose_words_they_bring_are_listed_with_the_line_to_set(ductile: Path) -> None:
-    def a_plugin(name: str, **schema: str) -> None:
-        folder = ductile / "plugins" / name
-        folder.mkdir(parents=True)
-        command = {"name": "handle", "type": "read", "output_schema": {"type": "object", **schema}}
-        manifest = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2, "name": name}
-        (folder / "manifest.yaml").write_text(json.dumps(manifest | MADE | {"commands": [command]}))
-
-    a_plugin("door")
-    a_plugin("feed", **{"x-output": "untrusted"})
-    told = installation(find(ductile), wishes(ductile)).next_steps(None)
-    assert "Results of door count as written by strangers" in told
-    assert "    trusted: [door]" in told
-
-
 def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_the_environment_of_plugins(
     ductile: Path,
 ) -> None:
@@ -115,39 +100,6 @@ def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_t
     shown = added + removal(find(ductile)).text()
     assert '"plugin:ro"' in shown
     assert not [value for value in (*values, "a-secret-of-mine") if value in shown]
-
-
-def test_a_table_of_secrets_that_somebody_has_stays_as_it_is(ductile: Path) -> None:
-    (ductile / "config.yaml").write_text(CONFIG.replace("include:", "include:\n  - tokens.yaml"))
-    (ductile / "tokens.yaml").write_text("tokens: []\n")
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    assert (ductile / "tokens.yaml").read_text() == "tokens: []\n"
-    assert "agentic-relay-v1" in (ductile / "agentic" / "tokens.yaml").read_text()
-
-
-def test_secrets_that_somebody_has_added_to_our_table_are_still_included_once_it_is_taken_out(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    with (ductile / "tokens.yaml").open("a") as table:
-        table.write("  - {name: mine, key: of-my-own}\n")
-    removal(find(ductile)).carry_out(None)
-    assert "tokens.yaml" in yaml.safe_load((ductile / "config.yaml").read_text())["include"]
-
-
-def test_options_given_after_yours_was_changed_are_followed_or_shown_as_lines_to_add(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    yours = ductile / "agentic" / "yours.yaml"
-    mine = yours.read_text().replace("allow: [agentic.start]", "allow: [agentic.start, answer.found]")
-    yours.write_text(mine)
-    installation(find(ductile), wishes(ductile, writes=True, webhook=True)).carry_out(None)
-    assert yours.read_text() == mine
-    assert "agentic-webhook-v1" in (ductile / "agentic" / "agentic.yaml").read_text()
-    assert '"plugin:rw"' in (ductile / "agentic" / "secrets.yaml").read_text()
-    daily = wishes(ductile, writes=True, webhook=True, goal="look around", every="24h")
-    with pytest.raises(Misconfigured, match=r'(?s)Nothing was changed.*yours.yaml:.*every: "24h".*look around') as told:
-        installation(find(ductile), daily)
-    assert "base_url" not in str(told.value)
-    yours.write_text(f"{mine}\n" + str(told.value).partition("yours.yaml:")[2])
-    installation(find(ductile), daily)
 
 
 def test_what_somebody_has_changed_since_is_neither_overwritten_nor_removed(ductile: Path) -> None:
@@ -208,13 +160,6 @@ def test_what_would_not_go_together_is_refused_with_what_to_change(
         installation(find(ductile), wishes(ductile))
 
 
-def test_it_is_not_taken_out_while_a_pipeline_of_theirs_needs_it(ductile: Path) -> None:
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    (ductile / "plugins.yaml").write_text("pipelines: [{name: mine, steps: [{uses: agentic-wake}]}]\n")
-    with pytest.raises(Misconfigured, match=r"the pipeline mine uses"):
-        removal(find(ductile))
-
-
 def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> None:
     config = yaml.safe_load(CONFIG)
     config["api"]["auth"]["tokens"] = [{"secret_ref": "mine", "scopes": ["*"]}]
@@ -261,13 +206,6 @@ def test_of_a_second_ductile_the_settings_are_shown_that_have_to_be_added(ductil
     tokens = [token["name"] for token in together["agent"]["http"]["tokens"]]
     assert tokens == ["ductile", "ductile-run", "people", "ductile-work", "ductile-work-run"]
     assert not installation(find(second), wishes(ductile)).changes
-
-
-def test_a_second_ductile_of_the_same_name_is_refused_before_it_shares_a_secret(ductile: Path, second: Path) -> None:
-    config = second / "config.yaml"
-    config.write_text(config.read_text().replace("work", "home"))
-    with pytest.raises(Misconfigured, match="'home', and so is that of another Ductile in"):
-        installation(find(second), wishes(ductile))
 
 
 def merged(one: Any, other: Any) -> Any:

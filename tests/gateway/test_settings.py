@@ -70,21 +70,3 @@ def test_no_secret_is_taken_from_a_variable_that_was_not_filled(
 ) -> None:
     with pytest.raises(Misconfigured, match=f"gateway.{place}: is (empty|too short)"):
         loaded(tmp_path, gateway, {"NAUGHT": value})
-
-
-@pytest.mark.parametrize(
-    ("gateway", "told"),
-    [
-        ({"slots": 0}, "gateway.slots"),
-        ({"tools": {"Fetch": {}}}, "gateway.tools"),
-        ({"tools": {"fetch": {"plugin": "../x"}}}, "gateway.tools"),
-        ({"tools": {"fetch": {"plugn": "x"}}}, "plugin"),
-        ({"runner": "elsewhere"}, "gateway.runner"),
-        ({"runner": "ductile"}, "needs the section `ductile`"),
-        ({"runner": "ductile", "ductile": {"url": "http://10.0.0.1:8080", "token": "t" * 20}}, "plain http"),
-        ({"timeout_s": -1}, "gateway.timeout_s"),
-    ],
-)
-def test_what_makes_no_sense_is_named_with_its_place(tmp_path: Path, gateway: Any, told: str) -> None:
-    with pytest.raises(Misconfigured, match=told):
-        loaded(tmp_path, gateway)

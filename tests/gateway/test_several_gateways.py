@@ -4,9 +4,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agent_service.bus.gateway import statuses
+from agent_service.bus.topology import topology
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
-from tests.gateway.served import ending, fleet
+from groundwork.nats.topology import create_missing
+from schemas import subjects
+from tests.gateway.on_nats import all_acknowledged, results
+from tests.gateway.served import Gateway, ending, record
 from tests.kit.waiting import until
 
 CALLS = 12
@@ -15,22 +19,39 @@ CALLS = 12
 async def test_all_take_their_part_each_call_is_run_once_and_those_of_a_machine_that_died_are_in_doubt(
     tmp_path: Path, link: NatsLink, nats_server: EmbeddedNats
 ) -> None:
-    names = ("one", "two", "three")
-    async with fleet(tmp_path, link, nats_server.url) as ships:
-        with ExitStack() as living:
-            first, *_ = [living.enter_context(ships.serving(name, concurrency=CALLS)) for name in names]
-            for name in names:
-                await ships.ready(name)
-            await ships.asking(3)
-            for step in range(1, CALLS + 1):
-                await ships.record(step=step)
-            await until(lambda: len(ships.ran()) == CALLS, within_s=30)
-            said = await statuses(ships.link, within_s=10)
-            parts = [len(ships.began(name)) for name in names]
-            first.kill()
-            first.wait()
-            ships.go()
-            told = [ending(result) for result in await ships.results(CALLS)]
-    assert (all(parts), sum(parts), len(set(ships.ran())), len(ships.ran())) == (True, CALLS, CALLS, CALLS)
-    assert (told.count("in_doubt"), told.count("ok")) == (parts[0], CALLS - parts[0])
+    def machine(name: str) -> Gateway:
+        home, shared = tmp_path / name, {"store": "jetstream", "keys_file": str(tmp_path / "gateway.keys")}
+        home.mkdir()
+        settings = shared | {"cache": str(home / "copy"), "concurrency": CALLS}
+        return Gateway(home, nats_server.url, marks=tmp_path / "marks", **settings)
+
+    async def all_ask() -> bool:
+        info = await link.jetstream.consumer_info(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS)
+        return (info.num_waiting or 0) >= len(gateways)
+
+    async def all_told() -> bool:
+        return await all_acknowledged(link) and len(await results(link)) >= CALLS
+
+    def ran() -> list[str]:
+        path = tmp_path / "marks" / "ran"
+        return path.read_text().splitlines() if path.exists() else []
+
+    await create_missing(link, topology(max_gib=1, shared=True))
+    gateways = [machine(name) for name in ("one", "two", "three")]
+    with ExitStack() as living:
+        first, *_ = [living.enter_context(gateway.serving()) for gateway in gateways]
+        await until(lambda: all(gateway.starts() for gateway in gateways), within_s=40)
+        await until(all_ask, within_s=40)
+        for step in range(1, CALLS + 1):
+            await record(link, tmp_path, step=step)
+        await until(lambda: len(ran()) == CALLS, within_s=30)
+        said = await statuses(link, within_s=10)
+        parts = [len(list(gateway.config.parent.glob("copy/*/calls/*/began"))) for gateway in gateways]
+        first.kill()
+        first.wait()
+        (tmp_path / "marks" / "go").touch()
+        await until(all_told, within_s=40)
+        told = [ending(result) for result in await results(link)]
+    assert (all(parts), sum(parts), len(set(ran())), len(ran())) == (True, CALLS, CALLS, CALLS)
+    assert (told.count("in_doubt"), told.count("ok"), len(told)) == (parts[0], CALLS - parts[0], CALLS)
     assert (len({status.gateway for status in said}), {status.gateways for status in said}) == (3, {3})

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import itertools
 import logging
 from dataclasses import replace
 from datetime import timedelta
@@ -10,23 +9,17 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.bus.ownership import BACK_WITHIN_S, AmongOthers
 from ductile_gateway.calls.call import (
     Asked,
     Intent,
-    NeverStarted,
-    Past,
-    ProducedArtifact,
     ToolCall,
     ToolOutcome,
     Unacceptable,
-    Unknown,
     Verdict,
     failed,
 )
 from ductile_gateway.ports import Begin, unrecorded
 from ductile_gateway.status import Status
-from ductile_gateway.store.ledger import SqliteLedger
 from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog
@@ -41,18 +34,14 @@ from tests.gateway.parts import (
     PAGES,
     RUN,
     FakeRunner,
-    MemoryLedger,
     World,
     a_request,
     asked_for,
-    opened,
     outcomes,
 )
 from tests.kit.waiting import until
-from tests.ledger.kit import Party
 
 SAVE = asked_for(a_request("save"))
-SUB = ("task-1", 2)
 
 
 def nested(levels: int) -> Any:
@@ -119,20 +108,6 @@ async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answ
     assert (executed(world), outcomes(world)) == (1, ["ok"])
 
 
-async def test_a_step_and_its_sub_requests_are_calls_of_their_own_also_for_a_ledger_opened_again(
-    tmp_path: Any,
-) -> None:
-    asked = [asked_for(a_request(of=of)) for of in (None, SUB, ("task-1", 3), ("task-2", 2))]
-    runner, told = FakeRunner(), [(None, None), SUB, ("task-1", 3), ("task-2", 2)]
-    for _ in range(2):
-        async with opened(tmp_path, SqliteLedger) as ledger:
-            world = World(ledger=ledger, runner=runner)
-            for one in asked:
-                await world.relay().take(one)
-        assert [(result.task, result.round) for result in world.bus.results] == told
-    assert executed(world) == len({one.key for one in asked}) == 4
-
-
 @pytest.mark.attack(47)
 @pytest.mark.parametrize(
     ("request_", "class_"),
@@ -155,56 +130,6 @@ async def test_what_is_refused_does_not_run_and_stays_refused(request_: Any, cla
     world.artifacts.kept[RUN, "missing.md"] = b"by now it is there", "text/markdown"
     await world.relay().take(asked_for(request_))
     assert (executed(world), outcomes(world)) == (0, [class_, class_])
-
-
-async def test_while_the_bus_is_away_the_answer_waits_and_a_start_insists_until_it_is_taken() -> None:
-    world = World()
-    world.bus.down = True
-    await given_back(world, asked_for())
-    assert set(world.runner.left) == {asked_for().key}
-    recovering = asyncio.create_task(world.relay().say_again())
-    await until(lambda: world.bus.refused >= 3)
-    assert not recovering.done()
-    world.bus.down = False
-    await recovering
-    assert (executed(world), outcomes(world)) == (1, ["ok"])
-    assert world.runner.left == {}, "what the runner remembers is forgotten once the result is on the bus"
-    forgetful = World(runner=world.runner)
-    world.runner.left[asked_for().key] = world.runner.verdict
-    await forgetful.relay().take(asked_for())
-    assert (executed(world), outcomes(forgetful)) == (1, ["ok"]), "a read whose intent is lost is looked for first"
-
-
-async def test_recent_results_are_published_again_at_a_start_and_older_ones_are_not() -> None:
-    world = World()
-    relay = world.relay()
-    await relay.take(asked_for(a_request(step=1)))
-    world.clock.pass_by(61)
-    await relay.take(asked_for(a_request(step=2)))
-    world.clock.pass_by(59)
-    world.bus.messages.clear()
-    await world.relay().say_again()
-    assert [result.step for result in world.bus.results] == [2]
-
-
-@pytest.mark.parametrize(
-    ("command", "found", "runs", "class_"),
-    [
-        ("handle", Unknown("lost"), 1, "ok"),
-        ("tag", Unknown("lost"), 1, "ok"),
-        ("save", Unknown("lost"), 0, "in_doubt"),
-        ("handle", NeverStarted(), 1, "ok"),
-        ("save", NeverStarted(), 1, "ok"),
-        ("save", ToolOutcome("ok", text="done meanwhile"), 0, "ok"),
-        ("save", failed("timeout", "too late", retryable=True), 0, "in_doubt"),
-    ],
-)
-async def test_what_a_start_makes_of_a_call_without_an_answer(command: str, found: Any, runs: int, class_: str) -> None:
-    world, asked = World(), asked_for(a_request(command))
-    await world.ledger.intend(Intent(asked=asked, may_repeat=command != "save", deadline_at=NOON))
-    world.runner.left[asked.key] = found
-    await world.relay().recover()
-    assert (executed(world), outcomes(world)) == (runs, [class_])
 
 
 @pytest.mark.parametrize(("command", "class_"), [("handle", "transient"), ("save", "in_doubt")])
@@ -312,27 +237,6 @@ async def test_a_text_that_strangers_may_have_written_is_never_read_as_the_form(
     assert own_word.status == "continuation"
 
 
-PAGE = ProducedArtifact("page.html", "text/html", b"<h1>Example</h1>")
-CRITIQUE = ProducedArtifact("critique.md", "text/markdown", b"# Good")
-
-
-async def test_artifacts_are_stored_before_the_answer_and_named_in_it_and_the_tool_runs_once() -> None:
-    world = World(runner=FakeRunner(ToolOutcome("ok", text="Fetched", artifacts=(PAGE, CRITIQUE))))
-    world.artifacts.down = True
-    for _ in range(2):
-        await given_back(world, SAVE)
-    world.artifacts.down = False
-    await world.relay().take(SAVE)
-    assert world.artifacts.kept == {
-        (RUN, "fetch-01.html"): (PAGE.content, "text/html"),
-        (RUN, "critique.md"): (CRITIQUE.content, "text/markdown"),
-    }
-    (result,) = world.bus.results
-    assert (executed(world), result.status) == (1, "ok")
-    assert result.result is not None
-    assert (result.result.artifact_path, result.result.excerpt) == ("artifacts/fetch-01.html", "<h1>Example</h1>")
-
-
 async def test_a_tool_gets_the_content_of_an_artifact_in_place_of_its_path_also_when_it_is_resumed() -> None:
     world, asked = World(), asked_for(a_request("read", {"document": "artifacts/page.md", "n": 1}))
     world.artifacts.kept[RUN, "page.md"] = "# é".encode(), "text/markdown"
@@ -410,71 +314,3 @@ async def test_a_write_that_another_gateway_may_have_begun_is_in_doubt_and_a_rea
     for step, command in enumerate(("save", "handle"), start=1):
         await world.relay().take(asked_for(a_request(command, step=step)))
     assert (outcomes(world), executed(world)) == (["in_doubt", "ok"], 1)
-
-
-HERE, OTHER, FIRST = "store_here", "store_other", "store_0"
-"""The first of those who live is the heir of all who are gone."""
-
-
-class SharedLedger(MemoryLedger):
-    """`by`: who has begun each call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by: dict[str, str] = {}
-
-    async def find(self, key: str) -> Past:
-        past = await super().find(key)
-        return replace(past, by=self.by.get(key, HERE)) if isinstance(past, Intent) else past
-
-    async def open_intents(self) -> list[Intent]:
-        return [replace(one, by=self.by.get(one.key, HERE)) for one in await super().open_intents()]
-
-    async def adopt(self, intent: Intent) -> None:
-        self.by[intent.key] = HERE
-
-
-@pytest.mark.parametrize(
-    ("command", "lives", "found", "class_", "by"),
-    [
-        ("handle", True, None, None, OTHER),
-        ("save", True, None, None, OTHER),
-        ("save", False, None, "in_doubt", OTHER),
-        ("save", False, ToolOutcome("ok", text="by the job of the other"), "ok", HERE),
-    ],
-)
-async def test_what_another_gateway_has_begun_is_its_own_while_it_lives_and_found_or_in_doubt_when_it_is_gone(
-    command: str, lives: bool, found: Verdict | None, class_: str | None, by: str
-) -> None:
-    world, asked = await begun_elsewhere(command, live={HERE, OTHER} if lives else {HERE})
-    if found:
-        world.runner.finds_anywhere = True
-        world.runner.left[asked.key] = found
-    else:
-        await given_back(world, asked, OTHER if lives else "may be back")
-    if class_:
-        await world.relay().take(asked)
-    assert (outcomes(world), executed(world), world.ledger.by[asked.key]) == ([class_] if class_ else [], 0, by)
-    assert class_ != "in_doubt" or OTHER in error_of(world).message
-
-
-@pytest.mark.parametrize(("live", "taken_up"), [({HERE, OTHER}, 0), ({HERE, FIRST}, 0), ({HERE}, 1)])
-async def test_what_a_gateway_left_is_taken_up_by_its_heir_alone(live: set[str], taken_up: int) -> None:
-    world, _ = await begun_elsewhere("handle", live=live)
-    await world.relay().recover()
-    assert len(world.bus.messages) == taken_up
-
-
-async def begun_elsewhere(command: str, *, live: set[str]) -> tuple[World, Asked]:
-    """A call that `OTHER` has begun."""
-
-    async def held() -> None:
-        """The lease is ours."""
-
-    world, asked = World(ledger=SharedLedger()), asked_for(a_request(command))
-    clock = itertools.count(step=BACK_WITHIN_S).__next__
-    world.ownership = AmongOthers(Party(HERE, live), held, clock=clock)
-    due = NOON + timedelta(seconds=60)
-    await world.ledger.intend(Intent(asked=asked, may_repeat=command == "handle", deadline_at=due))
-    world.ledger.by[asked.key] = OTHER
-    return world, asked

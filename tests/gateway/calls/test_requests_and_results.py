@@ -17,9 +17,7 @@ from ductile_gateway.calls.call import (
     read_request,
 )
 from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, made_fit
-from schemas import keys
 from schemas.catalog import ToolCommand
-from schemas.events import Envelope, ToolResult
 from tests.gateway.parts import NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
@@ -167,14 +165,6 @@ def output(outcome: ToolOutcome, *kept: Kept) -> dict[str, Any]:
 def kept_of(outcome: ToolOutcome) -> list[Kept]:
     """The artifacts of an outcome under their own names."""
     return [Kept(artifact.name, artifact) for artifact in outcome.artifacts]
-
-
-def test_a_result_names_its_run_step_tool_and_attempt_and_carries_the_key_of_the_result() -> None:
-    asked = asked_for(a_request(step=3, attempt=2))
-    envelope = Envelope[ToolResult].model_validate_json(answer_to(asked, ToolOutcome("ok"), (), at=NOON).body)
-    result = envelope.payload
-    assert (result.run_id, result.step, result.tool, result.attempt) == (RUN, 3, "fetch", 2)
-    assert (envelope.dedupe_key, result.completed_at) == (keys.result(RUN, 3, 2), NOON)
 
 
 def test_an_artifact_is_named_by_path_type_size_and_hash_with_an_excerpt() -> None:

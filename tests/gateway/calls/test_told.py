@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from ductile_gateway.calls.call import JobFacts, ToolOutcome, failed, read_request
+from ductile_gateway.calls.call import JobFacts, ToolOutcome, failed
 from ductile_gateway.status import Status
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
-from groundwork.telemetry.span import Context, Span, context_of, span_id
+from groundwork.telemetry.span import Span, span_id
 from schemas import keys
 from schemas.status import Finding
-from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, a_request, asked_for, message_of
+from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, asked_for
 
 RAN = JobFacts(exit_code=0, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
 PUBLISHED = span_id(keys.request(RUN, 1, 1))
@@ -36,18 +36,6 @@ async def test_a_job_has_the_times_of_whoever_ran_it_and_is_below_the_span_of_it
     assert (job.name, job.started_at, job.ended_at) == ("job jina-reader handle", RAN.began_at, RAN.ended_at)
     assert (job.trace_id, job.parent_id, result.parent_id) == (TRACE, PUBLISHED, PUBLISHED)
     assert (job.attributes["process.exit.code"], job.error, result.error) == (0, None, None)
-
-
-async def test_where_in_its_trace_a_call_was_asked_for_survives_a_restart() -> None:
-    world = Watched(ToolOutcome("ok", text="done"))
-    subject, body, headers = message_of(a_request())
-    world.bus.down = True
-    with pytest.raises(Exception, match="not connected"):
-        await world.relay().take(read_request(subject, body, headers | {"traceparent": f"00-{TRACE}-{PUBLISHED}-00"}))
-    world.bus.down = False
-    await world.relay().say_again()
-    ((*_, sent),) = world.bus.messages
-    assert context_of(sent["traceparent"]) == Context(TRACE, span_id(keys.result(RUN, 1, 1)), sampled=False)
 
 
 async def test_each_committed_step_of_a_call_is_one_line_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:

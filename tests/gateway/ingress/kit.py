@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import hmac
 import json
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -44,7 +43,7 @@ PEERS: dict[str, Any] = {
 
 
 class Ingress:
-    """An ingress with its surroundings. `outcomes`: what came of the events, by how they came."""
+    """An ingress with its surroundings."""
 
     def __init__(
         self,
@@ -59,7 +58,6 @@ class Ingress:
         self.bus: Any = bus or MemoryBus()
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.clock = StoppedClock()
-        self.outcomes = Counter[tuple[str, str]]()
         record = deliveries or SqliteDeliveries(cast("SqliteFile", MemoryFile()))
         within_s, most = chosen.answer_within_s, chosen.max_in_hand
         self.app: ASGIApp = create_app(
@@ -68,7 +66,7 @@ class Ingress:
             find_offer={offer.name: offer for offer in offers}.get,
             clock=self.clock,
             connected=lambda: True,
-            told=lambda *came: self.outcomes.update([came]),
+            told=lambda *_: None,
         )
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Response:

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from ductile_gateway.bus.outgoing import NatsBus
 from ductile_gateway.store.outbox import SqliteDeliveries
-from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects
 from schemas.envelope import TRACEPARENT
 from tests.gateway.ingress.kit import INGEST, PEERS, Ingress, an_event, error_of, on_the_wire, signed
 from tests.gateway.on_nats import a_bus, results
 from tests.gateway.parts import RUN, MemoryBus, opened
-from tests.kit.waiting import until
 
 BODY = json.dumps(an_event()).encode()
 
@@ -43,18 +41,6 @@ async def status_of(ingress: Ingress, *parts: bytes) -> int:
             return int((await asyncio.wait_for(reader.read(), 10)).split(b" ", 2)[1])
         finally:
             writer.close()
-
-
-async def test_every_event_is_counted_by_how_it_came_and_what_came_of_it() -> None:
-    ingress = Ingress()
-    for _ in range(2):
-        await ingress.relay(an_event())
-    await ingress.relay(an_event("never.agreed"))
-    await ingress.post("/webhooks/nobody", BODY, {})
-    ingress.bus.down = True
-    await ingress.relay(an_event(origin={"instance": "ductile-test", "job_id": "job-2", "event_id": "event-2"}))
-    relayed = dict.fromkeys((("relay", came) for came in ("accepted", "duplicate", "refused", "put_off")), 1)
-    assert ingress.outcomes == relayed | {("webhook", "refused"): 1}
 
 
 async def test_a_body_beyond_the_limit_is_refused_before_its_signature_is_looked_at() -> None:
@@ -164,16 +150,3 @@ async def test_many_copies_of_a_delivery_are_one_message_also_once_the_bus_has_f
     await link.jetstream.purge_stream(subjects.STREAM_RESULTS)
     assert (await ingress.relay(an_event())).json()["duplicate"] is True
     assert (await link.jetstream.stream_info(subjects.STREAM_RESULTS)).state.messages == 0
-
-
-async def test_a_delivery_while_the_server_is_away_is_taken_when_it_is_back(
-    nats_server: EmbeddedNats, link: NatsLink, deliveries: SqliteDeliveries
-) -> None:
-    await a_bus(link)
-    nats_server.kill()
-    answer = await Ingress(bus=NatsBus(link), deliveries=deliveries, answer_within_s=0.3).relay(an_event())
-    assert (answer.status_code, bool(answer.headers["Retry-After"])) == (503, True)
-    await nats_server.start()
-    await until(lambda: link.connected)
-    assert (await Ingress(bus=NatsBus(link), deliveries=deliveries).relay(an_event())).status_code == 202
-    assert len(await results(link)) == 1

@@ -3,16 +3,13 @@
 import base64
 import hmac
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from ductile_gateway import signatures
 from ductile_gateway.ingress.settings import IngressSettings
-from groundwork.service import config_file
 from tests.gateway.ingress.kit import PEERS, SECRET
 
 START = {"to": "agentic.start", "goal": "Go."}
@@ -66,16 +63,6 @@ def test_what_would_let_anybody_in_or_anything_out_is_refused(wrong: dict[str, A
     with pytest.raises(ValidationError) as caught:
         IngressSettings.model_validate(wrong)
     assert SECRET not in str(caught.value)
-
-
-def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("from a file of its own\n")
-    keys = [{"id": "v1", "secret_file": str(tmp_path / "secret")}, {"id": "v2", "secret": "${NEXT}"}]
-    path, environ = tmp_path / "ingress.yaml", {"NEXT": "from the environment"}
-    path.write_text(yaml.safe_dump({"peers": {"ductile-test": {"keys": keys, "accept": ["agentic.start"]}}}))
-    settings = config_file.load(IngressSettings, path=path, section=None, env_prefix="INGRESS_", environ=environ)
-    assert settings.secrets() == ("from a file of its own", "from the environment")
-    assert "from" not in repr(settings)
 
 
 # The example of GitHub's documentation, "Validating webhook deliveries".

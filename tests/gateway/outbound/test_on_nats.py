@@ -1,4 +1,4 @@
-"""Endings of runs on a real bus: each is told to everybody, and what cannot be told is among the dead letters."""
+"""Endings of runs on a real bus: what cannot be told is a dead letter, and what the agent did not say goes nowhere."""
 
 import asyncio
 import contextlib
@@ -50,14 +50,12 @@ async def fine() -> list[Finding]:
 
 
 class Telling:
-    """A gateway with one subscription, to the receiver, which callbacks may go to if they are `inside`."""
+    """A gateway with one subscription, to the receiver."""
 
-    def __init__(self, folder: Path, link: NatsLink, receiver: Receiver, *, inside: bool = False) -> None:
+    def __init__(self, folder: Path, link: NatsLink, receiver: Receiver) -> None:
         network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
         one = {"url": f"http://127.0.0.1:{receiver.port}/", "secret": SECRET, "network": network}
-        callbacks = {"secret": SECRET} | ({"network": network} if inside else {})
-        subscribed = {} if inside else {"one": one}
-        told = {"subscriptions": subscribed, "callbacks": callbacks, "agent_keys": [AGENT.public]}
+        told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}, "agent_keys": [AGENT.public]}
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
         self.link = link
@@ -113,37 +111,6 @@ async def newest(link: NatsLink, subject: str) -> RawStreamMsg:
 
     await until(there)
     return await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subject)
-
-
-async def test_each_ending_is_told_once_also_across_a_restart(
-    tmp_path: Path, bus: NatsLink, receiver: Receiver
-) -> None:
-    for first, last, wanted in ((0, 20, 5), (20, 30, 30)):
-        for number in range(first, last):
-            await say(bus, an_event(run_id=f"run_{number}"))
-        async with Telling(tmp_path, bus, receiver).at_work():
-            await until(lambda: len({one.headers["webhook-id"] for one in receiver.requests}) >= wanted)  # noqa: B023
-            await until(lambda: waits(bus, 0))
-
-
-async def test_a_callback_waits_for_the_agent_to_say_where_it_goes(
-    tmp_path: Path, bus: NatsLink, receiver: Receiver
-) -> None:
-    hook = f"http://127.0.0.1:{receiver.port}/hook?token=1"
-
-    async def answer(question: Msg) -> None:
-        asked.append(json.loads(question.data)["run_id"])
-        await question.respond(json.dumps({"callback": hook} if len(asked) > 1 else {"error": {}}).encode())
-
-    asked: list[str] = []
-    async with Telling(tmp_path, bus, receiver, inside=True).at_work():
-        await say(bus, an_event(run_id="run_1", has_callback=True))
-        await until(lambda: waits(bus, 1))
-        await bus.subscribe(subjects.RUN_CALLBACK, answer)
-        await until(lambda: len(receiver.requests) == 1, within_s=20)
-        await until(lambda: waits(bus, 0))
-    assert asked == ["run_1", "run_1"]
-    assert b"token=1" not in receiver.requests[0].body
 
 
 async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reason(

@@ -14,16 +14,15 @@ from typing import Any
 
 import pytest
 
-from ductile_gateway.ductile.relay_wire import body_of, of_call, of_lifecycle, signed_headers, signed_part
+from ductile_gateway.ductile.relay_wire import body_of, of_lifecycle, signed_headers, signed_part
 from ductile_gateway.ductile.settings import RelayPeerSettings
 from ductile_gateway.outbound.notifications import Arrived, Gone, Never, NotYet, SendResult
 from ductile_gateway.outbound.senders import open_callback_sender
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.signatures import standard_headers
 from groundwork.service.json_log import set_up
-from schemas import keys
 from tests.gateway.outbound.kit import KEY, SECRET, Receiver, a_delivery, an_event, read
-from tests.gateway.parts import NOON, RUN, StoppedClock, asked_by
+from tests.gateway.parts import NOON, RUN, StoppedClock
 from tests.kit.logs import logging_kept
 
 
@@ -188,14 +187,3 @@ def test_an_ending_has_its_type_its_dedupe_key_and_our_name_and_is_whole() -> No
         "dedupe_key": f"agentic:run:{RUN}:completed",
     }
     assert envelope["origin"]["instance"] == "agent-gateway"
-
-
-def test_a_call_is_an_event_under_its_own_key_that_says_where_it_belongs() -> None:
-    key, type_ = keys.call(RUN, 3, "notes", 2), "agentic.tool_request.save-note"
-    belongs = {"run_id": RUN, "step": 3, "tool": "notes"}
-    payload = {"text": "ü"} | belongs | {"attempt": 2}
-    assert json.loads(body_of(of_call(type_, asked_by(key), {"text": "ü"}), "agentic-gateway")) == {
-        "event": {"type": type_, "payload": payload, "dedupe_key": key},
-        "origin": {"instance": "agentic-gateway", "event_id": key},
-        "baggage": belongs,
-    }

@@ -99,15 +99,6 @@ async def test_a_receiver_that_is_gone_is_told_nothing_more_of_that_run(tmp_path
     assert not town.grave.buried
 
 
-async def test_events_that_nobody_in_ductile_listens_to_are_counted(tmp_path: Path) -> None:
-    town = Town(tmp_path, relayed=ENDINGS)
-    town.sender.answers["relay"] = lambda _: Arrived(heard=False)
-    async with town.telling() as outbound:
-        for number in range(5):
-            await outbound.take(read(an_event(run_id=f"run_{number}")))
-        await until(lambda: outbound.unheard == {("relay", "agent.completed"): 5})
-
-
 async def test_a_surprise_in_one_delivery_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     town = Town(tmp_path, subscribers=("a", "b"))
 
@@ -174,15 +165,6 @@ def delay_s(delivery: Notification, *, wish_s: float = 0.0) -> float:
     due_at = next_try(delivery, now=NOON, wish_s=wish_s)
     assert due_at is not None
     return (due_at - NOON).total_seconds()
-
-
-def test_a_callback_is_tried_seven_times_in_most_of_a_day_and_then_given_up() -> None:
-    now, tries = NOON, [NOON]
-    while due_at := next_try(a_delivery(tries=len(tries)), now=now):
-        now = due_at
-        tries.append(now)
-    assert len(tries) == 7
-    assert timedelta(hours=17) < tries[-1] - NOON < timedelta(hours=24)
 
 
 def test_a_receiver_may_ask_for_more_time_but_not_for_less_nor_for_days() -> None:

@@ -8,13 +8,12 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ductile_gateway.calls.call import ToolCall
-from ductile_gateway.plugins.boundary import Boundary, found
+from ductile_gateway.plugins.boundary import found
 from ductile_gateway.plugins.box import reach
 from ductile_gateway.plugins.box.limits import Limits
 from ductile_gateway.plugins.boxes import Box, mark_of
@@ -33,19 +32,16 @@ def local_plugins(
     *,
     config: dict[str, Any] | None = None,
     limits: Limits = QUICK,
-    run_as: str | None = None,
-    boundary: Boundary | None = None,
-    closed: Sequence[Path] = (),
     folder: Path = PLUGINS,
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
     environment = plugin_environment(os.environ, python=Path(sys.executable))
-    open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=closed)
+    open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir])
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,
         environment=environment,
-        box=Box(limits, boundary or found("auto", run_as), open_places),
+        box=Box(limits, found("auto", None), open_places),
     )
 
 

@@ -4,7 +4,6 @@ killed at any point and started again: the plugin has run exactly once, or the e
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,18 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 
 from ductile_gateway.calls.call import AlreadyStarted, NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.cli.exits import code_of
 from ductile_gateway.plugins.boxes import box_of
-from ductile_gateway.plugins.folders import discover_plugins
-from ductile_gateway.plugins.in_process import InProcessTools
 from ductile_gateway.settings import load
-from ductile_gateway.tools.catalog import draw_catalog
 from groundwork.service.errors import Misconfigured
-from schemas.continuation import Retrieve
-from tests.gateway.parts import FakeRunner, World, a_request, asked_for
 from tests.gateway.plugins.kit import KEY, PLUGINS, alive, guard_of, local_plugins, probe
 from tests.gateway.served import ROOT, lines
 from tests.kit.waiting import until, wait_until
@@ -116,41 +109,6 @@ def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(t
     assert code_of(refusal.value) == 78
 
 
-async def test_the_tool_of_benchmarks_asks_once_for_what_it_is_told_to_ask_for() -> None:
-    wanted = {"action": "retrieve", "query": "more"}
-    first = await InProcessTools().run(probe("handle", continuation=wanted))
-    second = await InProcessTools().run(probe("handle", continuation=wanted, evidence=[]))
-    assert isinstance(first, ToolOutcome)
-    assert (first.status, first.continuation) == ("continuation", Retrieve(action="retrieve", query="more"))
-    assert isinstance(second, ToolOutcome)
-    assert second.status == "ok"
-
-
-async def test_the_rest_of_a_long_result_is_where_its_excerpt_says(tmp_path: Path) -> None:
-    manifest = discover_plugins([SHIPPED], {}).plugins["artifact"].manifest
-    world, reader = World(), World(runner=local_plugins(tmp_path, folder=SHIPPED))
-    reader.clock.time = datetime.now(UTC)
-    reader.artifacts = world.artifacts
-    catalog, _ = draw_catalog({"artifact": manifest}, None, timeout_s=60)
-
-    async def shown(step: int, command: str, **arguments: Any) -> str:
-        request = a_request(command, {"artifact": path} | arguments, tool="artifact", step=step)
-        await reader.relay(catalog).take(asked_for(request, "artifact"))
-        return str(reader.bus.results[-1].result.model_dump()["summary"])
-
-    rows: list[JsonValue] = [{"name": f"row {number}"} for number in range(1000)]
-    world.runner = FakeRunner(ToolOutcome("ok", text="1000 rows", output={"rows": rows}))
-    await world.relay().take(asked_for())
-    head, _, note = world.bus.results[0].result.excerpt.rpartition("\n")
-    place = re.search(r"; the whole is the artifact (.*), which goes on at line (\d+), character (\d+)\]", note)
-    assert place is not None
-    path = place[1]
-    rest = await shown(1, "read", from_line=int(place[2]), from_char=int(place[3]))
-    ((stored, _),) = world.artifacts.kept.values()
-    assert stored.decode().startswith(head + rest.partition("\n")[2].rpartition("\n")[0])
-    assert (await shown(2, "search", pattern="row 999", context_lines=0)).endswith(': "name": "row 999"')
-
-
 DONE = ToolOutcome("ok", text="recorded")
 
 
@@ -205,16 +163,6 @@ def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: 
         assert lines(file) == 0
         verdict = asyncio.run(local_plugins(tmp_path).run(call))
     assert (verdict, lines(file)) == (DONE, 1)
-
-
-def test_when_plugin_and_gateway_are_killed_together_the_end_is_unknown(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    gateway = Gateway(tmp_path, "record", file=str(file), wait_for=str(tmp_path / "never"))
-    wait_until(lambda: lines(file))
-    gateway.killed()
-    os.kill(guard_of(tmp_path), signal.SIGKILL)
-    assert isinstance(resumed(tmp_path, probe("record")), Unknown)
-    assert lines(file) == 1
 
 
 async def test_a_guard_that_is_killed_takes_its_plugin_along_and_leaves_an_unknown_end(tmp_path: Path) -> None:

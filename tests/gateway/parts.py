@@ -187,7 +187,6 @@ class FakeRunner:
         self.verdict: Verdict = verdict or ToolOutcome("ok", text="done")
         self.remembers = remembers
         self.executed: list[ToolCall] = []
-        self.resumed: list[str] = []
         self.resumed_with: list[Mapping[str, Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -204,7 +203,6 @@ class FakeRunner:
         return self.verdict
 
     async def resume(self, call: ToolCall) -> Verdict:
-        self.resumed.append(call.key)
         self.resumed_with.append(call.payload)
         if not self.remembers:
             return Unknown("the gateway ended while it ran")
@@ -259,15 +257,13 @@ def offering(catalog: Catalog) -> Offers:
 
 
 class MemoryRuns:
-    """Knows of the runs that have ended, and whom it was asked for; nothing while `away`."""
+    """Knows of the runs that have ended; nothing while `away`."""
 
     def __init__(self) -> None:
         self.ended: set[str] = set()
         self.away = False
-        self.asked_for: list[str] = []
 
     async def has_ended(self, run_id: str) -> bool | None:
-        self.asked_for.append(run_id)
         return None if self.away else run_id in self.ended
 
 

@@ -10,7 +10,6 @@ import yaml
 from ductile_gateway.installation.found import DuctileProgram, find
 from ductile_gateway.installation.installing import installation, removal
 from ductile_gateway.installation.pages import Wishes
-from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 
 CONFIG = """\
@@ -171,45 +170,3 @@ def test_with_a_vault_no_secret_is_in_the_files_of_ductile(ductile: Path) -> Non
     assert not (ductile / "agentic" / "secrets.yaml").exists()
     assert not (ductile / "tokens.yaml").exists()
     assert "secret_ref: agentic-gateway-token" in (ductile / "agentic" / "agentic.yaml").read_text()
-
-
-@pytest.fixture
-def second(ductile: Path) -> Path:
-    """Another Ductile, beside the one that is installed already."""
-    installation(find(ductile), wishes(ductile)).carry_out(None)
-    folder = ductile.parent / "second"
-    (folder / "plugins" / "clock").mkdir(parents=True)
-    manifest = {"manifest_spec": "ductile.plugin", "manifest_version": 1, "protocol": 2, "name": "clock"}
-    told = {"version": "1", "entrypoint": "run.sh", "commands": [{"name": "look", "type": "read"}]}
-    (folder / "plugins" / "clock" / "manifest.yaml").write_text(json.dumps(manifest | told))
-    (folder / "config.yaml").write_text(CONFIG.replace("home", "work").replace("8099", "8199"))
-    (folder / "plugins.yaml").write_text("plugins: {}\n")
-    return folder
-
-
-def test_of_a_second_ductile_the_settings_are_shown_that_have_to_be_added(ductile: Path, second: Path) -> None:
-    place = wishes(ductile).settings
-    before = place.read_bytes()
-    proposal = installation(find(second), wishes(ductile))
-    proposal.carry_out(None)
-    assert place.read_bytes() == before
-    assert proposal.values["settings_shown"]
-    together = merged(yaml.safe_load(before), yaml.safe_load(proposal.values["settings"]))
-    place.write_text(json.dumps(together))
-    made = load(place, {})
-    urls = {name: each.url for name, each in made.every_ductile().items()}
-    assert urls == {"": "http://127.0.0.1:8099", "work": "http://127.0.0.1:8199"}
-    (entry,) = yaml.safe_load((ductile / "agentic" / "secrets.yaml").read_text())["api"]["auth"]["tokens"]
-    assert entry["token"] == made.every_ductile()[""].token.get_secret_value()
-    assert made.choices_in("work").keys() == {"work_clock"}
-    assert (set(made.ingress.peers), set(made.outbound.every_relay())) == ({"home", "work"}, {"", "work"})
-    tokens = [token["name"] for token in together["agent"]["http"]["tokens"]]
-    assert tokens == ["ductile", "ductile-run", "people", "ductile-work", "ductile-work-run"]
-    assert not installation(find(second), wishes(ductile)).changes
-
-
-def merged(one: Any, other: Any) -> Any:
-    """As a person adds what is shown, each to the section of its name."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
-    return [*one, *other] if isinstance(one, list) else other

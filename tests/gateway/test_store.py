@@ -21,7 +21,7 @@ from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
 from groundwork.service.errors import Misconfigured, TryAgain
-from tests.gateway.parts import NOON, opened
+from tests.gateway.parts import opened
 from tests.kit.fakes import FakeClock
 from tests.ledger.kit import an_answer, an_intent
 
@@ -30,16 +30,6 @@ def look(folder: Path, *statements: str) -> Any:
     """What the last of these statements finds first in the file."""
     with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
         return [connection.execute(statement).fetchone() for statement in statements][-1]
-
-
-async def test_more_old_answers_than_are_forgotten_at_once_are_all_forgotten(tmp_path: Path) -> None:
-    async with opened(tmp_path, SqliteLedger) as ledger:
-        for step in range(1, 1203):
-            ledger.intend_soon(an_intent(step))
-        await ledger.answer(an_answer())
-        look(tmp_path, "UPDATE calls SET answer = x'00', completed_at = 0, published = 1")
-        await ledger.forget_before(NOON)
-        assert await ledger.find(an_intent(1202).asked.key) is None
 
 
 @pytest.mark.parametrize(("spoil", "told"), [("version", "newer"), ("content", FILE)])

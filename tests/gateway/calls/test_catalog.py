@@ -12,7 +12,6 @@ from ductile_gateway.ductile.relay_wire import of_call
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.plugins.manifest import Manifest, read_manifest
 from ductile_gateway.tools.catalog import ToolChoice, draw_catalog
-from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import ToolRequest
 from tests.gateway.parts import CATALOG, a_request, asked_for, offering
@@ -147,22 +146,6 @@ def test_a_flaw_of_arguments_says_shortly_where_it_is_and_without_a_schema_there
     assert len(found or "") < 1000
 
 
-@pytest.mark.parametrize(
-    ("executor", "tool", "route", "ours"),
-    [
-        (None, "fetch", "jina-reader", True),
-        (subjects.SERVICE_GATEWAY, "fetch", "jina-reader", True),
-        (subjects.SERVICE_GATEWAY, "grep", "shell", True),
-        ("another", "fetch", "jina-reader", False),
-        (None, "grep", "shell", False),
-    ],
-)
-def test_a_request_is_ours_by_our_name_or_without_any_name_by_a_route_of_ours(
-    executor: str | None, tool: str, route: str, ours: bool
-) -> None:
-    assert offering(CATALOG).is_ours(asked_for(a_request(tool=tool, executor=executor), route)) is ours
-
-
 FETCH: dict[str, Any] = {
     "name": "fetch",
     "version": "1.0",
@@ -182,10 +165,6 @@ def of_ductile(*names: str, relayed: str = "", **plugins: Mapping[str, Any]) -> 
     if relayed:
         settings["relay"] = {"secret": "a-relay-secret-for-tests", "routes": {relayed: None}}
     return read_tools(names, plugins, frozenset({"flow", "fetch"}), DuctileSettings.model_validate(settings))
-
-
-def commands(found: DuctileTools, name: str = "fetch") -> list[tuple[str, str]]:
-    return [(command.name, command.type) for command in found.manifests[name].commands]
 
 
 def test_a_plugin_of_a_ductile_is_offered_with_its_tiers_and_only_if_it_is_chosen() -> None:
@@ -211,28 +190,6 @@ def test_effect_output_and_whether_it_continues_are_read_from_schemas_which_a_du
 def test_an_answer_that_makes_no_sense_is_a_problem_and_no_crash(nonsense: Any) -> None:
     found = of_ductile("fetch", fetch=FETCH | {"commands": nonsense})
     assert (found.manifests, "cannot be used" in found.problems[0]) == ({}, True)
-
-
-READS = {"name": "handle", "type": "read", "input_schema": {"type": "object", "additionalProperties": False}}
-
-
-@pytest.mark.parametrize(
-    ("plugins", "schema", "description"),
-    [
-        ({}, None, ""),
-        ({"fetch": FETCH | {"commands": FETCH["commands"][1:]}}, None, ""),
-        ({"fetch": FETCH | {"commands": [READS, *FETCH["commands"][1:]]}}, READS["input_schema"], "Gets pages."),
-    ],
-)
-def test_a_route_that_is_called_by_events_is_a_tool_that_writes_whatever_a_plugin_of_its_name_says(
-    plugins: Any, schema: Any, description: str
-) -> None:
-    found = of_ductile("fetch", relayed="fetch", **plugins)
-    assert commands(found) == [("handle", "write")]
-    if schema:
-        manifest = found.manifests["fetch"]
-        assert (manifest.commands[0].input_schema, manifest.description) == (schema, description)
-    assert (found.pipelines, found.closed, found.problems) == (frozenset(), frozenset(), ())
 
 
 FAR = "http://far.example http://10.0.0.2:8080 ftp://localhost http:// http://u@localhost x http://localhost/?a"

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile_gateway.bus.in_flight import A_STRANGER_FOR_S, Absent, NatsRecords, hear
+from ductile_gateway.bus.in_flight import A_STRANGER_FOR_S, Absent
 from ductile_gateway.calls.admission import Breaker, InFlight, Lanes
 from ductile_gateway.calls.places import NoPlace, Places
 from ductile_gateway.calls.shared_places import Record, Share, SharedPlaces, Shares, dealt
-from groundwork.nats.link import NatsLink
-from tests.gateway.on_nats import a_bus
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
 from tests.ledger.kit import Party
@@ -85,20 +83,6 @@ async def test_in_a_full_room_whoever_has_most_waiting_makes_place_for_who_has_f
     assert crowd.refused() == 4, "the greedy one's next two, and at last one whom nobody has more waiting than"
     await crowd.leave(GREEDY, "x")
     assert crowd.inside == [(SINGLE, "x")]
-
-
-async def test_who_gives_up_waiting_or_is_let_in_while_it_does_leaves_no_place_taken() -> None:
-    places = Places(1)
-    await places.come("a")
-    waiting = [asyncio.create_task(places.come("b")) for _ in range(2)]
-    await settled()
-    waiting[1].cancel()
-    await settled()
-    places.go("a")
-    waiting[0].cancel()
-    await asyncio.wait(waiting)
-    async with asyncio.timeout(1):
-        await places.come("c")
 
 
 async def test_once_closed_nobody_waits_and_nobody_comes_in_whoever_leaves() -> None:
@@ -220,12 +204,10 @@ class MemoryRecords:
 class Gateways:
     """Each with lanes of its own for one tool. `most`: of the calls at a time, over all of them."""
 
-    def __init__(self, records: Any, width: int, *, link: NatsLink | None = None) -> None:
+    def __init__(self, records: Any, width: int) -> None:
         self.records = records
         self.width = width
-        self.link = link
         self.gone: set[str] = set()
-        self.absent = Absent(Party("one", {"one", "two"}))
         self.lanes: dict[str, Lanes] = {}
         self.inside = self.most = self.done = 0
 
@@ -236,17 +218,16 @@ class Gateways:
             for name in names:
                 self.lanes[name] = self._lanes(name)
                 shared = self._shared(name)
-                await hear(self.link, shared) if self.link else self.records.listening.append(shared)
+                self.records.listening.append(shared)
                 tasks.append(group.create_task(shared.run()))
-            async with asyncio.timeout(2 * A_STRANGER_FOR_S + 15):
+            async with asyncio.timeout(15):
                 yield
             for task in tasks:
                 task.cancel()
 
     def _lanes(self, name: str) -> Lanes:
         def share(places: Places, widths: Any) -> SharedPlaces:
-            is_gone = self.absent.is_gone if self.link else self.gone.__contains__
-            return SharedPlaces(places, widths, self.records, me=name, is_gone=is_gone)
+            return SharedPlaces(places, widths, self.records, me=name, is_gone=self.gone.__contains__)
 
         return Lanes({TOOL: self.width}, most=32, room=64, share=share)
 
@@ -294,18 +275,6 @@ async def test_the_places_of_a_gateway_that_died_come_back() -> None:
         await waiting
         stuck.set()
         await asyncio.gather(*held)
-
-
-async def test_on_a_real_bus_two_gateways_run_no_more_than_one_may_and_what_a_dead_one_had_is_theirs(
-    link: NatsLink,
-) -> None:
-    await a_bus(link)
-    gateways = Gateways(NatsRecords(link), 2, link=link)
-    await gateways.records.swap(TOOL, {"dead": Share(has=2, needs=2, turn=2)}, 0)
-    async with gateways.open("one", "two"):
-        await asyncio.gather(*(gateways.call(name) for name in ("one", "two") * 30))
-    assert (gateways.most, gateways.done) == (2, 60)
-    assert "dead" not in (await gateways.records.look(TOOL)).shares
 
 
 def test_who_is_said_to_be_gone_is_so_at_once_and_a_newcomer_is_not() -> None:

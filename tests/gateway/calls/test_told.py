@@ -62,17 +62,3 @@ async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the
     told = await Status({"slow": never, "one": fine}, version="1.2.3", within_s=0.05).tell()
     assert told.version == "1.2.3"
     assert [(finding.name, finding.mark) for finding in told.findings] == [("slow", "warning"), ("one", "ok")]
-
-
-async def test_many_who_ask_at_a_time_make_the_parts_look_once() -> None:
-    looked = 0
-
-    async def counted() -> Sequence[Finding]:
-        nonlocal looked
-        looked += 1
-        await asyncio.sleep(0)
-        return [Finding(name="one", mark="ok", text="as it should be")]
-
-    asked = Status({"one": counted}, version="1")
-    answers = await asyncio.gather(*(asked.tell() for _ in range(50)))
-    assert (looked, len(set(map(id, answers)))) == (1, 1)

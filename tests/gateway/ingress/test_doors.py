@@ -13,7 +13,6 @@ from ductile_gateway.bus.outgoing import NatsBus
 from ductile_gateway.store.outbox import SqliteDeliveries
 from groundwork.nats.link import NatsLink
 from schemas import subjects
-from schemas.envelope import TRACEPARENT
 from tests.gateway.ingress.kit import INGEST, PEERS, Ingress, an_event, error_of, on_the_wire, signed
 from tests.gateway.on_nats import a_bus, results
 from tests.gateway.parts import RUN, MemoryBus, opened
@@ -106,30 +105,6 @@ async def test_a_path_is_taken_as_it_is_written_and_a_head_has_one_meaning_or_no
     ingress = Ingress()
     assert await status_of(ingress, delivery(target, line)) == status
     assert len(ingress.bus.messages) == (status == 202)
-
-
-PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-OTHER = PLACE.replace("b7ad", "aaaa")
-
-
-@pytest.mark.parametrize(
-    ("baggage", "header", "goes_on"),
-    [
-        ({TRACEPARENT: PLACE}, OTHER, PLACE),
-        ({}, OTHER, OTHER),
-        ({}, None, None),
-        *(({TRACEPARENT: no}, None, None) for no in ("", "00-zz", PLACE.replace("0af7", "0" * 32), "x" * 5000)),
-        ({TRACEPARENT: f"00-{'0' * 32}-b7ad6b7169203331-01"}, None, None),
-        ({TRACEPARENT: {"a": PLACE}}, None, None),
-    ],
-)
-async def test_a_sender_s_place_in_a_trace_goes_on_by_its_baggage_else_by_its_header(
-    baggage: object, header: str | None, goes_on: str | None
-) -> None:
-    ingress = Ingress()
-    body = json.dumps(an_event() | {"baggage": baggage}).encode()
-    answer = await ingress.post(INGEST, body, signed(body) | ({TRACEPARENT: header} if header else {}))
-    assert (answer.status_code, ingress.bus.messages[0][3].get(TRACEPARENT)) == (202, goes_on)
 
 
 @pytest.fixture

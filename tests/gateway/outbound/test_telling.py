@@ -3,7 +3,6 @@ a kill of the gateway; what an ending says is small; and when it is tried again.
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -97,23 +96,6 @@ async def test_a_receiver_that_is_gone_is_told_nothing_more_of_that_run(tmp_path
     tried = [(one.run_id, one.type) for one in town.sender.tries]
     assert tried == [("run_1", "agent.escalated"), ("run_2", "agent.completed")]
     assert not town.grave.buried
-
-
-async def test_a_surprise_in_one_delivery_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    town = Town(tmp_path, subscribers=("a", "b"))
-
-    def surprise(_: Notification) -> SendResult:
-        raise RuntimeError("surprise")
-
-    town.sender.answers["subscription:a"] = surprise
-    with caplog.at_level(logging.CRITICAL):
-        async with town.telling() as outbound:
-            await outbound.take(read(an_event()))
-            await town.settled()
-            await until(lambda: town.outcomes == Counter({("subscription:b", "arrived"): 1}))
-            del town.sender.answers["subscription:a"]
-            await town.pass_by(6)
-            await until(lambda: town.outcomes["subscription:a", "arrived"] == 1)
 
 
 @pytest.mark.attack(40)

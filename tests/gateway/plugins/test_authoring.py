@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from ductile_gateway.authoring.making import EXAMPLE, Language, make
 from ductile_gateway.settings import GatewaySettings
 from ductile_gateway.tools.catalog import Offers
 from ductile_gateway.tools.reloading import follow_folders
-from tests.kit.waiting import until, wait_until
+from tests.kit.waiting import until
 
 NODE = pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node: install Node.js"))
 
@@ -83,20 +82,6 @@ def test_a_tool_that_asks_for_more_though_it_says_it_never_does_fails_as_in_a_ru
     assert (failed.returncode, "✗ bad_continuation" in failed.stdout) == (1, True), failed
     changed(folder / "manifest.yaml", "continues: false", "continues: true")
     assert called(tmp_path).returncode == 0
-
-
-def test_a_call_that_is_left_ends_its_program(tmp_path: Path) -> None:
-    folder, mark = words(tmp_path), tmp_path / "out" / "running"
-    mark.parent.mkdir()
-    (folder / "run.sh").write_text(f"#!/usr/bin/env bash\necho $$ > {mark}\nexec sleep 1000\n")
-    settings = {"gateway": {"plugins": {"folders": ["tools"], "write": ["out"]}}}
-    (tmp_path / "agentic.yaml").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "ductile_gateway", "call", "words", "handle", EXAMPLE]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
-        wait_until(lambda: mark.exists() and mark.read_text().strip())
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-    assert not Path("/proc", mark.read_text().strip()).exists() or sys.platform != "linux"
 
 
 async def test_a_tool_that_is_new_changed_or_gone_while_the_gateway_runs_is_so_on_offer(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import JsonValue
 
 from ductile_gateway.plugins.folders import discover_plugins
 from ductile_gateway.plugins.manifest import ManifestInvalid, read_manifest
@@ -160,19 +159,6 @@ def test_a_program_that_cannot_be_started_is_left_out_with_the_mend(tmp_path: Pa
     install(tmp_path, "one", text=text)
     found = discover_plugins([tmp_path], {})
     assert (found.plugins, mend in found.left_out[0]) == ({}, True)
-
-
-def test_a_path_in_the_configuration_begins_where_the_gateway_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(tmp_path, "one")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/somebody")
-    paths: dict[str, JsonValue] = {"here": "./notes", "above": "../x", "home": "~/notes"}
-    others: dict[str, JsonValue] = {"whole": "/notes", "word": "notes", "number": 3}
-    above = str(tmp_path.parent / "x")
-    placed = {"here": str(tmp_path / "notes"), "above": above, "home": "/home/somebody/notes"}
-    assert discover_plugins([tmp_path], {"one": paths | others}).plugins["one"].config == others | placed
 
 
 @pytest.mark.parametrize("python", ["#!/usr/bin/env python3", f"#!{sys.executable}"])

@@ -1,5 +1,4 @@
-"""Plugins run by the gateway itself: one process per call, its limits, what a plugin gets to see, and a gateway that is
-killed at any point and started again: the plugin has run exactly once, or the end is unknown."""
+"""Plugins run by the gateway itself: one process per call, its limits, what it sees, and a gateway that is killed."""
 
 import asyncio
 import json
@@ -22,7 +21,7 @@ from ductile_gateway.settings import load
 from groundwork.service.errors import Misconfigured
 from tests.gateway.plugins.kit import KEY, PLUGINS, alive, guard_of, local_plugins, probe
 from tests.gateway.served import ROOT, lines
-from tests.kit.waiting import until, wait_until
+from tests.kit.waiting import until
 
 SHIPPED = ROOT / "deploy" / "ductile" / "plugins"
 
@@ -132,23 +131,6 @@ class Gateway:
 def resumed(state_dir: Path, call: ToolCall) -> Verdict:
     """The verdict of a gateway that was started again."""
     return asyncio.run(local_plugins(state_dir).resume(call))
-
-
-def test_a_plugin_that_outlives_the_gateway_is_waited_for_and_not_run_again(tmp_path: Path) -> None:
-    file, gate = tmp_path / "file", tmp_path / "gate"
-    gateway = Gateway(tmp_path, "record", file=str(file), wait_for=str(gate))
-    wait_until(lambda: lines(file))
-    gateway.killed()
-
-    async def restart() -> Verdict:
-        resuming = asyncio.create_task(local_plugins(tmp_path).resume(probe("record")))
-        await asyncio.sleep(0.1)
-        assert not resuming.done()
-        gate.touch()
-        return await resuming
-
-    assert asyncio.run(restart()) == DONE
-    assert lines(file) == 1
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 12, 40])

@@ -64,7 +64,8 @@ def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: da
     gathering = gathering_of(state.waiting, pending.step)
     task = gathered.task_of(gathering, pending.task) if gathering else None
     if gathering is None or task is None:
-        return finishing.finished(state, pending, result, at=at)
+        known = finishing.finish_step(state, pending, result, at=at)
+        return launch(known, at=at) if gatherings(known.waiting) else finishing.go_on(known, at=at)
     known = settled(state, pending, result, at=at)
     return launch(known, at=at, news=f"step {pending.step}: {pending.task} {result.status}")
 

@@ -22,10 +22,6 @@ OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
 """What an executor tells of the call, beside the tool's result."""
 
 
-def finished(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
-    return go_on(finish_step(state, pending, result, at=at), at=at)
-
-
 def go_on(state: RunState, *, at: datetime) -> Transition:
     if state.open_steps:
         return Transition(state=state, effects=(endings.progress(state, "act", state.summary),))

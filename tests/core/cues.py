@@ -472,14 +472,10 @@ def answer(message: str | None = "the new one", **details: Any) -> Cue:
 # Runs that have come as far as their name says
 
 
-def a_run_with_strangers(**details: Any) -> Script:
-    """What strangers wrote was brought by the first step."""
-    return a_waiting_run("browse", **details) >> returns()
-
-
 def a_run_for_approval(**details: Any) -> Script:
     """A write is planned after strangers had their say: a person has to allow it."""
-    return a_run_with_strangers(**details) >> replies(reflection("continue")) >> plans("post")
+    run = a_waiting_run("browse", **details) >> returns()
+    return run >> replies(reflection("continue")) >> plans("post")
 
 
 def a_run_for_answer(**details: Any) -> Script:
@@ -510,11 +506,6 @@ def plans_several(*tools: str) -> Cue:
 
 def a_run_that_may_read(most: int = 3, **limits: Any) -> Script:
     return a_planning_run(parallel_reads=most, **limits)
-
-
-def a_run_that_reads(count: int = 3, **limits: Any) -> Script:
-    """As many pages are asked for side by side."""
-    return a_run_that_may_read(count, **limits) >> plans_several(*["fetch"] * count)
 
 
 def a_task(name: str, plugin: str = "", after: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
@@ -625,34 +616,15 @@ def comes_home(child: Script) -> Cue:
     return cue
 
 
-def a_write_after_strangers() -> Script:
-    """A page that strangers wrote was looked at, and the mail that depends on it waits for a person."""
-    return a_gathering_run(a_task("page", "browse"), a_task("mail", "post", ("page",), to="them")) >> comes("page")
-
-
-def a_lost_write() -> Script:
-    """What came of the write is not known; another task was out beside it."""
-    run = a_gathering_run(a_task("a"), a_task("w", "post"), a_task("z", after=("a", "w")))
-    return run >> fails("w", "in_doubt")
-
-
 # Proofs
 
 ARTIFACT = "artifacts/report.md"
-PROOFS = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="person"))
-PRICE = Met(item="d1", evidence="step:1", quote="the price is 12")
 
 
 def framed(*proofs: Proof) -> Framing:
     items = ("the price is known", "the report is kept", "somebody agreed")
-    return Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs or PROOFS)
-
-
-def a_proving_run(*proofs: Proof, **details: Any) -> Script:
-    """A first step of fetch brought a result and an artifact, and a person said something."""
-    run = a_framing_run(**details) >> replies(framed(*proofs)) >> plans()
-    run = run >> returns(output={"summary": "the price is 12", "artifact_path": ARTIFACT})
-    return run >> signal("message", message="I agree.")
+    usual = (Proof(kind="value", tool="fetch"), Proof(kind="artifact"), Proof(kind="person"))
+    return Framing(goal_statement="Report the price.", definition_of_done=items, proofs=proofs or usual)
 
 
 def claims(*met: Met, verdict: str = "continue", unmet: tuple[Unmet, ...] = (), seen: Any = True, **reply: Any) -> Cue:

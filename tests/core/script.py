@@ -104,11 +104,6 @@ class Script:
         self.now += timedelta(**duration)
         return self
 
-    def told(self) -> tuple[str, ...]:
-        """What the model is told with the question that the run asks."""
-        assert self.state.asking is not None, "nothing is asked"
-        return self.state.asking.told
-
     def branch(self) -> "Script":
         """Another run with the same story so far."""
         other = Script()

@@ -5,6 +5,7 @@ can go wrong where the run stands, in the words of `transcripts` and those of MO
 What ends a run is rare, so that many stories are long.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,7 +97,7 @@ def result(script: Script) -> Event:
 def some_request(script: Script) -> Event:
     """One of the requests that are out returns, the last that was sent first; or the next is sent."""
     sent = [flight.pending for flight in flights(script.state.waiting) if flight.retry_at is None]
-    return made(returns(of=sent[-1]), script) if sent else due(script)
+    return made(returns(of=sent[-1]), script) if sent else timer(script)
 
 
 def timer(script: Script) -> Event:
@@ -264,6 +265,18 @@ WISHES = words(
     'want ["l ledger"]'
 )
 """What a tool may ask for before it answers, with reads, writes and what strangers wrote among it."""
+
+
+def a_wish(chance: Random) -> Move:
+    """A tool asks for up to eight tasks, each of any tool and after some of the others, in any order."""
+    names = [f"t{number}" for number in range(chance.randint(2, 8))]
+    needs = {name: [other for other in names[:place] if chance.random() < 0.3] for place, name in enumerate(names)}
+    tools = {name: chance.choice(("-", "fetch", "save", "browse", "post")) for name in names}
+    wish = json.dumps([f"{name} {tools[name]} {','.join(needs[name])}" for name in chance.sample(names, len(names))])
+    return word(f"want {wish}")
+
+
+GRAPHS = [a_wish(Random(number)) for number in range(6)]  # noqa: S311 - it makes stories, no secrets
 BAD_WISHES = words('return continuation output={"query": "more"} ; want ["a - b", "b - a"] ; want ["c curl"]')
 TURNS_TO_PEOPLE = words("4 insist ; 4 ask ; 4 rest 600 ; plan browse ; unheard")
 UPSTREAM = word("error upstream retry")
@@ -314,6 +327,7 @@ ODD: dict[str, list[Move]] = {
     "tool": [
         *words("3 late timer ; 10 error upstream retry ; 3 due ; 2 error not_found"),
         *WISHES * 3,
+        *GRAPHS,
         *BAD_WISHES,
         *words('return output={"artifact_path": "artifacts/page.html"} ; error configuration ; error in_doubt'),
         *words("2 future ; return attempt=9 ; return attempt=null ; unreadable ; unreadable step=7"),
@@ -445,3 +459,22 @@ STORIES = st.builds(
     st.sampled_from((*range(12), *(LENGTH,) * 60)),
 )
 """Stories to search for one that breaks a rule: mostly long, and yet a failure is shown by the shortest that has it."""
+
+
+def a_gathering(moves: list[Move]) -> Script:
+    """A run whose first step gathers until it is over, and in which nothing breaks the protocol."""
+    script = queued(continuations=WAKES["continuations"][0], max_attempts_of_run=1000) >> cues.started()
+    script = script >> cues.frames() >> cues.plans()
+    for move in moves:
+        moved = script.branch() if script.state.completed or script.state.final else script.branch() >> move
+        script = script if moved.state.ending_class == "protocol_violation" else moved
+    return script
+
+
+OF_A_GATHERING = [some_request] * 8 + [MOVES_BY_WORD["again"], *NEWEST, UPSTREAM, word("error not_found"), timer]
+GATHERINGS = st.builds(
+    lambda wish, moves: a_gathering([wish, *moves]),
+    st.sampled_from((*GRAPHS, *WISHES)),
+    st.lists(st.sampled_from(OF_A_GATHERING), min_size=LENGTH, max_size=LENGTH),
+)
+"""Stories of nothing but a step that asks for more."""

@@ -32,11 +32,3 @@ def test_a_result_with_a_round_and_no_task_is_of_the_child_that_is_the_step_and_
     run = a_waiting_parent()
     forged = told_by(child_of(run) >> cancel()).model_copy(update={"round": 7})
     assert supervising.awaited(run.state, forged) is run.pending
-
-
-def test_a_child_that_is_waited_for_is_started_again_and_one_that_was_given_up_is_stopped_again() -> None:
-    run = a_waiting_parent()
-    (started,) = wakes_of(run)
-    assert [effect.wake for effect in supervising.owed(run.state)] == [started]  # type: ignore[union-attr]
-    (stop,) = supervising.owed((run >> cancel()).state)
-    assert stop.run_id == started.run_id  # type: ignore[union-attr]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.brief import Limits
 from agent_service.core.events import ModelReplied, ModelUsage
 from agent_service.core.limits import LimitPolicy, LimitRefused, grant
 from agent_service.core.model.measures import least_reply, likely_prompt, lost_prompt, measured, most_prompt
@@ -16,67 +15,53 @@ from tests.core.cues import a_framing_run, framing, limits
 from tests.core.script import NOON
 
 POLICY = LimitPolicy(defaults=limits(max_steps=10, max_reframes=2), wall_clock_s=600.0, cap_steps=20)
+CAPPED = replace(POLICY, cap_tokens=1000, cap_cost_usd=2.0)
+SMALL = replace(POLICY, cap_context_bytes=len('{"a":"é"}'.encode()))
+IN_TWO_DAYS = NOON + timedelta(days=2)
 
 
-def granted(policy: LimitPolicy = POLICY, context: dict[str, Any] | None = None, **constraints: Any) -> Limits:
-    return grant(policy, Constraints(**constraints), context=context or {}, at=NOON)
+@pytest.mark.parametrize(
+    ("policy", "context", "constraints", "granted"),
+    [
+        (POLICY, {}, {}, {"max_steps": 10, "max_reframes": 2, "deadline_at": NOON + timedelta(minutes=10)}),
+        (POLICY, {"max_steps": 6}, {}, {"max_steps": 6}),
+        (POLICY, {"max_steps": 6}, {"max_steps": 4}, {"max_steps": 4}),
+        (POLICY, {}, {"max_reframes": 0, "max_tokens": 5}, {"max_reframes": 0, "max_tokens": 5}),
+        (POLICY, {}, {"max_cost_usd": 0.5, "deadline_at": IN_TWO_DAYS}, {"deadline_at": IN_TWO_DAYS}),
+        (CAPPED, {}, {"max_loops": 20, "max_tokens": 1000}, {"max_steps": 20, "max_tokens": 1000, "max_cost_usd": 2.0}),
+        (CAPPED, {}, {}, {"max_tokens": 1000, "max_cost_usd": 2.0}),
+        (SMALL, {"a": "é"}, {}, {}),
+    ],
+)
+def test_what_is_asked_for_is_granted_up_to_the_caps_and_the_defaults_else(
+    policy: LimitPolicy, context: dict[str, Any], constraints: dict[str, Any], granted: dict[str, Any]
+) -> None:
+    limits = grant(policy, Constraints(**constraints), context=context, at=NOON)
+    assert {name: getattr(limits, name) for name in granted} == granted
 
 
-def refused(policy: LimitPolicy = POLICY, context: dict[str, Any] | None = None, **constraints: Any) -> str:
+@pytest.mark.parametrize(
+    ("field", "context", "constraints"),
+    [
+        *(("context.max_steps", {"max_steps": number}, {}) for number in ("6", 0, -1, 2.5, True, [6], 21)),
+        ("context", {"a": "é" * 1000}, {}),
+        ("constraints.max_steps", {}, {"max_steps": 21}),
+        ("constraints.max_loops", {}, {"max_loops": 21}),
+        ("constraints.max_tokens", {}, {"max_tokens": 1001}),
+        ("constraints.max_cost_usd", {}, {"max_cost_usd": 2.1}),
+        ("constraints.max_reframes", {}, {"max_reframes": 11}),
+        ("constraints.deadline_at", {}, {"deadline_at": NOON}),
+        ("constraints.deadline_at", {}, {"deadline_at": NOON - timedelta(seconds=1)}),
+        ("constraints.deadline_at", {}, {"deadline_at": NOON + timedelta(days=31)}),
+    ],
+)
+def test_what_is_beyond_is_refused_by_the_field_that_the_caller_used(
+    field: str, context: dict[str, Any], constraints: dict[str, Any]
+) -> None:
+    policy = replace(CAPPED, cap_context_bytes=100)
     with pytest.raises(LimitRefused) as refusal:
-        granted(policy, context, **constraints)
-    return refusal.value.field
-
-
-def test_who_asks_for_nothing_gets_the_defaults_and_a_deadline_from_acceptance_on() -> None:
-    assert granted() == replace(POLICY.defaults, deadline_at=NOON + timedelta(minutes=10))
-
-
-def test_max_steps_may_come_with_the_context_and_the_constraints_win() -> None:
-    assert granted(context={"max_steps": 6}).max_steps == 6
-    assert granted(context={"max_steps": 6}, max_steps=4).max_steps == 4
-
-
-@pytest.mark.parametrize("number", ["6", 0, -1, 2.5, True, [6]])
-def test_max_steps_of_the_context_must_be_a_whole_number(number: object) -> None:
-    assert refused(context={"max_steps": number}) == "context.max_steps"
-
-
-def test_a_context_may_be_as_large_as_the_operator_says_and_no_larger() -> None:
-    policy = replace(POLICY, cap_context_bytes=len('{"a":"é"}'.encode()))
-    granted(policy, context={"a": "é"})
-    assert refused(policy, context={"a": "éé"}) == "context"
-
-
-def test_every_number_is_granted_as_asked() -> None:
-    deadline = NOON + timedelta(days=2)
-    limits = granted(max_reframes=0, max_tokens=5, max_cost_usd=0.5, deadline_at=deadline)
-    assert (limits.max_reframes, limits.max_tokens, limits.max_cost_usd, limits.deadline_at) == (0, 5, 0.5, deadline)
-
-
-def test_the_hard_caps_may_be_reached_and_not_passed() -> None:
-    policy = replace(POLICY, cap_tokens=1000, cap_cost_usd=2.0)
-    assert granted(policy, max_loops=20, max_tokens=1000, max_cost_usd=2.0).max_steps == 20
-    assert refused(policy, max_loops=21) == "constraints.max_loops"
-    assert refused(policy, max_tokens=1001) == "constraints.max_tokens"
-    assert refused(policy, max_cost_usd=2.1) == "constraints.max_cost_usd"
-    assert refused(policy, max_reframes=11) == "constraints.max_reframes"
-
-
-def test_a_deadline_must_be_in_the_future_and_not_too_far() -> None:
-    assert refused(deadline_at=NOON) == "constraints.deadline_at"
-    assert refused(deadline_at=NOON - timedelta(seconds=1)) == "constraints.deadline_at"
-    assert refused(deadline_at=NOON + timedelta(days=31)) == "constraints.deadline_at"
-
-
-def test_a_refusal_names_the_field_that_the_caller_used() -> None:
-    assert refused(max_steps=21) == "constraints.max_steps"
-    assert refused(context={"max_steps": 21}) == "context.max_steps"
-
-
-def test_a_hard_cap_holds_for_who_asks_for_nothing() -> None:
-    limits = granted(replace(POLICY, cap_tokens=1000, cap_cost_usd=2.0))
-    assert (limits.max_tokens, limits.max_cost_usd) == (1000, 2.0)
+        grant(policy, Constraints(**constraints), context=context, at=NOON)
+    assert refusal.value.field == field
 
 
 # Measures

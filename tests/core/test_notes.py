@@ -1,5 +1,6 @@
-"""Notes: bounded in a run of any length, cut where a result is too long, digested when facts do not suffice."""
+"""Notes and evidence: bounded in a run of any length, cut where too long, digested when facts do not suffice."""
 
+import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -7,11 +8,19 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
+from agent_service.core.graph import gathered
 from agent_service.core.model.notes import facts_suffice
+from agent_service.core.phases import Action
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Evidence, Task
 from agent_service.run import journal
+from schemas.continuation import LONGEST_TEXT
+from schemas.events import MAX_MESSAGE_BYTES
+from tests.core import cues
 from tests.core.cues import a_compacting_run, a_run_of, a_waiting_run, digests, page, plan, reflection, replies, returns
+from tests.core.rules.reading import after
 from tests.core.script import Script
 
 
@@ -57,12 +66,12 @@ def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_character
     assert run.state.facts[0].startswith("10 ")
 
 
-def a_learning_run(*, every: int = 1) -> Script:
-    """Seven steps, of whose results a fact was noted each time, or every so many times; the eighth is planned."""
+def a_learning_run() -> Script:
+    """Seven steps, of whose results a fact was noted each time; the eighth is planned."""
     run = a_run_of(1, max_notes=2000)
     for number in range(2, 9):
-        facts = (f"Page {number - 1} is long (step:{number - 1}).",) if (number - 1) % every == 0 else ()
-        run = run >> replies(reflection("continue", facts=facts), plan=plan(number=number))
+        learned = reflection("continue", facts=(f"Page {number - 1} is long (step:{number - 1}).",))
+        run = run >> replies(learned, plan=plan(number=number))
         run = run >> returns(output=page(number)) if number < 8 else run
     return run
 
@@ -82,28 +91,53 @@ LONGEST = 6000
 """Characters of a result in the long run; the bound of what is noted of one."""
 
 
-@pytest.fixture(scope="module")
-def long_run() -> list[RunState]:
-    """A run of two hundred steps with long results, as it stood after each of them."""
+def test_the_notes_of_a_long_run_stay_bounded_and_what_is_written_the_same_from_step_to_step() -> None:
+    """Without the newest result, which is as long as it is."""
     run = a_run_of(STEPS, length=LONGEST)
-    states = [moment.transition.state for moment in run.story if isinstance(moment.event, ToolReturned)]
-    return [state for state in states if state is not None]
-
-
-def test_the_notes_of_a_long_run_stay_bounded(long_run: list[RunState]) -> None:
-    lengths = [sum(len(note.text) for note in state.notes) for state in long_run]
+    states = [after(moment) for moment in run.story if isinstance(moment.event, ToolReturned)]
+    lengths = [sum(len(note.text) for note in state.notes) for state in states]
     assert len(lengths) == STEPS
     assert max(lengths) <= max(lengths[:20]) + 3000 < 60_000
-
-
-def test_what_is_written_of_a_long_run_stays_the_same_from_step_to_step(long_run: list[RunState]) -> None:
-    """Without the newest result, which is as long as it is."""
-    rows = [len(journal.encode_state(replace(state, last_result=None))) for state in long_run]
+    rows = [len(journal.encode_state(replace(state, last_result=None))) for state in states]
     assert max(rows) <= min(rows) + 100
-    added = [added_between(before, state) for before, state in pairwise(long_run)]
+    added = [added_between(before, state) for before, state in pairwise(states)]
     assert max(added) < 10 * LONGEST, "a compaction writes its memory and the notes that it keeps"
     assert sum(added[-50:]) <= sum(added[20:70]) * 1.2
 
 
 def added_between(before: RunState, state: RunState) -> int:
     return sum(len(item) for growth in journal.growth_of(before, state) for item in growth.added)
+
+
+# Evidence
+
+LARGEST_INPUT = 256 * 1024
+ASKER = Task(id="", round=0, place=1, action=Action(tool="fetch", command="handle", arguments={}))
+
+
+def brought(number: int, text: str) -> Evidence:
+    output = gathered.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
+    asked = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
+    place: dict[str, Any] = {"step": 1, "task": f"t{number}", "round": 1 + number % 10, "place": number}
+    return Evidence(kind="retrieve", status="ok", output=output, **place, **asked)
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "\x01", '"', "\u6f22", "\U0001f600"], ids=["ascii", "control", "quote", "cjk", "emoji"]
+)
+def test_what_a_thousand_tasks_brought_leaves_room_for_the_largest_input(text: str) -> None:
+    evidence = [brought(number, text * 40_000) for number in range(1000)]
+    handed = gathered.given(evidence, 1, ASKER, ("again", 11), Continuations(max_plugin_continuations=10))
+    assert len(json.loads(json.dumps(handed))["evidence"]) == 1000
+    assert gathered.size_of(handed) + LARGEST_INPUT < MAX_MESSAGE_BYTES - 4096
+
+
+def test_what_does_not_fit_into_a_message_is_refused_before_anything_is_asked() -> None:
+    run = cues.a_gathering_run(cues.a_task("a", "fetch", text="\x01" * 50_000))
+    assert "its input has 300012 bytes" in run.state.completed[0].summary
+    run = cues.queued() >> cues.started(cues.SKILLS) >> cues.frames() >> cues.plans("fetch", text="x" * 1_000_000)
+    run = run >> cues.continues(cues.multi_step(cues.a_task("a"), cues.a_task("b")))
+    run = run >> cues.comes("a", result={"summary": "y" * 25_000}) >> cues.comes("b", result={"summary": "y" * 25_000})
+    assert (run.outcomes, run.state.pendings) == (("ask reflect",), ())
+    assert run.state.last_result is not None
+    assert run.state.last_result.output["class"] == "too_large"

@@ -36,11 +36,6 @@ def test_a_text_names_hosts_mail_addresses_and_paths_and_nothing_that_only_looks
     assert list(named_in(text)) == names
 
 
-def test_what_was_named_and_what_lies_below_is_not_new() -> None:
-    known = ["Read https://www.example.org/ and /data, then tell alice@corp.example."]
-    assert added(["see example.org/a, /data/a.csv and corp.example; alice@corp.example"], known) == ()
-
-
 @pytest.mark.parametrize(
     "part", ["a", "a-", "a.", "a/", "a@", "a.b/", "a:", "://", "a://", "~/", "../", "1.1.1.", "ab.cd-"]
 )
@@ -48,8 +43,9 @@ def test_a_long_text_that_nearly_names_something_is_read_once(part: str) -> None
     assert len(list(named_in(part * (200_000 // len(part))))) <= 1
 
 
-def test_new_is_what_nobody_named() -> None:
-    known = ["Read https://example.org/ and /data."]
+def test_new_is_what_nobody_named_and_what_lies_below_no_name() -> None:
+    known = ["Read https://www.example.org/ and /data, then tell alice@corp.example."]
+    assert added(["see example.org/a, /data/a.csv and corp.example; alice@corp.example"], known) == ()
     texts = ["mail bob@example.org", "read evil.example.org and /database, again evil.example.org"]
     assert added(texts, known) == ("bob@example.org", "evil.example.org", "/database")
 

@@ -65,13 +65,6 @@ def _agreed_to(moment: Moment) -> Framing | None:
     return None
 
 
-def facts_are_learned_only_by_reflecting_and_compacting(story: Story) -> None:
-    for moment in entries(story):
-        if moment.before is not None and isinstance(moment.event, ModelReplied):
-            learned = after(moment).facts != moment.before.facts
-            assert not learned or asked_for(moment) in (Phase.REFLECT, Phase.COMPACT)
-
-
 def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
     for moment in entries(story):
         if isinstance(moment.event, ModelReplied) and isinstance(moment.event.decision, Refusal):
@@ -81,13 +74,6 @@ def a_refusal_hands_the_run_to_a_person(story: Story) -> None:
                 continue
             assert finals(moment) == ["agent.completed" if claimed else "agent.escalated"]
             assert after(moment).ending_class == ("completed" if claimed else "model_refused")
-
-
-def a_plan_that_no_tool_can_help_with_hands_the_run_to_a_person(story: Story) -> None:
-    for moment in entries(story):
-        if isinstance(moment.event, ModelReplied) and asked_for(moment) is Phase.PLAN:
-            wanted = isinstance(moment.event.decision, Reflection) and moment.event.decision.verdict
-            assert (wanted is Verdict.ESCALATE) == (after(moment).ending_class == "model")
 
 
 def _found(moment: Moment) -> Verification | None:

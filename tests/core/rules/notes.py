@@ -7,7 +7,7 @@ step that was planned before a person spoke is noted before that.
 from collections.abc import Iterable
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived, ToolReturned
-from agent_service.core.phases import Digest, Phase, Reflection, Unusable
+from agent_service.core.phases import Digest, Phase, Reflection
 from agent_service.core.state import Note, RunState
 from tests.core.rules.reading import Story, after, entries, questions_of, reopened
 from tests.core.script import Moment
@@ -141,17 +141,3 @@ def notes_are_bounded(story: Story) -> None:
         notes = after(moment).notes
         assert all(len(note.text) <= longest[note.kind] for note in notes)
         assert len([note for note in notes if note.kind == "memory"]) <= 1
-
-
-def notes_that_nobody_can_digest_give_way_to_the_facts(story: Story) -> None:
-    """A compaction that fails costs its repairs, and the run goes on to reflect."""
-    for moment in story:
-        if not is_compaction(moment) or not isinstance(moment.event, ModelReplied):
-            continue
-        assert moment.before is not None
-        assert moment.before.asking is not None
-        last = moment.before.asking.repairs >= moment.before.brief.limits.max_repairs
-        if last and isinstance(moment.event.decision, Unusable):
-            assert after(moment).ending_class in ("", "budget_time", "budget_tokens", "budget_cost")
-            assert set(after(moment).facts) <= set(moment.before.facts)
-            assert len(steps_of(after(moment).notes)) < kept_steps(after(moment)) + MORE_STEPS

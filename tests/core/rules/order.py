@@ -26,8 +26,6 @@ from tests.core.rules.reading import (
     requests_of,
 )
 
-RANK = {Status.QUEUED: 0, Status.RUNNING: 1, Status.PAUSED: 1}
-
 
 def every_entry_counts_one_version(story: Story) -> None:
     assert [after(moment).version for moment in entries(story)] == list(range(1, len(entries(story)) + 1))
@@ -36,12 +34,6 @@ def every_entry_counts_one_version(story: Story) -> None:
 def an_ignored_event_changes_nothing(story: Story) -> None:
     for moment in story:
         assert is_entry(moment) or (moment.transition.state is moment.before and not moment.effects)
-
-
-def a_status_never_goes_back_unless_an_answer_reopens_the_run(story: Story) -> None:
-    ranks = [RANK.get(after(moment).status, 2) for moment in story]
-    for (before, now), moment in zip(pairwise(ranks), story[1:], strict=True):
-        assert before <= now or reopened(moment)
 
 
 def no_key_is_used_twice(story: Story) -> None:

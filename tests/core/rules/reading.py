@@ -13,6 +13,7 @@ from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, Sign
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
 from agent_service.core.waiting import ForApproval, ForEvidence, ForReads, Status, ToolRetry, Waiting, pendings_of
+from agent_service.run import journal
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints, ToolResult
 from tests.core.script import Moment
@@ -57,6 +58,16 @@ def is_entry(moment: Moment) -> bool:
 
 def entries(story: Story) -> list[Moment]:
     return [moment for moment in story if is_entry(moment)]
+
+
+def commits_of(story: Story) -> list[journal.Commit]:
+    """What a store is given, entry by entry."""
+    run: journal.Run | None = None
+    commits = []
+    for moment in entries(story):
+        commits.append(journal.commit_of(run, moment.event, moment.transition))
+        run = journal.Run(state=commits[-1].state, head=commits[-1].entry.hash)
+    return commits
 
 
 def woken(story: Story) -> Woken:

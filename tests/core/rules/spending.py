@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, SignalReceived
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.phases import Reflection, Verdict
 from agent_service.core.waiting import Reserve, Status
 from tests.core.rules.reading import (
     Story,
     after,
-    entries,
     finals,
     granted,
     is_entry,
@@ -83,13 +82,6 @@ def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
     for place, moment in enumerate(story):
         if questions_of(moment) or requests_of(moment):
             assert moment.event.at < granted(story, place).deadline_at
-
-
-def model_calls_are_bounded_by_the_limits(story: Story) -> None:
-    limits = granted(story, len(story))
-    resumed = sum(isinstance(moment.event, SignalReceived | ModelUnavailable) for moment in entries(story))
-    phases = 2 + 2 * limits.max_reframes + 3 * limits.max_steps + limits.max_refused_done + resumed
-    assert after(story[-1]).calls <= phases * (limits.max_repairs + 1)
 
 
 def lost(story: Story) -> list[Reserve]:

@@ -73,12 +73,6 @@ def only_what_can_be_repeated_is_tried_again(story: Story) -> None:
         assert request.attempt == 1 or command.tier == "read" or command.idempotent
 
 
-def a_finished_step_is_never_asked_for_again(story: Story) -> None:
-    for place, moment in enumerate(story):
-        finished = {record.step for record in moment.before.completed} if moment.before else set()
-        assert not finished & {request.step for request in requests_of(moment, place)}
-
-
 def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
     for moment in story:
         for request in requests_of(moment):
@@ -240,14 +234,6 @@ def the_correlation_keys_are_ours(story: Story) -> None:
     for moment in story:
         for payload in moment.published("agentic.tool_request"):
             assert payload["run_id"] == woken(story).run_id
-
-
-def a_task_is_asked_only_where_a_tool_asked_for_it(story: Story) -> None:
-    continued: set[int] = set()
-    for moment in entries(story):
-        if isinstance(moment.event, ToolReturned) and moment.event.result.status == "continuation":
-            continued.add(moment.event.result.step)
-        assert {request.step for request in requests_of(moment) if request.task} <= continued
 
 
 def no_step_continues_more_often_than_granted(story: Story) -> None:

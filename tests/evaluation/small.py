@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from agent_service.run.ports import Model
 from agent_service.store.sqlite import SqliteStore
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.played import Said
@@ -97,12 +96,12 @@ TWO_AND_BOTH = {
 }
 
 
-def asking_first(*answers: dict[str, Any], **changes: Any) -> Scenario:
-    """One whose tool asks for three tasks before it answers, unless it answers otherwise."""
+def asking_first() -> Scenario:
+    """One whose tool asks for three tasks before it answers."""
     tools = copy.deepcopy([SMALL["tools"][0], KNOWLEDGE])
     told = [{"when": '"continuations"', "result": {"summary": "it is on"}}, {"continuation": TWO_AND_BOTH}]
-    tools[0]["answers"] = list(answers) or told
-    return small(tools=tools, **changes)
+    tools[0]["answers"] = told
+    return small(tools=tools)
 
 
 def written(folder: Path, **changes: Any) -> Path:
@@ -122,10 +121,10 @@ async def result_of(scenario: Scenario) -> Result:
     return await play(trial_of(scenario), Options())
 
 
-async def seen_of(scenario: Scenario, folder: Path, model: Model | None = None) -> Observed:
+async def seen_of(scenario: Scenario, folder: Path) -> Observed:
     """What is seen of its run."""
     async with SqliteStore.open(folder) as store:
-        decides = model or follower_of(scenario.name, scenario.script)
+        decides = follower_of(scenario.name, scenario.script)
         world = World(scenario, store, decides, name=scenario.name, folder=folder / "plugins", fused=True)
         await world.play()
         return await world.observed()

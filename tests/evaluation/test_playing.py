@@ -19,65 +19,13 @@ from agent_service.workbench.evaluation.playing import Options, evaluate, play, 
 from agent_service.workbench.evaluation.scenario import follower_of
 from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
 from ductile_gateway.authoring.making import Language, make
-from tests.evaluation.small import SMALL, answering, asking_first, result_of, seen_of, small, trial_of
+from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
 from tests.models.model_house import framing
-
-RULES: list[dict[str, Any]] = SMALL["script"]["rules"]
-LOOK = {"action": {"tool": "lamp", "command": "look", "arguments": {}}}
-LOOKING = {
-    "rules": [
-        RULES[0],
-        {"phase": "plan", "plan": LOOK},
-        {**RULES[2], "when": {"steps": 4}},
-        {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "again"}, "plan": LOOK},
-    ]
-}
-
-
-def summary(text: str, **when: Any) -> dict[str, Any]:
-    return {"result": {"summary": text}, **when}
-
-
-async def test_answers_are_chosen_by_command_arguments_and_turn(tmp_path: Path) -> None:
-    scenario = answering(
-        summary("never", command="switch"),
-        summary("nor this", when="dim"),
-        summary("second", nth=2),
-        summary("third", nth=3),
-        summary("any other"),
-        script=LOOKING,
-    )
-    seen = await seen_of(scenario, tmp_path)
-    assert seen.state is not None
-    assert [record.summary for record in seen.state.completed] == ["any other", "second", "third", "any other"]
-
-
-MARKDOWN = """## Plugin Result
-Status: continuation
-Plugin: lamp
-
-## Continuation Request
-Action: retrieve
-Query: where the switch is
-"""
-
-
-@pytest.mark.parametrize("form", [MARKDOWN, {"action": "retrieve", "query": "where the switch is"}])
-async def test_a_tool_may_ask_for_more_first_in_either_form(tmp_path: Path, form: Any) -> None:
-    answered = {"when": '(?s)"continuations": 1.*"summary": "found"', "result": {"summary": "it is on"}}
-    seen = await seen_of(asking_first(answered, {"continuation": form}), tmp_path)
-    assert seen.state is not None
-    assert seen.state.completed[0].summary == "it is on"
-    assert [str(request) for request in seen.requests] == [
-        "step 1 attempt 1 (lamp switch)",
-        "step 1 task-1 of round 1 attempt 1 (knowledge search)",
-        "step 1 again of round 2 attempt 1 (lamp switch)",
-    ]
 
 
 async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
     make("words", Language.BASH, tmp_path / "tools")
-    rules: list[dict[str, Any]] = copy.deepcopy(RULES)
+    rules: list[dict[str, Any]] = copy.deepcopy(SMALL["script"]["rules"])
     rules[1]["plan"] = {"action": {"tool": "words", "command": "handle", "arguments": {"text": "it is on"}}}
     own = {"plugin": "words", "folder": str(tmp_path / "tools")}
     seen = await seen_of(small(plugins=[own], script={"rules": rules}), tmp_path)
@@ -88,7 +36,7 @@ async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
 async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    seen = await seen_of(answering(summary("it is on", takes_s=250)), tmp_path)
+    seen = await seen_of(answering({"result": {"summary": "it is on"}, "takes_s": 250}), tmp_path)
     assert loop.time() - began < 30
     assert seen.state is not None
     assert seen.state.accepted_at == BEGIN
@@ -145,7 +93,7 @@ class Busy:
         return replace(answer, usage=ModelUsage(input_tokens=5))
 
 
-async def test_a_busy_provider_is_waited_for_in_real_time() -> None:
+async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_where_it_stays_so() -> None:
     waits: tuple[tuple[Busy, list[float]], ...] = (
         (Busy(0), []),
         (Busy(2), [2.0, 10.0]),
@@ -156,10 +104,7 @@ async def test_a_busy_provider_is_waited_for_in_real_time() -> None:
         slept: list[float] = []
         answer = await WaitingModel(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
         assert (answer.usage.input_tokens, slept) == (5, waited)
-
-
-async def test_a_provider_that_stays_busy_fails_the_run() -> None:
-    slept: list[float] = []
+    slept = []
     with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
         await WaitingModel(busy := Busy(99), Pace(), sleep=into(slept)).prepare(framing()).make()
     assert (failed.value.remedy, busy.asked, slept) == ("fail", 6, list(WAITS_S))

@@ -17,16 +17,6 @@ from tests.evaluation.small import SMALL, written
 
 DOCUMENT = ROOT / "docs" / "EVALUATION.md"
 
-RULES: list[dict[str, Any]] = SMALL["script"]["rules"]
-
-
-def test_there_are_enough_scenarios_and_each_says_what_it_shows() -> None:
-    own = scenarios([own_folder()])
-    assert len(own) >= 60
-    assert all(len(scenario.why) > 20 for scenario in own)
-    assert len({scenario.goal for scenario in own}) >= 35
-    assert len([scenario for scenario in own if scenario.obeying]) >= 25
-
 
 def test_scenarios_of_a_folder_are_added_and_chosen_by_patterns(tmp_path: Path) -> None:
     written(tmp_path, name="lamp-one")
@@ -70,13 +60,6 @@ def test_what_is_wrong_is_told_with_the_file_and_the_field(tmp_path: Path) -> No
             read(file)
         assert str(file) in str(wrong.value)
         assert told in str(wrong.value)
-
-
-def test_a_key_that_is_there_twice_is_told_with_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "twice.yaml"
-    file.write_text("name: a\nname: b\n")
-    with pytest.raises(Misconfigured, match=r"twice\.yaml cannot be read: a key is given twice at line 2"):
-        read(file)
 
 
 def test_two_files_with_one_name_are_told_both(tmp_path: Path) -> None:

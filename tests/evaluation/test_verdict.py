@@ -4,10 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_service.workbench.evaluation.expected import Expected, unmet
-from tests.evaluation.small import SMALL, asking_first, result_of, seen_of, small
-
-REFLECT: dict[str, Any] = SMALL["script"]["rules"][2]
-
+from tests.evaluation.small import asking_first, seen_of, small
 
 UNMET: list[tuple[dict[str, Any], str]] = [
     (
@@ -61,20 +58,3 @@ async def test_what_is_not_met_is_told_and_what_is_met_is_not(tmp_path: Path) ->
     (folder := tmp_path / "met").mkdir()
     seen = await seen_of(small(), folder)
     assert [line for one in MET_BY_THE_SMALL_ONE for line in unmet(Expected.model_validate(one), seen)] == []
-
-
-async def test_the_class_of_a_run_that_is_not_done_is_judged() -> None:
-    escalating = {**REFLECT, "reflect": {"verdict": "escalate", "summary": "It is broken."}}
-    rules = [*SMALL["script"]["rules"][:2], escalating]
-    result = await result_of(small(script={"rules": rules}, expect={"class": ["stuck_loop"]}))
-    assert result.unmet == ("expected class stuck_loop; it is model; the last entry, 6, says: 'It is broken.'",)
-
-
-async def test_what_must_not_happen_is_told_with_its_entry() -> None:
-    failing = {"error": {"class": "timeout", "message": "no answer", "retryable": True}}
-    commands = [{**command, "tier": "read"} for command in SMALL["tools"][0]["commands"]]
-    tools = [
-        {**SMALL["tools"][0], "commands": commands, "answers": [{"nth": 1, **failing}, *SMALL["tools"][0]["answers"]]}
-    ]
-    result = await result_of(small(tools=tools, expect={"never_happen": ["retry"]}))
-    assert result.unmet == ("expected that this does not happen: retry; it did in entry 5",)

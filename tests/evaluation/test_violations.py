@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.events import ModelReplied, ToolReturned
+from agent_service.core.events import ModelReplied
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForModel, Reserve
 from agent_service.workbench.evaluation.observed import Moment, Observed
 from agent_service.workbench.evaluation.playing import judged
 from agent_service.workbench.evaluation.violations import RULES, broken_rules
@@ -21,10 +20,6 @@ from tests.evaluation.small import Change, reworded, seen_of, small, unfound
 @pytest.fixture
 async def seen(tmp_path: Path) -> Observed:
     return await seen_of(small(constraints={"max_tokens": 1000, "max_cost_usd": 1.0}), tmp_path)
-
-
-def test_a_run_that_went_well_breaks_no_rule(seen: Observed) -> None:
-    assert broken_rules(seen) == []
 
 
 def said(subject: str, **payload: Any) -> Change:
@@ -125,30 +120,10 @@ CASES: dict[str, list[Change]] = {
 }
 
 
-def test_every_rule_has_a_case() -> None:
+def test_every_rule_has_a_case_and_every_broken_rule_is_found(seen: Observed) -> None:
     assert CASES.keys() == RULES.keys()
-
-
-def test_every_broken_rule_is_found(seen: Observed) -> None:
+    assert broken_rules(seen) == []
     assert unfound(CASES, seen) == []
-
-
-@pytest.mark.parametrize("reserved", [False, True])
-@pytest.mark.parametrize("spent", [{"input_tokens": 1001}, {"cost_usd": 1.5}])
-def test_a_call_beyond_a_budget_is_found(seen: Observed, spent: dict[str, Any], *, reserved: bool) -> None:
-    """Beyond what was left when it was made; and with a reserve also beyond what there is when it has answered."""
-    place, moment = [(place, moment) for place, moment in enumerate(seen.moments) if replied(moment)][-1]
-    assert moment.before is not None
-    assert moment.before.asking is not None
-    more = replace(moment.before.spent, **spent)
-    reserve = Reserve(tokens=1, cost_usd=None) if reserved else None
-    before = replace(moment.before, waiting=ForModel(asking=moment.before.asking, reserve=reserve))
-    if reserved:
-        changed = replace(moment, before=before, state=replace(moment.state, spent=more))
-    else:
-        changed = replace(moment, before=replace(before, spent=more))
-    seen.__dict__["moments"] = (*seen.moments[:place], changed, *seen.moments[place + 1 :])
-    assert any(f"entry {moment.seq}" in line for line in RULES["budgets_hold"](seen))
 
 
 @pytest.mark.parametrize(
@@ -159,10 +134,3 @@ def test_a_secret_that_is_said_counts_as_a_broken_rule(seen: Observed, change: C
     assert judged(small(), "small", expected=[expected], seen=seen).violations == ()
     told = judged(small(), "small", expected=[expected], seen=change(seen)).violations
     assert any("'secret-1' is in agent" in line for line in told)
-
-
-def test_what_tools_and_callers_say_is_not_what_the_agent_says(seen: Observed) -> None:
-    expected = small(expect={"never_say": ["it is on"]}).expect
-    results = [moment for moment in seen.moments if isinstance(moment.event, ToolReturned)]
-    assert len(results) == 1
-    assert judged(small(), "small", expected=[expected], seen=seen).violations == ()

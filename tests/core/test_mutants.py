@@ -278,11 +278,6 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (deciding.a_framing_is_taken_up_only_when_it_was_asked_for_and_is_sound, "phases:Framing.flaws", always(())),
     (deciding.a_refusal_hands_the_run_to_a_person, "model.thinking.on_reply", before(refused_as_unusable)),
     (deciding.a_claim_that_is_not_shown_is_refused_and_only_once, "model.verifying._of_done", FOUND_ANYWAY),
-    (
-        deciding.a_claim_that_is_not_shown_is_refused_and_only_once,
-        "model.verifying.look_at_done",
-        given(unverified=0),
-    ),
     (deciding.done_is_looked_at_where_that_is_wanted, "model.verifying.is_affordable", always(False)),
     (deciding.what_a_person_says_voids_what_is_claimed, "people.hearing.told", claim_left),
     (deciding.a_claim_stands_only_while_it_is_looked_at, "model.verifying._of_done", CLAIM_KEPT),

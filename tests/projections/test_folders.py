@@ -18,7 +18,7 @@ import pytest
 from agent_service.errors import Damaged
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.folder.on_demand import OnDemand
-from agent_service.telling.folder.projector import Projector
+from agent_service.telling.folder.projector import Marks, Projector
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
@@ -110,6 +110,13 @@ async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: p
     assert sorted(journals.reads) == sorted(["R1", RUN_ID, run_id(2)])
     assert [record.getMessage() for record in caplog.records] == ["workspace not written, given up"] * 3
     assert [found.run_id for found in damaged] == [run_id(2)]
+
+
+def test_a_run_that_fails_again_and_again_waits_longer_each_time_up_to_a_minute() -> None:
+    marks = Marks()
+    assert [marks.failed(["x"]) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    marks.settled(["x"])
+    assert marks.failed(["x"]) == 1.0
 
 
 async def test_rebuilding_gives_the_same_bytes_without_what_was_added_by_hand(workspace: Workspace, root: Path) -> None:

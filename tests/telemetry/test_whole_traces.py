@@ -69,11 +69,10 @@ def otlp() -> Iterator[Otlp]:
 
 
 @asynccontextmanager
-async def tracing(folder: Path, url: str, script: dict[str, Any], **more: Any) -> AsyncIterator[DevStack]:
-    """The whole stack, sending its traces to `url`; `more` are settings of the gateway and limits of the agent."""
+async def tracing(folder: Path, url: str, script: dict[str, Any], **limits: float) -> AsyncIterator[DevStack]:
+    """The whole stack, sending its traces to `url`."""
     told = {"telemetry": {"endpoint": url}, "log": {"level": "info"}}
-    agent, gateway = told | {"limits": more.pop("limits", {})}, told | more
-    async with running(folder, script, agent=agent, gateway=gateway) as made:
+    async with running(folder, script, agent=told | {"limits": limits}, gateway=told) as made:
         yield made
 
 
@@ -112,8 +111,8 @@ async def the_start_is_taken(made: DevStack) -> None:
 async def test_a_run_with_a_crash_a_restart_and_a_retry_is_one_whole_tree(tmp_path: Path, otlp: Otlp) -> None:
     """An agent is killed while a tool works, and another tool fails and is tried again."""
     file, go = tmp_path / "marks" / "lines", tmp_path / "marks" / "go"
-    limits = {"max_attempts": 2, "retry_base_s": 0.2}
-    async with tracing(tmp_path / "stack", otlp.url, stumbling_at_last(file, go), limits=limits) as made:
+    script = stumbling_at_last(file, go)
+    async with tracing(tmp_path / "stack", otlp.url, script, max_attempts=2, retry_base_s=0.2) as made:
         run_id = await wake(made)
         await until(lambda: lines(file) == 1, within_s=30)
         await the_start_is_taken(made)

@@ -149,7 +149,7 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on(
         await until(lambda: waits(bus, 0))
         await until(lambda: telling.says("2 messages since the start were not the agent's word"))
         letter = (await newest(bus, subjects.DEAD_LETTERS_OUTBOUND)).headers or {}
-        rejected = json.loads((await newest(bus, subjects.REJECTED)).data)
+        rejected = json.loads((await newest(bus, subjects.REJECTED)).data or b"")
     assert [json.loads(request.body)["data"]["run_id"] for request in receiver.requests] == ["run_3"]
     assert "not said by the agent" in letter["Dead-Letter-Reason"]
     assert rejected["payload"]["subject"] == "agent.completed"

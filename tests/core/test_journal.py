@@ -100,12 +100,12 @@ def test_a_hash_depends_on_the_instant_and_not_on_the_zone_it_is_told_in() -> No
 def test_an_event_of_an_unknown_kind_asks_for_a_newer_version_and_unreadable_content_is_an_error_too() -> None:
     (entry,) = chain(queued())
     unknown = rf"run {entry.run_id}: entry 1 is of unknown kind 'RunForked': use a newer version"
-    for change, told in (
-        ({"kind": "RunForked"}, unknown),
-        ({"event": '{"at":"2026-11-21T12:00:00Z"}'}, "WakeAccepted"),
+    for changed, told in (
+        (replace(entry, kind="RunForked"), unknown),
+        (replace(entry, event='{"at":"2026-11-21T12:00:00Z"}'), "WakeAccepted"),
     ):
         with pytest.raises(ValueError, match=told):
-            replace(entry, **change).decoded()
+            changed.decoded()
 
 
 FORMAT_1 = {

@@ -117,7 +117,7 @@ ASKER = Task(id="", round=0, place=1, action=Action(tool="fetch", command="handl
 
 def brought(number: int, text: str) -> Evidence:
     output = gathered.kept({"summary": text, "artifact_path": text, "output": {"text": text}})
-    asked = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
+    asked: dict[str, Any] = {"tool": "knowledge", "command": "search", "query": text[:LONGEST_TEXT], "profile": "fast"}
     place: dict[str, Any] = {"step": 1, "task": f"t{number}", "round": 1 + number % 10, "place": number}
     return Evidence(kind="retrieve", status="ok", output=output, **place, **asked)
 

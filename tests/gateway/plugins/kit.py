@@ -36,7 +36,7 @@ def local_plugins(
 ) -> LocalPlugins:
     """A gateway's plugins, as after a start of the gateway; they may write beside its calls, where tests look."""
     environment = plugin_environment(os.environ, python=Path(sys.executable))
-    open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir])
+    open_places = reach.drawn(read=reach.of_programs(environment), write=[state_dir], closed=[])
     return LocalPlugins(
         discover_plugins([folder], {"probe": config or {}}).plugins,
         state_dir=state_dir,

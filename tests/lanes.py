@@ -1,7 +1,7 @@
 """Which tests a push waits for: `pytest --push`, which is `make test`. `make nightly` runs all of them.
 
 A push takes every test that needs no process of ours, and of those in `REAL`, which start the program as it runs (or a
-browser, a container, a Ductile), one choice per ability: `CHOSEN`.
+browser, a container, a Ductile) or play thousands of worlds, one choice per ability: `CHOSEN`.
 """
 
 import ast
@@ -29,6 +29,7 @@ REAL = (
     "executors/test_shipped.py",
     "gateway/test_several_gateways.py",
     "peers",
+    "sim/test_bugs.py",
     "telemetry/test_whole_traces.py",
     "test_documented_commands.py",
 )

@@ -270,5 +270,6 @@ def buried() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
             gc.collect()
+            gc.freeze()  # what cannot be let go is looked at no more: else each look takes longer than the one before
     finally:
         sys.unraisablehook = hook

@@ -37,14 +37,15 @@ chaos-cluster: $(READY)
 
 # What a push waits for: every test that starts no process of ours, and of those that do one choice per ability (tests/lanes.py).
 test: $(READY)
-	$(RUN) -m pytest --push $(SPREAD)
+	$(RUN) -m pytest --push $(SPREAD) --ignore=tests/sim
+	$(RUN) -m pytest --push -q -n $(WORKERS) --dist load tests/sim
 
 # Every test but those of the lanes below: half an hour on two processors. Those of ALONE hold on a machine that does nothing else.
 ALONE := tests/e2e/test_timing.py
 MACHINES := tests/deploy/test_systemd.py tests/deploy/test_machine.py tests/deploy/test_operators_story.py
 test-all: $(READY)
 	$(RUN) -m pytest $(SPREAD) -m "not attack" $(ALONE:%=--ignore=%) $(MACHINES:%=--ignore=%) \
-	  --ignore=tests/browser --ignore=tests/deploy/test_kubernetes.py
+	  --ignore=tests/browser --ignore=tests/deploy/test_kubernetes.py --ignore=tests/sim
 	$(RUN) -m pytest $(ALONE)
 
 # Everything that there is, as CI does it each night, in about an hour: each test once, and the installed wheel.
@@ -56,7 +57,7 @@ nightly: $(READY)
 SEEDS ?= 6000
 FROM ?= 1
 test-sim: $(READY)
-	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORKERS) tests/sim/test_random.py
+	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORKERS) --dist load --timeout=900 tests/sim
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \

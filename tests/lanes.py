@@ -30,6 +30,7 @@ REAL = (
     "gateway/test_several_gateways.py",
     "peers",
     "sim/test_bugs.py",
+    "sim/test_sometimes.py",
     "telemetry/test_whole_traces.py",
     "test_documented_commands.py",
 )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.drawn import drawn
 
-FIRST, NUMBER = int(os.environ.get("SIM_FROM", "1")), int(os.environ.get("SIM_SEEDS", "30"))
+FIRST, NUMBER = int(os.environ.get("SIM_FROM", "1")), int(os.environ.get("SIM_SEEDS", "20"))
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + NUMBER))

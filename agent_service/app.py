@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from agent_service.audit.process import TrailProcess
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, Trails, build, join_in
+from agent_service.bootstrap import Agent, Http, Trails, build, join_in
 from agent_service.bus.catch_up import MARK
 from agent_service.bus.findings import BusLevels
 from agent_service.bus.messages import HEARD_WITHIN_S
@@ -60,9 +60,6 @@ log = logging.getLogger(__name__)
 async def serve_http(*all_that_it_needs: Any) -> None:
     """Loaded when callers are let in, for loading it would hold up what a crash interrupted."""
     await loaded("agent_service.operations:serve_http")(*all_that_it_needs)
-
-
-Http = Callable[..., Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

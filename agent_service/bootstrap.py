@@ -1,9 +1,10 @@
 """The composition root: puts the agent together from its settings, also as one of several that share a store."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agent_service.admission.capacity import Admission, Room
 from agent_service.admission.limits import SharedLimits
@@ -51,6 +52,8 @@ from groundwork.telemetry.settings import sampler
 
 Trails = Callable[[Path, Path, Telling], TrailProcess]
 """Makes what writes pages and sends traces, from the folder of the store, that of the pages, and how it tells."""
+Http = Callable[..., Coroutine[Any, Any, None]]
+"""Serves the API, with what `operations.serve_http` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,8 @@
 """What a run does is what stands in `transcripts/*.txt`, one file for each ability.
 
-UPDATE_TRANSCRIPTS=1 writes what follows from the events anew; then read the difference.
+`pytest --update` writes what follows from the events anew; then read the difference.
 """
 
-import os
 import re
 from difflib import unified_diff
 from pathlib import Path
@@ -23,10 +22,10 @@ def case(path: Path) -> object:
 
 
 @pytest.mark.parametrize("path", [case(path) for path in FILES])
-def test_a_run_does_what_its_transcript_says(path: Path) -> None:
+def test_a_run_does_what_its_transcript_says(path: Path, request: pytest.FixtureRequest) -> None:
     text = path.read_text(encoding="utf-8")
     today = rendered(text)
-    if os.environ.get("UPDATE_TRANSCRIPTS"):
+    if request.config.getoption("--update"):
         path.write_text(today, encoding="utf-8")
         return
     difference = [*unified_diff(text.splitlines(), today.splitlines(), "written", "today", lineterm="")]

@@ -14,7 +14,7 @@ from typing import Any
 from schemas import keys, subjects
 from tests.sim.invariants import FORGED, SECRET
 from tests.sim.jetstream import head_of, headers_of
-from tests.sim.seams import Message
+from tests.sim.seams import Frame
 from tests.sim.world import World
 
 Json = dict[str, Any]
@@ -47,11 +47,11 @@ class Bug:
 # Ways to change what passes
 
 
-def says(change: Callable[[Message], list[Message]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
+def says(change: Callable[[Frame], list[Frame]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
     """Messages of these subjects, or that begin with them, are changed as `by` says them."""
 
     def sow(world: World) -> None:
-        def said(process: str, message: Message) -> list[Message]:
+        def said(process: str, message: Frame) -> list[Frame]:
             return change(message) if process.startswith(by) and message.subject.startswith(kinds) else [message]
 
         world.seams.said = said
@@ -59,9 +59,9 @@ def says(change: Callable[[Message], list[Message]], *kinds: str, by: str = "age
     return sow
 
 
-def hears(change: Callable[[Message], list[Message]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
+def hears(change: Callable[[Frame], list[Frame]], *kinds: str, by: str = "agent") -> Callable[[World], None]:
     def sow(world: World) -> None:
-        def heard(process: str, message: Message) -> list[Message]:
+        def heard(process: str, message: Frame) -> list[Frame]:
             ours = process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK")
             return change(message) if ours else [message]
 
@@ -70,36 +70,36 @@ def hears(change: Callable[[Message], list[Message]], *kinds: str, by: str = "ag
     return sow
 
 
-def payload(**fields: Any) -> Callable[[Message], list[Message]]:
+def payload(**fields: Any) -> Callable[[Frame], list[Frame]]:
     """The payload says this instead."""
 
-    def change(message: Message) -> list[Message]:
+    def change(message: Frame) -> list[Frame]:
         told = json.loads(message.body)
         told["payload"] |= {
             name: value(told["payload"]) if callable(value) else value for name, value in fields.items()
         }
-        return [Message(message.subject, json.dumps(told).encode(), message.reply, message.head)]
+        return [Frame(message.subject, json.dumps(told).encode(), message.reply, message.head)]
 
     return change
 
 
-def other_id() -> Callable[[Message], list[Message]]:
+def other_id() -> Callable[[Frame], list[Frame]]:
     """Each time that it is said it has another id."""
     numbers = count()
 
-    def change(message: Message) -> list[Message]:
+    def change(message: Frame) -> list[Frame]:
         headers = headers_of(message.head)
         headers["Nats-Msg-Id"] = f"{headers.get('Nats-Msg-Id')}-{next(numbers)}"
-        return [Message(message.subject, message.body, message.reply, head_of(headers))]
+        return [Frame(message.subject, message.body, message.reply, head_of(headers))]
 
     return change
 
 
-def unsaid(_: Message) -> list[Message]:
+def unsaid(_: Frame) -> list[Frame]:
     return []
 
 
-def said_and_once_more(then: Callable[[Message], list[Message]]) -> Callable[[Message], list[Message]]:
+def said_and_once_more(then: Callable[[Frame], list[Frame]]) -> Callable[[Frame], list[Frame]]:
     return lambda message: [message, *(again for one in then(message) for again in other_id()(one))]
 
 
@@ -107,9 +107,9 @@ def settled_unseen(*kinds: str, by: str = "agent", seen: bool = True) -> Callabl
     """A message is acknowledged as soon as it comes, before anything is made of it."""
 
     def sow(world: World) -> None:
-        def heard(process: str, message: Message) -> list[Message]:
+        def heard(process: str, message: Frame) -> list[Frame]:
             if process.startswith(by) and message.subject.startswith(kinds) and message.reply.startswith("$JS.ACK"):
-                world.bus.publish(Message(message.reply, b"+ACK"))
+                world.bus.publish(Frame(message.reply, b"+ACK"))
                 return [message] if seen else []
             return [message]
 
@@ -175,7 +175,7 @@ def replies_thrown_away(world: World) -> None:
 def forged_results(world: World) -> None:
     """A stranger's result brings back what only the executor knows, as if nothing were looked at."""
 
-    def said(process: str, message: Message) -> list[Message]:
+    def said(process: str, message: Frame) -> list[Frame]:
         if process.startswith("gateway") and message.subject == subjects.TOOL_RESULT:
             return payload(result={"summary": FORGED})(message)
         return [message]
@@ -186,7 +186,7 @@ def forged_results(world: World) -> None:
 def made_up_results(world: World) -> None:
     """A request is answered without having been carried out."""
 
-    def heard(process: str, message: Message) -> list[Message]:
+    def heard(process: str, message: Frame) -> list[Frame]:
         if not process.startswith("gateway") or not message.subject.startswith(subjects.TOOL_REQUEST):
             return [message]
         asked = json.loads(message.body)
@@ -195,15 +195,15 @@ def made_up_results(world: World) -> None:
         key = keys.result(told["run_id"], told["step"], told["attempt"])
         body = {**asked, "type": subjects.TOOL_RESULT, "payload": told, "dedupe_key": key}
         head = head_of({**headers_of(message.head), "Nats-Msg-Id": key})
-        world.bus.publish(Message(message.reply, b"+ACK"))
-        world.bus.publish(Message(subjects.TOOL_RESULT, json.dumps(body).encode(), "", head))
+        world.bus.publish(Frame(message.reply, b"+ACK"))
+        world.bus.publish(Frame(subjects.TOOL_RESULT, json.dumps(body).encode(), "", head))
         return []
 
     world.seams.heard = heard
 
 
 def taint_unheard(world: World) -> None:
-    def heard(process: str, message: Message) -> list[Message]:
+    def heard(process: str, message: Frame) -> list[Frame]:
         if not process.startswith("agent"):
             return [message]
         return [replace(message, body=message.body.replace(b'"untrusted"', b'"trusted"'))]
@@ -216,7 +216,7 @@ def doubt_hidden(told: Json) -> Json | None:
     return {**error, "error_class": "transient", "retryable": True} if error else None
 
 
-def one_more_step(message: Message) -> list[Message]:
+def one_more_step(message: Frame) -> list[Frame]:
     return payload(step=lambda told: told["step"] + 1)(message)
 
 
@@ -232,7 +232,7 @@ BUGS = (
         "a request of another step has an id that was used",
         (ONE_ID, NAMED, STRANDED),
         says(
-            lambda m: [Message(m.subject, m.body, m.reply, head_of({**headers_of(m.head), "Nats-Msg-Id": "same"}))],
+            lambda m: [Frame(m.subject, m.body, m.reply, head_of({**headers_of(m.head), "Nats-Msg-Id": "same"}))],
             subjects.TOOL_REQUEST,
         ),
     ),
@@ -249,7 +249,7 @@ BUGS = (
         says(
             said_and_once_more(
                 lambda m: [
-                    Message(
+                    Frame(
                         f"{subjects.TOOL_REQUEST}.append",
                         payload(step=9, tool="append", attempt=1)(m)[0].body,
                         "",
@@ -268,7 +268,7 @@ BUGS = (
     Bug(
         "the run ends in two ways",
         (ENDING,),
-        says(said_and_once_more(lambda m: [Message(subjects.FAILED, m.body, "", m.head)]), subjects.COMPLETED),
+        says(said_and_once_more(lambda m: [Frame(subjects.FAILED, m.body, "", m.head)]), subjects.COMPLETED),
     ),
     Bug(
         "progress of the same moment is told in two ways",

@@ -33,8 +33,6 @@ class Course:
     says: Says = nobody
     agent: Json = field(default_factory=dict)
     """Settings of the agent, beyond those of the world."""
-    tools: Json = field(default_factory=dict)
-    """`gateway.tools`, for those that need more than their name."""
     meanwhile: tuple[tuple[float, str], ...] = ()
     """What else happens, by virtual second: a method of the world."""
     ends: tuple[str, ...] = (subjects.COMPLETED,)

@@ -71,7 +71,7 @@ class Ductile:
         self.on_run: Callable[[Job], None] = lambda _: None
         """Told of every run of a plugin: of what was done to the outside."""
         self.lose_next_answer = False
-        self.server = HttpServer(scheduler, self._answer)
+        self.server = HttpServer(self._answer)
         self.plugins = plugins
         self._scheduler = scheduler
         self._streams: list[Exchange] = []

@@ -18,7 +18,6 @@ class Faults:
         self._world = world
         self._draw = world.scheduler.random
         self._deaths = 0
-        self._on = True
         world.record.lossless = False
         self._bus()
         self._ductile()
@@ -31,7 +30,6 @@ class Faults:
 
     def stop(self) -> None:
         world = self._world
-        self._on = False
         world.strikes.drawn = lambda _: False
         world.bus.jetstream.faults = jetstream.Faults()
         world.ductile.faults, world.model.faults = ductile.Faults(), model.Faults()

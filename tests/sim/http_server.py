@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.sim.network import Connection
-from tests.sim.time import Scheduler
 
 CRLF = "\r\n"
 
@@ -91,12 +90,11 @@ class Exchange:
 
 
 class HttpServer:
-    """`up`: else connections are refused. `handle` answers each request; `late` is how long that takes, in seconds."""
+    """`up`: else connections are refused. `handle` answers each request."""
 
-    def __init__(self, scheduler: Scheduler, handle: Handler) -> None:
+    def __init__(self, handle: Handler) -> None:
         self.up = True
         self.open: list[Exchange] = []
-        self._scheduler = scheduler
         self._handle = handle
 
     def accept(self, connection: Connection) -> Exchange:

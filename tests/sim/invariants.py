@@ -229,10 +229,6 @@ class Invariants:
             raise Violation("an id names one message", f"{message.id} names two")
 
 
-def reopened(record: Record, run_id: str) -> int:
-    return len({message.id for message in record.of(subjects.REOPENED) if message.run_id == run_id})
-
-
 def distinct(messages: list[Message]) -> list[Message]:
     return list({(message.subject, message.id): message for message in messages}.values())
 

@@ -48,7 +48,7 @@ class ModelServer:
     takes_s: float = 0.2
 
     def __post_init__(self) -> None:
-        self.server = HttpServer(self.scheduler, self._answer)
+        self.server = HttpServer(self._answer)
 
     def _answer(self, request: Request, exchange: Exchange) -> Answer | None:
         if not request.path.endswith("/chat/completions"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.sim.jetstream import JetStream, matches
 from tests.sim.network import Connection
-from tests.sim.seams import Message, Seams
+from tests.sim.seams import Frame, Seams
 from tests.sim.time import Scheduler
 
 CRLF = b"\r\n"
@@ -63,11 +63,11 @@ class Session:
     def closed(self) -> None:
         self.server.leave(self)
 
-    def deliver(self, subscription: Subscription, message: Message) -> None:
+    def deliver(self, subscription: Subscription, message: Frame) -> None:
         for each in self.server.seams.heard(self.connection.process.name, message):
             self._deliver(subscription, each)
 
-    def _deliver(self, subscription: Subscription, message: Message) -> None:
+    def _deliver(self, subscription: Subscription, message: Frame) -> None:
         reply = f" {message.reply}" if message.reply else ""
         if message.head:
             sizes = f"{len(message.head)} {len(message.head) + len(message.body)}"
@@ -86,10 +86,10 @@ class Session:
             self.server.unsubscribe(self, words[0])
 
 
-def _message(verb: str, words: list[str], payload: bytes) -> Message:
+def _message(verb: str, words: list[str], payload: bytes) -> Frame:
     head = int(words[-2]) if verb == "HPUB" else 0
     reply = words[1] if len(words) == (4 if verb == "HPUB" else 3) else ""
-    return Message(words[0], payload[head:], reply, payload[:head])
+    return Frame(words[0], payload[head:], reply, payload[:head])
 
 
 class NatsServer:
@@ -117,7 +117,7 @@ class NatsServer:
     def unsubscribe(self, session: Session, sid: str) -> None:
         self._subscriptions = [s for s in self._subscriptions if (s.session, s.sid) != (session, sid)]
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: Frame) -> None:
         """What a client says."""
         if self.jetstream.takes(message.subject, message.body, message.reply):
             return
@@ -131,7 +131,7 @@ class NatsServer:
         """To every subscriber, and to one of each group; whether there was any. `told_as`: the subject they see."""
         found = list(self._chosen(to))
         for subscription in found:
-            subscription.session.deliver(subscription, Message(told_as or to, body, reply, head))
+            subscription.session.deliver(subscription, Frame(told_as or to, body, reply, head))
         return bool(found)
 
     def restart(self, *, away_s: float) -> None:

@@ -71,8 +71,6 @@ class Connection(asyncio.Transport):
         self.host = host
         self.peer: Peer | None = None
         self.is_open = True
-        self.held_until = 0.0
-        """Nothing arrives before, in either direction: the network is partitioned."""
         self._scheduler = scheduler
         self._strikes = strikes
         self._seams = seams
@@ -147,19 +145,9 @@ class Connection(asyncio.Transport):
             self._tell_peer()
             self._lost(ConnectionResetError("cut"))
 
-    def hang_up(self) -> None:
-        """The server has said all that it has to say."""
-        self._arrives_here = when = self._arrival(self._arrives_here)
-        self._scheduler.at(when, self._end)
-
-    def _end(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            self._lost(None)
-
     def _arrival(self, after: float) -> float:
         late = self._scheduler.now + self._scheduler.random.uniform(FAST, SLOW)
-        return max(after, late, self.held_until)
+        return max(after, late)
 
     def _there(self, data: bytes) -> None:
         """What a process sent before it died arrives all the same."""
@@ -194,7 +182,6 @@ class Network:
         self._strikes = strikes
         self._seams = seams
         self._servers: dict[str, Server] = {}
-        self._listening: dict[str, tuple[Process, Callable[[], asyncio.Protocol]]] = {}
         self.connections: list[Connection] = []
 
     def serve(self, host: str, server: Server) -> None:
@@ -208,21 +195,6 @@ class Network:
         connection = Connection(process, self._scheduler, self._strikes, self._seams, protocol, host)
         self.connections = [one for one in self.connections if one.is_open] + [connection]
         connection.peer = server.accept(connection)
-        return connection
-
-    def listen(self, process: Process, protocol_factory: Callable[[], asyncio.Protocol]) -> None:
-        self._listening[process.name] = process, protocol_factory
-
-    def call(self, name: str, peer: Peer) -> Connection | None:
-        """A connection of somebody outside to the server of a process; None where nothing listens."""
-        process, protocol_factory = self._listening.get(name, (None, None))
-        if process is None or protocol_factory is None or not process.alive:
-            return None
-        connection = Connection(
-            process, self._scheduler, self._strikes, self._seams, protocol_factory(), f"caller of {name}"
-        )
-        connection.peer = peer
-        self.connections.append(connection)
         return connection
 
     def cut(self, which: Callable[[Connection], bool]) -> None:

@@ -20,7 +20,6 @@ class Message:
     payload: Json
     id: str
     at: float
-    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:
@@ -43,12 +42,11 @@ class Record:
         """None for what is no event of the program, such as a lease."""
         if kept.subject.startswith("$"):
             return None
-        headers = headers_of(kept.head)
         try:
             payload = json.loads(kept.body).get("payload", {})
         except (ValueError, AttributeError):
             return None
-        told = Message(kept.subject, payload, headers.get("Nats-Msg-Id", ""), kept.at, headers)
+        told = Message(kept.subject, payload, headers_of(kept.head).get("Nats-Msg-Id", ""), kept.at)
         self.messages.append(told)
         return told
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Message:
+class Frame:
     """`head` is the whole header block, with its last empty line; empty where there is none."""
 
     subject: str
@@ -15,7 +15,7 @@ class Message:
     head: bytes = b""
 
 
-def as_said(_: str, message: Message) -> list[Message]:
+def as_said(_: str, message: Frame) -> list[Frame]:
     return [message]
 
 
@@ -23,9 +23,9 @@ def as_said(_: str, message: Message) -> list[Message]:
 class Seams:
     """Each hook is told the name of the process first."""
 
-    said: Callable[[str, Message], list[Message]] = as_said
+    said: Callable[[str, Frame], list[Frame]] = as_said
     """What a process publishes: what of it arrives."""
-    heard: Callable[[str, Message], list[Message]] = as_said
+    heard: Callable[[str, Frame], list[Frame]] = as_said
     """What a process is delivered: what of it it sees."""
     sends: Callable[[str, bytes], list[bytes]] = lambda _, data: [data]
     """Requests by HTTP: those that leave."""

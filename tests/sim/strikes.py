@@ -22,7 +22,6 @@ class Strikes:
         """The number of the effect before which its process dies, from 1."""
         self.drawn: Callable[[Process], bool] = lambda _: False
         self.on_kill: Callable[[Process], None] = lambda _: None
-        self.struck = 0
 
     def forget(self) -> None:
         self.names.clear()
@@ -40,15 +39,11 @@ class Strikes:
             raise Killed
         self._pass_by(process, f"commit to {database}")
 
-    def strike(self, process: Process) -> None:
-        self.struck += 1
-        process.kill()
-        self.on_kill(process)
-
     def _pass_by(self, process: Process, what: str) -> None:
         self.names.append(f"{process.name}: {what}")
         if len(self.names) == self.at or self.drawn(process):
-            self.strike(process)
+            process.kill()
+            self.on_kill(process)
             raise Killed
 
 

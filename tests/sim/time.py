@@ -11,7 +11,6 @@ import gc
 import heapq
 import itertools
 import random
-import signal
 import sys
 import warnings
 from asyncio import events
@@ -40,11 +39,9 @@ class Stuck(AssertionError):
 class Wires(Protocol):
     def connect(self, process: "Process", host: str, port: int, protocol: asyncio.Protocol) -> asyncio.Transport: ...
 
-    def listen(self, process: "Process", protocol_factory: Callable[[], asyncio.Protocol]) -> None: ...
-
 
 class Listening(asyncio.AbstractServer):
-    """A server of a process, for as long as that lives."""
+    """A server of a process, that no course calls."""
 
     sockets: tuple[Any, ...] = ()
 
@@ -137,7 +134,6 @@ class Process(asyncio.BaseEventLoop):
         self._scheduler = scheduler
         self._wires = wires
         self.tasks: list[asyncio.Task[Any]] = []
-        self._on_signal: dict[int, Callable[[], None]] = {}
         self.set_exception_handler(lambda *_: None)
         self.set_task_factory(self._make_task)
         scheduler.processes.append(self)
@@ -231,21 +227,14 @@ class Process(asyncio.BaseEventLoop):
         await asyncio.sleep(0)
         return transport, protocol
 
-    async def create_server(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
-        """Reached by the name of the process."""
-        self._wires.listen(self, protocol_factory)
+    async def create_server(self, *_: Any, **__: Any) -> Any:
         return Listening()
 
-    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
-        self._on_signal[sig] = lambda: callback(*args)
+    def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]
+        """Processes here are killed, never asked to stop."""
 
-    def remove_signal_handler(self, sig: int) -> bool:
-        return self._on_signal.pop(sig, None) is not None
-
-    def terminate(self) -> None:
-        """SIGTERM: it ends in good order."""
-        if handler := self._on_signal.get(signal.SIGTERM):
-            self.call_soon(handler)
+    def remove_signal_handler(self, *_: Any) -> bool:
+        return False
 
     def _make_task(self, loop: Any, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **kwargs)

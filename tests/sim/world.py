@@ -262,7 +262,7 @@ class World:
                 "keys_file": self.folder / "gateway.keys",
                 "runner": "ductile",
                 "ductile": {"url": "http://ductile", "token": SECRET, "allow_http_nonloopback": True},
-                "tools": {name: self.course.tools.get(name) for name in self.course.plugins},
+                "tools": tuple(self.course.plugins),
             }
         )
         return self._start(name, lambda: gateway_app.serve(settings))

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -17,8 +18,10 @@ from ductile_gateway.ductile.runner import DuctileRunner, open_runner
 from ductile_gateway.ductile.settings import DuctileSettings
 from ductile_gateway.ductile.watch import Pace
 from ductile_gateway.ports import Begin
+from ductile_gateway.store.ledger import SqliteLedger
 from tests.ductile.under_test import DuctileUnderTest, Execution
-from tests.gateway.parts import KeptReceipts, asked_by, opened
+from tests.gateway.parts import a_request, asked_for
+from tests.ledger.kit import embedded
 
 QUICK = Pace(first_s=0.02, most_s=0.2, patience_s=10.0, settle_s=0.3, in_flight_s=0.5)
 NO_TOOLS = DuctileTools()
@@ -31,8 +34,9 @@ _steps = count(1)
 
 def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = 20, **payload: Any) -> ToolCall:
     """A call with a key of its own."""
-    key = f"run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E:{next(_steps)}:{plugin}:1"
-    return ToolCall(key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s), asked_by(key))
+    request = a_request("save").model_copy(update={"step": next(_steps), "tool": plugin})
+    asked = replace(asked_for(), request=request)
+    return ToolCall(asked.key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s), asked)
 
 
 def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
@@ -42,45 +46,18 @@ def settings_for(ductile: DuctileUnderTest, **changed: Any) -> DuctileSettings:
 class Recorded:
     """A runner whose calls are written down as the relay does it."""
 
-    def __init__(self, runner: DuctileRunner, receipts: KeptReceipts) -> None:
-        self.bare, self._receipts = runner, receipts
+    def __init__(self, runner: DuctileRunner, ledger: SqliteLedger) -> None:
+        self._runner, self._ledger = runner, ledger
 
     async def run(self, call: ToolCall, begin: Begin | None = None) -> Verdict:
         async def intended(receipt: Receipt | None = None) -> None:
-            intent = Intent(asked=asked_by(call.key), may_repeat=call.may_repeat, deadline_at=call.deadline_at)
-            await self._receipts.ledger.intend(intent, receipt)
+            intent = Intent(asked=call.asked, may_repeat=call.may_repeat, deadline_at=call.deadline_at)
+            await self._ledger.intend(intent, receipt)
 
-        return await self.bare.run(call, begin or intended)
+        return await self._runner.run(call, begin or intended)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.bare, name)
-
-
-@asynccontextmanager
-async def runner_over(
-    settings: DuctileSettings,
-    kept: KeptReceipts,
-    *,
-    tools: DuctileTools = NO_TOOLS,
-    pace: Pace = QUICK,
-    transport: httpx2.AsyncBaseTransport | None = None,
-    wire: httpx2.AsyncBaseTransport | None = None,
-) -> AsyncIterator[Recorded]:
-    """`transport`, `wire`: in place of the network, to the API and to the relay ingress."""
-    async with (
-        open_api(settings, transport) as api,
-        open_runner(
-            api,
-            tools,
-            settings,
-            receipts=kept,
-            overdue=kept.overdue,
-            clock=SystemClock(),
-            pace=pace,
-            relay_transport=wire,
-        ) as runner,
-    ):
-        yield Recorded(runner, kept)
+        return getattr(self._runner, name)
 
 
 @asynccontextmanager
@@ -90,16 +67,27 @@ async def gateway(
     *,
     tools: DuctileTools = NO_TOOLS,
     pace: Pace = QUICK,
+    transport: httpx2.AsyncBaseTransport | None = None,
     wire: httpx2.AsyncBaseTransport | None = None,
     **changed: Any,
 ) -> AsyncIterator[Recorded]:
-    """A runner, with these settings changed."""
+    """A runner, with these settings changed. `transport`, `wire`: the ways to the API and to the relay ingress."""
     settings = settings_for(ductile, **changed)
     async with (
-        opened(store, KeptReceipts) as kept,
-        runner_over(settings, kept, tools=tools, pace=pace, wire=wire) as runner,
+        embedded(store)() as stores,
+        open_api(settings, transport) as api,
+        open_runner(
+            api,
+            tools,
+            settings,
+            receipts=stores.receipts,
+            overdue=stores.overdue,
+            clock=SystemClock(),
+            pace=pace,
+            relay_transport=wire,
+        ) as runner,
     ):
-        yield runner
+        yield Recorded(runner, stores.ledger)
 
 
 def outcome(verdict: Verdict) -> ToolOutcome:

@@ -1,6 +1,6 @@
 """The HTTP client of a Ductile: what is sent, and how answers are understood."""
 
-from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import httpx2
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from ductile_gateway.ductile.answers import Away, DuctileRefused, Lost, NotSent, Unreadable
 from ductile_gateway.ductile.api import MOST_BYTES, DuctileApi, open_api
 from tests.ductile.running import NOWHERE
-from tests.ductile.test_faults import NAMES
+from tests.gateway.parts import ILLEGAL_NAMES
 
 JOB = {"job_id": "j-1"}
 STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
@@ -27,18 +27,20 @@ STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
 ]
 
 
-def api_over(answer: httpx2.Response | Exception) -> "Callable[[httpx2.Request], httpx2.Response]":
-    def told(_: httpx2.Request) -> httpx2.Response:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+def api_that(answers: httpx2.Response | Exception) -> AbstractAsyncContextManager[DuctileApi]:
+    """The client, and what answers everything that it asks."""
 
-    return told
+    def told(_: httpx2.Request) -> httpx2.Response:
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    return open_api(NOWHERE, httpx2.MockTransport(told))
 
 
 async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_the_id_of_a_job() -> None:
     for answer, error in STARTS:
-        async with open_api(NOWHERE, httpx2.MockTransport(api_over(answer))) as api:
+        async with api_that(answer) as api:
             with pytest.raises(error) as caught:
                 await api.start("probe", "look", {})
         assert caught.type is error, answer
@@ -50,24 +52,20 @@ async def test_a_start_was_not_sent_or_refused_or_is_lost_unless_the_answer_has_
 @pytest.mark.attack(51)
 @pytest.mark.parametrize("body", [b"", b"x" * (MOST_BYTES + 1)])
 async def test_a_job_that_cannot_be_told_is_unreadable(body: bytes) -> None:
-    async with open_api(NOWHERE, httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))) as api:
+    async with api_that(httpx2.Response(200, content=body)) as api:
         with pytest.raises(Unreadable):
             await api.job("j-1")
 
 
 @pytest.mark.attack(52)
 async def test_what_is_no_id_and_no_name_never_reaches_a_url() -> None:
-    async with open_api(NOWHERE, httpx2.MockTransport(api_over(AssertionError("it was asked")))) as api:
-        await _asks_for_no(api)
-
-
-async def _asks_for_no(api: DuctileApi) -> None:
-    for job_id in ("", "../x", "a/b", "a?b", "a" * 65, "j\n"):
-        for ask in (api.job(job_id), api.tree(job_id)):
-            with pytest.raises(Away):
-                await ask
-    for name in NAMES:
-        ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start_pipeline(name, {}))
-        for way in (*ways, api.plugin(name)):
-            with pytest.raises(DuctileRefused, match="not a legal name"):
-                await way
+    async with api_that(AssertionError("it was asked")) as api:
+        for job_id in ("", "../x", "a/b", "a?b", "a" * 65, "j\n"):
+            for ask in (api.job(job_id), api.tree(job_id)):
+                with pytest.raises(Away):
+                    await ask
+        for name in ILLEGAL_NAMES:
+            ways = (api.start(name, "note", {}), api.start("probe", name, {}), api.start_pipeline(name, {}))
+            for way in (*ways, api.plugin(name)):
+                with pytest.raises(DuctileRefused, match="not a legal name"):
+                    await way

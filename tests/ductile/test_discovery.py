@@ -17,7 +17,7 @@ from ductile_gateway.tools.toolbox import keep_fresh, tools_at_last
 from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
-from tests.ductile.fake.wire import Answer
+from tests.ductile.fake.server import Answer
 from tests.ductile.running import NOWHERE, PIPELINE, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway

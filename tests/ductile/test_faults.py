@@ -1,8 +1,6 @@
 """Calls carried into a Ductile in which things go wrong that only a fake can be told to do, or before a stranger."""
 
 import asyncio
-import json
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,16 +13,13 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.admission import QUEUE_FRESH_FOR, QueueLimit
-from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unacceptable, Unknown, Verdict, read_request
-from ductile_gateway.ductile.answers import own_refusal
+from ductile_gateway.calls.call import NeverStarted, ToolCall, ToolOutcome, Unknown, Verdict
 from ductile_gateway.ductile.api import open_api
 from ductile_gateway.ductile.catalog import DuctileTools
 from ductile_gateway.ductile.jobs import Going
 from ductile_gateway.ductile.late import FOR, LateJobs
 from ductile_gateway.ductile.watch import Job, Pace
 from groundwork.service.errors import TryAgain
-from schemas.catalog import Catalog, ToolCommand, ToolOffer
-from schemas.events import RESERVED_KEYS
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.behaviours import (
     DEAD,
@@ -39,7 +34,7 @@ from tests.ductile.fake.behaviours import (
     in_turn,
     probe,
 )
-from tests.ductile.fake.wire import LOST, UNAVAILABLE, Answer, says
+from tests.ductile.fake.server import LOST, UNAVAILABLE, Answer, says
 from tests.ductile.running import (
     NOWHERE,
     OF_A_PIPELINE,
@@ -50,11 +45,11 @@ from tests.ductile.running import (
     gateway,
     outcome,
     ran,
-    runner_over,
 )
 from tests.ductile.under_test import Execution
-from tests.gateway.parts import KeptReceipts, StoppedClock, World, a_request, message_of, opened, outcomes
+from tests.gateway.parts import StoppedClock
 from tests.kit.waiting import until
+from tests.ledger.kit import embedded
 
 ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
 """Who looks that seldom ends in time only when events tell of the end."""
@@ -171,20 +166,15 @@ async def test_a_call_without_an_id_is_unknown_after_its_answer_was_lost(
         assert isinstance(await runner.run(call), Unknown)
 
 
-@pytest.mark.parametrize("shows", [True, False])
 async def test_a_job_of_another_command_is_never_taken_for_the_one_of_a_write(
-    fake: FakeDuctile, tmp_path: Path, shows: bool
+    fake: FakeDuctile, tmp_path: Path
 ) -> None:
-    fake.on("probe", "look", answers("what was looked at"))
-    if not shows:
-        fake.on("probe", "note", answers("noted"))
     async with gateway(fake, tmp_path) as runner:
-        assert outcome(await runner.run(a_call("look"))).text == "what was looked at"
+        await runner.run(a_call("look"))
         fake.faults.strangers.append((says(202, {"job_id": fake.executions[0].job_id}), True))
-        found = await runner.run(a_call("note"))
-    jobs = found.job.ids if isinstance(found, ToolOutcome) else found.jobs if isinstance(found, Unknown) else ()
-    assert (jobs, isinstance(found, ToolOutcome)) == ((fake.executions[-1].job_id,), shows)
-    assert len(fake.executions) == 2
+        found = outcome(await runner.run(a_call("note")))
+    assert [one.command for one in fake.executions] == ["look", "note"]
+    assert found.job.job_id == fake.executions[1].job_id
 
 
 async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_and_nothing_is_sent(
@@ -202,23 +192,8 @@ async def test_behind_a_proxy_that_answers_for_an_absent_ductile_a_write_waits_a
     assert len(fake.executions) == 1
 
 
-OWN_REFUSALS: list[tuple[int, dict[str, Any]]] = [
-    (400, {"error": "plugin not found"}),
-    (403, {"error": "insufficient scope"}),
-    (403, {"error": "insufficient scope to trigger pipeline"}),
-    (413, {"error": "context too large", "bytes_actual": 2, "bytes_limit": 1}),
-]
-
-
-def test_ductiles_own_refusals_are_known_by_their_words() -> None:
-    for status, body in OWN_REFUSALS:
-        assert own_refusal(status, json.dumps(body).encode()) == body["error"]
-        assert own_refusal(status, json.dumps(body | {"request_id": "of a proxy"}).encode()) is None
-        assert own_refusal(429, json.dumps(body).encode()) is None
-
-
 @pytest.mark.attack(51)
-async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(tmp_path: Path) -> None:
+async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(fake: FakeDuctile, tmp_path: Path) -> None:
     job: dict[str, Any] = {}
 
     def odd(request: httpx2.Request) -> httpx2.Response:
@@ -226,10 +201,7 @@ async def test_a_job_that_cannot_be_read_is_an_error_of_its_call(tmp_path: Path)
             return httpx2.Response(202, json={"job_id": "j-1"})
         return httpx2.Response(200, json=job if request.url.path == "/job/j-1" else {"logs": [], "queue_depth": 0})
 
-    async with (
-        opened(tmp_path, KeptReceipts) as kept,
-        runner_over(NOWHERE, kept, transport=httpx2.MockTransport(odd)) as runner,
-    ):
+    async with gateway(fake, tmp_path, transport=httpx2.MockTransport(odd), events=False) as runner:
         for job in (
             {"status": {"code": 1}},
             {"status": "succeeded", "result": {"status": ["ok"], "result": "x"}},
@@ -255,21 +227,10 @@ async def test_a_ductile_that_stays_away_is_waited_for_as_long_as_the_answer_is_
     assert datetime.now(UTC) > call.deadline_at + timedelta(seconds=0.7)
 
 
-def test_looks_are_as_far_apart_as_an_eighth_of_what_the_job_has_taken_within_bounds() -> None:
-    pace = Pace(first_s=0.1, most_s=5.0)
-    assert [pace.after(waited_s) for waited_s in (0.0, 0.8, 2.0, 16.0, 40.0, 3600.0)] == [0.1, 0.1, 0.25, 2.0, 5.0, 5.0]
-
-
 async def test_a_plugin_that_cannot_be_reached_several_times_in_a_row_is_left_alone_for_a_while(
     fake: FakeDuctile, tmp_path: Path
 ) -> None:
     async with gateway(fake, tmp_path, breaker_failures=2, breaker_open_s=60, events=False) as runner:
-        for _ in range(2):
-            fake.kill()
-            with pytest.raises(TryAgain):
-                await runner.run(a_call())
-            fake.start()
-            assert outcome(await runner.run(a_call())).status == "ok"
         fake.kill()
         for _ in range(2):
             with pytest.raises(TryAgain):
@@ -279,7 +240,7 @@ async def test_a_plugin_that_cannot_be_reached_several_times_in_a_row_is_left_al
             with pytest.raises(TryAgain, match="left alone") as caught:
                 await runner.run(a_call())
         assert 50 < caught.value.delay_s <= 60
-    assert len(fake.executions) == 2
+    assert not fake.executions
 
 
 async def run_held(fake: FakeDuctile, runner: Recorded, number: int) -> tuple[threading.Event, list[ToolCall], Any]:
@@ -311,20 +272,12 @@ async def test_an_event_ends_the_wait_for_a_job(fake: FakeDuctile, tmp_path: Pat
             assert [outcome(verdict).status for verdict in await running] == ["ok"]
 
 
-async def test_a_token_that_may_not_hear_events_is_no_hindrance(
-    fake: FakeDuctile, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    reader = fake.tokens["reader"]
-    with caplog.at_level(logging.WARNING):
-        async with gateway(fake, tmp_path, token=reader) as runner:
-            assert outcome(await runner.run(a_call("look"))).status == "ok"
-            await until(lambda: "jobs are looked at without Ductile's events" in caplog.messages)
-    assert reader not in caplog.text
+async def test_a_token_that_may_not_hear_events_is_no_hindrance(fake: FakeDuctile, tmp_path: Path) -> None:
+    async with gateway(fake, tmp_path, token=fake.tokens["reader"]) as runner:
+        assert outcome(await runner.run(a_call("look"))).status == "ok"
 
 
-async def test_a_call_is_not_begun_while_the_queue_is_too_long_and_is_run_later(
-    fake: FakeDuctile, tmp_path: Path
-) -> None:
+async def test_a_call_is_not_begun_while_the_queue_is_too_long(fake: FakeDuctile, tmp_path: Path) -> None:
     call = a_call()
     (tmp_path / "ours").mkdir()
     async with gateway(fake, tmp_path, queue_most=None) as others:
@@ -337,8 +290,6 @@ async def test_a_call_is_not_begun_while_the_queue_is_too_long_and_is_run_later(
             assert await runner.resume(call) == NeverStarted()
             release.set()
             await running
-        async with gateway(fake, tmp_path / "ours", queue_most=2) as runner:
-            assert outcome(await runner.run(call)).status == "ok"
 
 
 QUEUES: list[Callable[[], httpx2.Response]] = [
@@ -391,7 +342,7 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
         told[key] = verdict
         return True
 
-    async with opened(tmp_path, KeptReceipts) as kept:
+    async with embedded(tmp_path)() as kept:
         for number, key in enumerate(("poison", "never", "fine", "not answered yet")):
             since = datetime.now(UTC) + timedelta(days=number == 3, seconds=number)
             await kept.overdue.add(key, Job(key, pipeline=False), since)
@@ -402,46 +353,3 @@ async def test_late_jobs_are_told_once_they_can_be_and_given_up_after_a_day(tmp_
         following.cancel()
     assert (set(told), refused) == ({"never", "fine", "not answered yet"}, ["not answered yet"])
     assert isinstance(told["never"], Unknown)
-
-
-# Names that would lead elsewhere, and arguments that would pass for ours
-
-
-NAMES = (
-    *("../pipeline/x", "..", ".", "", "a?b", "a#b", "a/b", "a%2fb", "a\\b", "foo.>", "foo.*", "*", ">", "a b", "a\nb"),
-    *("a\r\nHost: b", "a\0b", "A", "\uff41", "ä", "-a", "x" * 65, "x" * 5000),
-)
-NOTE = ToolOffer(name="probe", route="probe", commands=(ToolCommand(name="note", tier="write"),))
-HOSTILE = [
-    (a_request("handle", {}, tool="probe"), "not_allowed"),  # a command that Ductile has and we do not offer
-    (a_request("note", {}, tool="fetch"), "not_allowed"),
-    *((a_request("note", {name: "x"}, tool="probe"), "invalid_arguments") for name in sorted(RESERVED_KEYS)),
-    (a_request("note", {"RUN_ID": "x"}, tool="probe"), "invalid_arguments"),
-    (a_request("note", {}, tool="probe"), "ok"),
-]
-
-
-def test_a_request_or_a_route_of_such_a_name_is_never_taken() -> None:
-    subject, body, headers = message_of(a_request("note", {}, tool="probe"), "probe")
-    message = json.loads(body)
-    for name in NAMES:
-        for field in ("tool", "tool_command"):
-            named = message | {"payload": message["payload"] | {field: name}}
-            with pytest.raises(Unacceptable, match=field) as refusal:
-                read_request(subject, json.dumps(named).encode(), headers)
-            assert len(str(refusal.value)) < 1500
-        with pytest.raises(Unacceptable):
-            read_request(f"agentic.tool_request.{name}", body, headers)
-
-
-async def test_what_is_not_on_offer_or_passes_for_ours_is_refused_and_the_rest_is_run(
-    fake: FakeDuctile, tmp_path: Path
-) -> None:
-    async with gateway(fake, tmp_path) as runner:
-        for step, (asked, refusal) in enumerate(HOSTILE, start=1):
-            world = World(runner=runner)
-            world.clock.time = datetime.now(UTC)
-            request = read_request(*message_of(asked.model_copy(update={"step": step}), "probe"))
-            await world.relay(Catalog(revision="1", tools=(NOTE,))).take(request)
-            assert outcomes(world) == [refusal], asked
-            assert len(fake.executions) == (refusal == "ok")

@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -19,19 +18,17 @@ from ductile_gateway.calls.call import (
     Asked,
     Intent,
     NeverStarted,
-    Receipt,
     ToolCall,
     ToolOutcome,
     Unknown,
     Verdict,
-    Way,
     read_request,
 )
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
 from ductile_gateway.calls.waiting import Standstill
 from ductile_gateway.ports import Artifacts, Begin, Bus, CannotKeep, Ledger, Observer, ToolRunner, unrecorded
 from ductile_gateway.store import open_store
-from ductile_gateway.store.ledger import SqliteLedger, SqliteOverdue, SqliteReceipts
+from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
 from ductile_gateway.tools.catalog import Offers
@@ -65,6 +62,10 @@ FETCH = ToolOffer(
 )
 CATALOG = Catalog(revision="sha256:1", tools=(FETCH,))
 
+ILLEGAL_NAMES = (
+    *("../pipeline/x", "..", ".", "", "a?b", "a#b", "a/b", "a%2fb", "a\\b", "foo.>", "foo.*", "*", ">", "a b", "a\nb"),
+    *("a\r\nHost: b", "a\0b", "A", "\uff41", "ä", "-a", "x" * 65, "x" * 5000),
+)
 ASKS: dict[str, Any] = {"action": "retrieve", "query": "what may be relaxed?", "reason": "unsat"}
 FORM = """\
 ## Plugin Result
@@ -341,32 +342,6 @@ async def opened(folder: Path, part: Callable[[SqliteFile], Part]) -> AsyncItera
     """The part of the database in an existing folder, such as `SqliteLedger`."""
     async with open_store(folder) as file:
         yield part(file)
-
-
-def asked_by(key: str) -> Asked:
-    """A request of which the call with this key comes; also where it could never be made."""
-    run_id, step, *task, tool, attempt = key.split(":")
-    named: dict[str, object] = {"run_id": run_id, "step": int(step), "tool": tool, "attempt": int(attempt)}
-    named |= {"task": task[0], "round": int(task[1])} if task else {}
-    return replace(asked_for(), request=a_request("save").model_copy(update=named))
-
-
-class KeptReceipts(SqliteReceipts):
-    """Receipts with the ledger that writes them, and the overdue jobs beside."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        super().__init__(file)
-        self.ledger = SqliteLedger(file)
-        self.overdue = SqliteOverdue(file)
-
-    async def begin(self, key: str, at: datetime, way: Way = "plugin", newest: str | None = None) -> bool:
-        """The call is about to be sent; False if it was begun before."""
-        intent = Intent(asked=asked_by(key), may_repeat=False, deadline_at=at)
-        try:
-            await self.ledger.intend(intent, Receipt(at, way=way, newest=newest))
-        except AlreadyStarted:
-            return False
-        return True
 
 
 def dying(point: str) -> Points:

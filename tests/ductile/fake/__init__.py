@@ -1,17 +1,18 @@
-"""A Ductile in memory that speaks HTTP: the behaviour of the real one as it was measured, and its faults on request."""
+"""A Ductile in memory that speaks HTTP: the behaviour of the real one as it was measured, and its faults on request.
+
+It answers what a gateway asks of it: what no gateway sends is not looked for.
+"""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, Self
+
+import yaml
 
 from tests.ductile.fake.api import Api
 from tests.ductile.fake.behaviours import Behaviour, probe
-from tests.ductile.fake.catalog import Catalog, Pipeline
-from tests.ductile.fake.dispatch import Dispatcher
 from tests.ductile.fake.ingress import PATH, accept
 from tests.ductile.fake.jobs import Jobs
-from tests.ductile.fake.server import Server
-from tests.ductile.fake.wire import Answer, Faults, Refused, Request
+from tests.ductile.fake.server import Answer, Faults, Refused, Request, Server
 from tests.ductile.under_test import PROBE, TOKENS, Execution, Peer
 
 
@@ -28,71 +29,59 @@ class FakeDuctile:
         *,
         version: Literal["M", "N"] = "M",
         tokens: Mapping[str, tuple[str, ...]] = TOKENS,
-        peer: Peer | None = None,
         backoff_seconds: float = 0.05,
     ) -> None:
-        self.faults = Faults()
-        self.peer = peer or Peer()
+        self.faults, self.peer = Faults(), Peer()
         self.tokens: Mapping[str, str] = {name: f"token-of-{name}" for name in tokens}
+        self.token = self.tokens["gateway"]
         self.executions: list[Execution] = []
-        self._version, self._scopes = version, {self.tokens[name]: tokens[name] for name in tokens}
-        self._backoff_s = backoff_seconds
         self._behaviours: dict[tuple[str, str], Behaviour] = {}
-        self._catalog, self._jobs = Catalog(), Jobs(outstanding_are_duplicates=version == "N")
-        self.plugin(PROBE)
+        self._plugins: dict[str, Mapping[str, Any]] = {}
+        self._pipelines: dict[str, tuple[str, str]] = {}
+        self._jobs = Jobs(self._behaviours, self.executions, backoff_seconds, early=version == "N")
+        scopes = {self.tokens[name]: tokens[name] for name in tokens}
+        self._api = Api(self._jobs, self._plugins, self._pipelines, version=version, tokens=scopes)
+        self.plugin(yaml.safe_load((PROBE / "manifest.yaml").read_text(encoding="utf-8")))
         for command in ("handle", "look", "note"):
             self.on("probe", command, probe)
         self.pipeline("probe-asked", on="probe.asked", plugin="probe")
-        self._begin_life(port=0)
+        self._server: Server | None = Server(0, self.faults, answer=self._answer)
+        self._port = self._server.port
+        self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._server.closing.is_set():
-            self.kill()
-
-    @property
-    def url(self) -> str:
-        """Where it listens, without a slash at the end; the same after a restart."""
-        return f"http://127.0.0.1:{self._server.port}"
-
-    @property
-    def token(self) -> str:
-        """The token named `gateway`."""
-        return self.tokens["gateway"]
+        self.kill()
 
     def on(self, plugin: str, command: str, behaviour: Behaviour) -> None:
         """From now on this is what the command does. A command without a behaviour succeeds with "done"."""
         self._behaviours[plugin, command] = behaviour
 
-    def plugin(self, manifest: Mapping[str, Any] | Path) -> None:
-        """Add a plugin by its manifest, or by the folder that holds a manifest.yaml."""
-        self._catalog.add(manifest)
+    def plugin(self, manifest: Mapping[str, Any]) -> None:
+        self._plugins[manifest["name"]] = manifest
 
     def pipeline(self, name: str, *, on: str, plugin: str) -> None:
         """Add a pipeline whose one step is the plugin's `handle`."""
-        self._catalog.pipelines[name] = Pipeline(name, on, plugin)
+        self._pipelines[name] = (on, plugin)
 
     def kill(self) -> None:
         """Stop listening and drop all connections. What runs goes on, but nobody takes note of it."""
-        self._life.end()
-        self._server.close()
+        if self._server:
+            self._jobs.end()
+            self._server.close()
+            self._server = None
 
     def start(self) -> None:
         """Listen again at the same address: running jobs are queued again, event ids begin at 1."""
-        self._begin_life(port=self._server.port)
-        self._life.recover()
-
-    def _begin_life(self, *, port: int) -> None:
-        self._life = Dispatcher(self._jobs, self._behaviours, self.executions, self._backoff_s)
-        self._api = Api(self._jobs, self._catalog, self._life, version=self._version, tokens=self._scopes)
-        self._server = Server(port, self.faults, answer=self._answer)
+        self._jobs.begin_again()
+        self._server = Server(self._port, self.faults, answer=self._answer)
 
     def _answer(self, request: Request) -> Answer:
         try:
             if request.method == "POST" and PATH.fullmatch(request.path):
-                return accept(request, self.peer, self._catalog, self._life)
+                return accept(request, self.peer, self._pipelines, self._jobs)
             return self._api.answer(request)
         except Refused as refused:
             return refused.answer

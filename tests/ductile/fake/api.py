@@ -1,129 +1,130 @@
-"""What Ductile answers to each request, apart from its relay ingress, faults and sockets."""
+"""What Ductile answers to each request that a gateway makes, and what each scope of a token opens."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.ductile.fake.catalog import Catalog, granted
-from tests.ductile.fake.dispatch import Dispatcher
 from tests.ductile.fake.jobs import Job, Jobs
-from tests.ductile.fake.wire import Answer, Refused, Request, says
+from tests.ductile.fake.server import Answer, Refused, Request, says
 
-_JOB = ("job_id", "status", "plugin", "command", "started_at", "completed_at")
+_INVOKE = {"detail", "invoke"}
+_JOBS = {"status", "result", "tree", "logs"}
+_OF_BOTH: Mapping[str, set[str]] = {
+    "*": {"catalog", *_INVOKE, "write", *_JOBS, "follow", "view"},
+    "plugin:rw": {"catalog", *_INVOKE, "write"},
+    "jobs:ro": _JOBS,
+    "events:ro": {"follow"},
+    "system:ro": {"view"},
+}
+GRANTS: Mapping[str, Mapping[str, set[str]]] = {
+    "M": {**_OF_BOTH, "plugin:ro": _INVOKE},
+    "N": {
+        **_OF_BOTH,
+        "plugin:ro": {"catalog", "detail"},
+        "plugin:catalog:ro": {"catalog", "detail"},
+        "plugin:invoke:ro": {"invoke"},
+        **{f"jobs:{what}:ro": {what} for what in _JOBS},
+        "events:meta:ro": {"follow"},
+    },
+}
+"""Scopes are exact strings: unknown ones give nothing. M lets every valid token list plugins and skills; N has
+scopes of its own for the list, for calls and for results."""
 _IN_TREE = ("job_id", "plugin", "command", "status", "last_error", "started_at", "completed_at")
+_IN_JOB = tuple(name for name in _IN_TREE if name != "last_error")
 
 
 class Api:
-    """One version of the HTTP API over these jobs, in one life of Ductile."""
+    """One version of the HTTP API over these jobs. Plugins are manifests by name, pipelines their event and plugin."""
 
     def __init__(
-        self, jobs: Jobs, catalog: Catalog, life: Dispatcher, *, version: str, tokens: Mapping[str, Iterable[str]]
+        self,
+        jobs: Jobs,
+        plugins: Mapping[str, Mapping[str, Any]],
+        pipelines: Mapping[str, tuple[str, str]],
+        *,
+        version: str,
+        tokens: Mapping[str, Iterable[str]],
     ) -> None:
-        self._jobs, self._catalog, self._life, self._version = jobs, catalog, life, version
-        self._may = {token: granted(version, scopes) for token, scopes in tokens.items()}
-        self._routes: tuple[tuple[str, str, str | None, Callable[..., Answer]], ...] = (
-            ("GET", r"/healthz", None, self._health),
-            ("GET", r"/skills", "catalog", lambda _: says(200, {"skills": catalog.skills()})),
-            ("GET", r"/plugin/([^/]+)", "detail", self._plugin),
-            ("POST", r"/plugin/([^/]+)/([^/]+)", "invoke", self._call),
-            ("POST", r"/pipeline/([^/]+)", "write", self._pipeline),
-            ("GET", r"/job/([^/]+)", "status", self._job),
-            ("GET", r"/job/([^/]+)/tree", "tree", self._tree),
-            ("GET", r"/jobs", "status", self._list),
-            ("GET", r"/job-logs", "logs", self._logs),
-            ("GET", r"/events", "follow", lambda _: Answer(200, b"", "text/event-stream", stream=life.follow)),
-            ("GET", r"/config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
+        self._jobs, self._plugins, self._pipelines = jobs, plugins, pipelines
+        always = {"catalog"} if version == "M" else set()
+        self._may = {
+            token: always.union(*(GRANTS[version].get(scope, set()) for scope in scopes))
+            for token, scopes in tokens.items()
+        }
+        self._routes: tuple[tuple[str, str | None, Callable[..., Answer]], ...] = (
+            (r"GET /healthz", None, self._health),
+            (r"GET /skills", "catalog", self._skills),
+            (r"GET /plugin/([^/]+)", "detail", self._plugin),
+            (r"POST /plugin/([^/]+)/([^/]+)", "invoke", self._call),
+            (r"POST /pipeline/([^/]+)", "write", self._pipeline),
+            (r"GET /job/([^/]+)", "status", self._job),
+            (r"GET /job/([^/]+)/tree", "tree", self._tree),
+            (r"GET /jobs", "status", lambda asked: says(200, jobs.listed(asked.query))),
+            (r"GET /job-logs", "logs", lambda asked: _or_blank(lambda: jobs.logged(asked.query))),
+            (r"GET /events", "follow", lambda _: Answer(200, content_type="text/event-stream", stream=jobs.follow)),
+            (r"GET /config/view", "view", lambda _: says(200, {"service": {"name": "fake"}})),
         )
 
     def answer(self, request: Request) -> Answer:
         """Raises Refused."""
-        here = [(route, found) for route in self._routes if (found := re.fullmatch(route[1], request.path))]
-        if not here:
-            return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
-        for (method, _, permission, handle), found in here:
-            if method == request.method:
+        for route, permission, handle in self._routes:
+            if found := re.fullmatch(route, f"{request.method} {request.path}"):
                 if permission and not self._allowed(request, permission):
                     raise Refused(403, "insufficient scope")
                 return handle(request, *found.groups())
-        return Answer(405, content_type=None, headers={"Allow": here[0][0][0]})
+        return Answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
     def _allowed(self, request: Request, permission: str) -> bool:
-        header = request.headers.get("authorization", "")
-        if header and not header.startswith("Bearer "):
-            raise Refused(401, "invalid Authorization header format")
-        if not (token := header.removeprefix("Bearer ").strip()):
-            raise Refused(401, "missing or invalid Authorization header")
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token not in self._may:
             raise Refused(401, "invalid token")
         return permission in self._may[token]
 
     def _health(self, _: Request) -> Answer:
         told = {"status": "ok", "uptime_seconds": 0, "queue_depth": len(self._jobs.outstanding()), "version": "dev"}
-        told |= {"plugins_loaded": len(self._catalog.plugins), "plugins_circuit_open": 0}
-        return says(200, told | ({"posture": "gateway"} if self._version == "N" else {}))
+        return says(200, told | {"plugins_loaded": len(self._plugins), "plugins_circuit_open": 0})
+
+    def _skills(self, _: Request) -> Answer:
+        return says(200, {"skills": [{"kind": "pipeline", "pipeline": name} for name in self._pipelines]})
 
     def _plugin(self, _: Request, name: str) -> Answer:
-        if name not in self._catalog.plugins:
+        """With schemas in full. Whether a command may be repeated is not told."""
+        if name not in self._plugins:
             raise Refused(404, "plugin not found")
-        return says(200, self._catalog.detail(name))
+        told = ("name", "version", "description", "protocol", "commands")
+        return says(200, {name: value for name, value in self._plugins[name].items() if name in told})
 
     def _call(self, request: Request, plugin: str, command: str) -> Answer:
         """Twice the same is two jobs: nothing in a request makes it one (measured of Ductile)."""
-        if plugin not in self._catalog.plugins:
+        if plugin not in self._plugins:
             raise Refused(400, "plugin not found")
-        if (known := self._catalog.command(plugin, command)) is None:
+        known = next((one for one in self._plugins[plugin]["commands"] if one["name"] == command), None)
+        if known is None:
             raise Refused(400, "command not supported by plugin")
         if known["type"] != "read" and not self._allowed(request, "write"):
             raise Refused(403, "insufficient scope")
-        payload = _payload(request)
-        if not isinstance(payload, dict):
-            if command == "handle":
-                raise Refused(400, "payload must be a JSON object")
-            payload = {}  # anything but an object is accepted and does not reach the plugin
-        return self._queued(Job(plugin, command, payload, "api"), plugin, command)
+        return self._queued(request, plugin, command)
 
     def _pipeline(self, request: Request, name: str) -> Answer:
-        if (pipeline := self._catalog.pipelines.get(name)) is None:
+        if name not in self._pipelines:
             raise Refused(404, "pipeline not found")
-        if not isinstance(payload := _payload(request), dict):
-            raise Refused(400, "payload must be a JSON object")
-        return self._queued(Job(pipeline.plugin, "handle", payload, "api"), "pipeline", name)
+        return self._queued(request, self._pipelines[name][1], "handle")
 
-    def _queued(self, job: Job, plugin: str, command: str) -> Answer:
-        told = {"job_id": self._life.enqueue(job), "status": "queued", "plugin": plugin, "command": command}
-        return says(202, told)
+    def _queued(self, request: Request, plugin: str, command: str) -> Answer:
+        """Nothing of a chunked body is read: such a call runs without its payload (measured of Ductile)."""
+        payload = json.loads(request.body or b"{}").get("payload", {})
+        job_id = self._jobs.enqueue(Job(plugin, command, payload, "api"))
+        return says(202, {"job_id": job_id, "status": "queued", "plugin": plugin, "command": command})
 
-    def _job(self, request: Request, job_id: str) -> Answer:
+    def _job(self, _: Request, job_id: str) -> Answer:
         if (job := self._jobs.get(job_id)) is None:
             raise Refused(404, "job not found")
-        return _or_blank(lambda: job.shown(*_JOB, with_result=self._allowed(request, "result")))
+        return _or_blank(lambda: job.shown(*_IN_JOB))
 
-    def _tree(self, request: Request, job_id: str) -> Answer:
-        whole = self._allowed(request, "result")
-        names = _IN_TREE if whole else tuple(name for name in _IN_TREE if name != "last_error")
+    def _tree(self, _: Request, job_id: str) -> Answer:
         job = self._jobs.get(job_id)
-        return _or_blank(lambda: [job.shown(*names, with_result=whole)] if job else [])
-
-    def _list(self, request: Request) -> Answer:
-        return says(200, self._jobs.listed(request.query, most=200 if self._version == "N" else None))
-
-    def _logs(self, request: Request) -> Answer:
-        return _or_blank(lambda: self._jobs.logged(request.query, whole=self._allowed(request, "result")))
-
-
-def _payload(request: Request) -> Any:
-    """Nothing of a chunked body is read: such a call runs without its payload (measured of Ductile)."""
-    if not request.body:
-        return {}
-    try:
-        body = json.loads(request.body)
-    except ValueError as error:
-        raise Refused(400, "invalid JSON body") from error
-    if not isinstance(body, dict | None):
-        raise Refused(400, "invalid JSON body")
-    payload = (body or {}).get("payload")
-    return {} if payload is None else payload
+        return _or_blank(lambda: [job.shown(*_IN_TREE)] if job else [])
 
 
 def _or_blank(body: Callable[[], Any]) -> Answer:

@@ -1,19 +1,25 @@
-"""The queue and the log of jobs, in memory, and GET /jobs and /job-logs. What is terminal is logged with its last
-attempt."""
+"""The queue of jobs, the threads that run them, their log and the stream of events, life after life of a Ductile."""
 
 import json
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.ductile.fake.wire import Refused
+from tests.ductile.fake.behaviours import Behaviour, Outcome, answers
+from tests.ductile.probe.run import OUTPUT_LIMIT_BYTES
+from tests.ductile.under_test import Execution
 
 TERMINAL = frozenset({"succeeded", "failed", "timed_out", "skipped", "dead"})
-_LISTED = ("job_id", "plugin", "command", "status", "created_at", "started_at", "completed_at", "attempt")
+MAX_ATTEMPTS = 4
+"""Whatever the configuration says (measured of Ductile, version M)."""
+ORPHANED = f"Job marked dead during crash recovery: max attempts ({MAX_ATTEMPTS}) reached"
+KEEP_ALIVE_SECONDS = 15.0
+_TOLD = ("job_id", "status", "plugin", "command", "started_at", "completed_at")
+_LISTED = (*_TOLD, "created_at", "attempt")
 _LOGGED = ("job_id", "plugin", "command", "status", "attempt", "submitted_by", "created_at", "completed_at")
 
 
@@ -54,81 +60,166 @@ class Job:
         return {name: value for name, value in fields.items() if value is not None}
 
     def mentions(self, needle: str) -> bool:
-        """As the LIKE of SQL does it: `_` stands for any character and `%` for any text."""
-        pattern = re.escape(needle).replace("_", ".").replace("%", ".*")
+        """In its result, error or stderr, as the LIKE of SQL does it: `_` stands for any character."""
+        pattern = re.escape(needle).replace("_", ".")
         texts = (self.last_error or "", self.stderr or "", (self.result or b"").decode(errors="replace"))
         return any(re.search(pattern, text, re.IGNORECASE | re.DOTALL) for text in texts)
 
 
 class Jobs:
-    """All jobs by id, the oldest first. Who changes one holds the `lock`."""
+    """All jobs by id, the oldest first. After `end` nothing is recorded any more, though what runs goes on.
 
-    def __init__(self, *, outstanding_are_duplicates: bool) -> None:
-        self.lock = threading.RLock()
-        self._counts = {"succeeded"} | ({"queued", "running"} if outstanding_are_duplicates else set())
+    early: a queued or running job counts as one that is repeated, and not only one that succeeded (version N).
+    """
+
+    def __init__(
+        self,
+        behaviours: Mapping[tuple[str, str], Behaviour],
+        executions: list[Execution],
+        backoff_seconds: float,
+        *,
+        early: bool,
+    ) -> None:
+        self._behaviours, self._executions = behaviours, executions
+        self._backoff_seconds = backoff_seconds
+        self._counts = {"succeeded"} | ({"queued", "running"} if early else set())
+        self._changed = threading.Condition(threading.RLock())
         self._queue: dict[str, Job] = {}
-        self._log: dict[str, Job] = {}
+        self._turns: dict[object, threading.Lock] = {}
+        self._frames: list[bytes] = []
+        self._life = threading.Event()
 
-    def add(self, job: Job) -> str | None:
-        """Enqueue; or the id of the job that this one repeats.
-
-        Version M knows a recent success only, N a queued or running job too. A failed one never counts.
-        """
-        with self.lock:
+    def enqueue(self, job: Job) -> str:
+        """The id of the job, or of the one that it repeats. A failed one never counts."""
+        with self._changed:
             for other in self._queue.values():
                 if job.dedupe_key and other.target == job.target and other.status in self._counts:
                     return other.job_id
             self._queue[job.job_id] = job
-            return None
+        self._tell("job.enqueued", job)
+        self._start(job)
+        return job.job_id
 
     def get(self, job_id: str) -> Job | None:
         return self._queue.get(job_id)
-
-    def update(self, job: Job, **fields: Any) -> None:
-        """Change a job; a terminal status completes and logs it."""
-        with self.lock:
-            for name, value in fields.items():
-                setattr(job, name, value)
-            if job.status in TERMINAL:
-                job.completed_at = now()
-                self._log[job.job_id] = job
 
     def outstanding(self) -> list[Job]:
         """What is queued or running."""
         return [job for job in list(self._queue.values()) if job.status not in TERMINAL]
 
-    def listed(self, query: Mapping[str, str], *, most: int | None) -> dict[str, Any]:
+    def listed(self, query: Mapping[str, str]) -> dict[str, Any]:
         """GET /jobs: newest first, finished or not, without payloads and results."""
-        limit = _limit(query, most)
-        found = _matching(self._queue.values(), query, "plugin", "command")
-        return {"jobs": [job.shown(*_LISTED, with_result=False) for job in found[:limit]], "total": len(found)}
+        found = _matching(self._queue.values(), query)
+        return {"jobs": [job.shown(*_LISTED, with_result=False) for job in found], "total": len(found)}
 
-    def logged(self, query: Mapping[str, str], *, whole: bool) -> dict[str, Any]:
-        """GET /job-logs: terminal jobs. Raises ValueError for unreadable results.
-
-        `query` looks in results, errors and stderr, whatever the case; the request's payload is not searched.
-        """
-        limit, needle = _limit(query, 200), query.get("query", "").strip()
-        names = (*_LOGGED, "last_error", "stderr") if whole else _LOGGED
-        with_result = whole and query.get("include_result", "").lower() == "true"
-        matching = _matching(self._log.values(), query, "job_id", "plugin", "command", "submitted_by")
-        found = [job for job in matching if job.mentions(needle)]
-        lines = [
-            job.shown(*names, with_result=with_result) | {"log_id": f"{job.job_id}-{job.attempt}"}
-            for job in found[:limit]
-        ]
+    def logged(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """GET /job-logs: terminal jobs. Raises ValueError for unreadable results."""
+        ended = [job for job in _matching(self._queue.values(), query) if job.status in TERMINAL]
+        found = [job for job in ended if job.mentions(query.get("query", ""))]
+        names, with_result = (*_LOGGED, "last_error", "stderr"), "include_result" in query
+        lines = [job.shown(*names, with_result=with_result) | {"log_id": job.job_id} for job in found]
         return {"logs": lines, "total": len(found)}
 
+    def end(self) -> None:
+        """Drop what is going on, and end every stream."""
+        with self._changed:
+            self._life.set()
+            self._changed.notify_all()
 
-def _limit(query: Mapping[str, str], most: int | None) -> int:
-    raw = query.get("limit", "50").strip()
-    if not raw.isdecimal() or int(raw) == 0:
-        raise Refused(400, "limit must be a positive integer")
-    if most is not None and int(raw) > most:
-        raise Refused(400, f"limit must be <= {most}")
-    return int(raw)
+    def begin_again(self) -> None:
+        """What the end interrupted is queued again with one attempt more, or `dead` when there is none left."""
+        self._life, self._turns, self._frames = threading.Event(), {}, []
+        for job in self.outstanding():
+            if job.status == "running":
+                gone = {"status": "dead", "last_error": ORPHANED}
+                fate = {"status": "queued"} if job.attempt < MAX_ATTEMPTS else gone
+                self._record(self._life, job, attempt=job.attempt + 1, **fate)
+            if job.status == "queued":
+                self._start(job)
+
+    def follow(self) -> Iterator[bytes]:
+        """The events of this life, those of the past first."""
+        life, frames, sent = self._life, self._frames, 0
+        while not life.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda n=sent: life.is_set() or len(frames) > n, timeout=KEEP_ALIVE_SECONDS)
+                new, sent = b"".join(frames[sent:]), len(frames)
+            yield new or b": keep-alive\n\n"
+
+    def _start(self, job: Job) -> None:
+        threading.Thread(target=self._run, args=(job, self._life), daemon=True).start()
+
+    def _run(self, job: Job, life: threading.Event) -> None:
+        with self._changed:
+            turn = self._turns.setdefault(job.target if job.dedupe_key else job.job_id, threading.Lock())
+        with turn:  # jobs with the same key and target never run at the same time
+            while self._attempt(job, life):
+                life.wait(self._backoff_seconds * 2 ** (job.attempt - 2))
+
+    def _attempt(self, job: Job, life: threading.Event) -> bool:
+        """Run it once. True if there is to be another attempt."""
+        if not self._record(life, job, status="running", started_at=now()):
+            return False
+        self._tell("job.started", job)
+        execution = Execution(job.plugin, job.command, job.payload, job.job_id, job.attempt)
+        self._executions.append(execution)
+        outcome = self._behaviours.get((job.plugin, job.command), answers())(execution)
+        status, error, final = judged(outcome)
+        if not final and job.attempt < MAX_ATTEMPTS:
+            return self._record(life, job, status="queued", attempt=job.attempt + 1, last_error=error)
+        result = None if status in ("timed_out", "dead") else outcome.stdout[:OUTPUT_LIMIT_BYTES]
+        kind = {"succeeded": "job.completed", "dead": "job.failed"}.get(status, f"job.{status}")
+        if not life.is_set():
+            self._tell(kind, job)  # shortly before it is written down
+        self._record(life, job, status=status, result=result, last_error=error, stderr=outcome.stderr)
+        return False
+
+    def _record(self, life: threading.Event, job: Job, **fields: Any) -> bool:
+        """Change a job. False once the life is over."""
+        with self._changed:
+            for name, value in fields.items() if not life.is_set() else ():
+                setattr(job, name, value)
+            if job.status in TERMINAL:
+                job.completed_at = job.completed_at or now()
+            return not life.is_set()
+
+    def _tell(self, kind: str, job: Job) -> None:
+        data = json.dumps({"job_id": job.job_id, "plugin": job.plugin, "command": job.command})
+        with self._changed:
+            self._frames.append(f"id: {len(self._frames) + 1}\nevent: {kind}\ndata: {data}\n\n".encode())
+            self._changed.notify_all()
 
 
-def _matching(jobs: Iterable[Job], query: Mapping[str, str], *names: str) -> list[Job]:
+def judged(outcome: Outcome) -> tuple[str, str | None, bool]:
+    """The status of a spawn that ended so, its error, and whether trying again is ruled out."""
+    if outcome.ends is not None:
+        return outcome.ends, outcome.last_error, outcome.ends != "timed_out"
+    if len(outcome.stdout) > OUTPUT_LIMIT_BYTES:
+        return "failed", "plugin spawn failed: plugin stdout exceeded max size 10485760 bytes", outcome.never_again
+    try:
+        response: Any = json.loads(outcome.stdout) if outcome.stdout else None
+        fault = _fault(response) if outcome.stdout else "plugin produced no output on stdout"
+    except ValueError as error:
+        fault = f"plugin output is not valid JSON: {error}"
+    if fault:
+        return "failed", f"plugin spawn failed: decode response: {fault}", outcome.never_again
+    if response["status"] == "error":
+        return "failed", response["error"], outcome.never_again or response.get("retry") is False
+    return "succeeded", None, True
+
+
+def _fault(said: dict[str, Any]) -> str:
+    """What Ductile finds wrong with what a plugin said in JSON."""
+    if (status := said["status"]) not in ("ok", "error"):
+        return f"invalid status value: \"{status}\" (must be 'ok' or 'error')"
+    if not said.get("error" if status == "error" else "result"):
+        return f"response has status={status} but no {'error' if status == 'error' else 'result'} message"
+    return ""
+
+
+def _matching(jobs: Iterable[Job], query: Mapping[str, str]) -> list[Job]:
+    """Newest first."""
+    names = ("job_id", "plugin", "command", "submitted_by")
     wanted = {name: query[name] for name in names if query.get(name)}
-    return [job for job in reversed(list(jobs)) if all(getattr(job, name) == value for name, value in wanted.items())]
+    found = [job for job in reversed(list(jobs)) if all(getattr(job, name) == value for name, value in wanted.items())]
+    return found[: int(query.get("limit", "50"))]

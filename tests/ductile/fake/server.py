@@ -1,18 +1,69 @@
-"""The sockets of the fake: HTTP/1.1 in threads, and the faults that lie between an answer and its reader."""
+"""The sockets of the fake: HTTP/1.1 in threads, and what can go wrong between an answer and its reader."""
 
 import contextlib
+import json
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.ductile.fake.wire import Answer, Faults, Request
-
 STEP_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """headers: by lower-case name. body: empty where it came without a Content-Length."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """stream: frames that follow the head. With the status 0 the connection is cut off instead."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: Callable[[], Iterator[bytes]] | None = None
+
+
+class Refused(Exception):
+    """The request gets this answer instead of what it asked for."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.answer = says(status, {"error": text})
+
+
+def says(status: int, body: Any) -> Answer:
+    """An answer in JSON, ended by a newline as Ductile's are."""
+    return Answer(status, json.dumps(body).encode() + b"\n")
+
+
+LOST = Answer(0)
+UNAVAILABLE = says(503, {"error": "too many concurrent synchronous requests"})
+
+
+@dataclass(slots=True)
+class Faults:
+    """Switches that may be turned at any time; they are looked at for every request.
+
+    proxied: what something on the way answers to everything, while Ductile is away behind it.
+    strangers: what is answered to the next POSTs instead, and whether they were carried out before.
+    """
+
+    proxied: Answer | None = None
+    strangers: list[tuple[Answer, bool]] = field(default_factory=list)
 
 
 class Server:
@@ -20,7 +71,6 @@ class Server:
 
     def __init__(self, port: int, faults: Faults, *, answer: Callable[[Request], Answer]) -> None:
         self.faults, self.answer = faults, answer
-        self.closing = threading.Event()
         self._server = _Listener(("127.0.0.1", port), lambda *arguments: _Connection(*arguments, owner=self))
         self.port: int = self._server.server_port
         serve = {"poll_interval": STEP_SECONDS}
@@ -29,7 +79,6 @@ class Server:
 
     def close(self) -> None:
         """Refuse connections from now on and end those that are open."""
-        self.closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._server.drop_connections()
@@ -73,24 +122,19 @@ class _Connection(BaseHTTPRequestHandler):
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
-        self._serve()
+        self._send(self._faults.proxied or self._owner.answer(self._request()))
 
     def do_POST(self) -> None:
-        self._serve()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def _serve(self) -> None:
         request = self._request()
-        if self._faults.proxied:
-            return self._send(self._faults.proxied)
-        if request.method == "GET" or not self._faults.strangers:
-            return self._send(self._owner.answer(request))
+        if self._faults.proxied or not self._faults.strangers:
+            return self._send(self._faults.proxied or self._owner.answer(request))
         stranger, passes = self._faults.strangers.pop(0)
         if passes:
             self._owner.answer(request)
         return self._send(stranger) if stranger.status else self._reset()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
     def _request(self) -> Request:
         parts = urlsplit(self.path)
@@ -103,26 +147,15 @@ class _Connection(BaseHTTPRequestHandler):
         )
 
     def _send(self, answer: Answer) -> None:
+        length = {"Transfer-Encoding": "chunked"} if answer.stream else {"Content-Length": str(len(answer.body))}
         self.send_response(answer.status)
-        if answer.content_type is not None:
-            self.send_header("Content-Type", answer.content_type)
-        for name, value in (answer.headers or {}).items():
+        for name, value in {"Content-Type": answer.content_type, **answer.headers, **length}.items():
             self.send_header(name, value)
-        if answer.stream is not None:
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            return self._stream(answer)
-        self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         self.wfile.write(answer.body)
-        return None
-
-    def _stream(self, answer: Answer) -> None:
-        """A stream that is cut ends without the last chunk, as Ductile's write timeout leaves it."""
-        self.close_connection = True
-        frames = answer.stream() if answer.stream else iter(())
-        for frame in frames:
-            if frame:
+        if answer.stream:
+            self.close_connection = True  # without the last chunk, as Ductile's write timeout leaves a stream
+            for frame in answer.stream():
                 self.wfile.write(f"{len(frame):x}\r\n".encode() + frame + b"\r\n")
 
     def _reset(self) -> None:

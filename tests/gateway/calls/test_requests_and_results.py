@@ -18,7 +18,7 @@ from ductile_gateway.calls.call import (
 )
 from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, made_fit
 from schemas.catalog import ToolCommand
-from tests.gateway.parts import NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
+from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
 
@@ -34,10 +34,15 @@ def test_a_request_has_the_key_of_its_attempt_the_route_of_its_subject_and_the_t
     assert read_again(asked.route, asked.body, trace=asked.trace) == asked
 
 
-@pytest.mark.parametrize("rest", ["tool_request", "tool_request.", "tool_request.a.b", "tool_request.A", "x.y"])
-def test_a_subject_that_names_no_route_is_never_taken(rest: str) -> None:
-    with pytest.raises(Unacceptable, match="subject"):
-        read_request(f"agentic.{rest}", BODY, HEADERS)
+@pytest.mark.parametrize("name", ILLEGAL_NAMES)
+def test_a_request_or_a_route_of_such_a_name_is_never_taken(name: str) -> None:
+    for field in ("tool", "tool_command"):
+        with pytest.raises(Unacceptable, match=field) as refusal:
+            read_request(SUBJECT, changed(**{field: name}), HEADERS)
+        assert len(str(refusal.value)) < 1500
+    for subject in (f"agentic.tool_request.{name}", "agentic.tool_request", "agentic.x.y"):
+        with pytest.raises(Unacceptable, match="subject"):
+            read_request(subject, BODY, HEADERS)
 
 
 @pytest.mark.attack(49)
@@ -53,10 +58,6 @@ def test_a_subject_that_names_no_route_is_never_taken(rest: str) -> None:
         (changed(step=0), "step"),
         (changed(step="1"), "step"),
         (changed(attempt=True), "attempt"),
-        (changed(tool="../pipeline"), "tool"),
-        (changed(tool="x" * 5000), "tool"),
-        (changed(tool="\uff46etch"), "tool"),
-        (changed(tool_command="a?x"), "tool_command"),
         (changed(tool_payload=[1]), "tool_payload"),
         (BODY.replace(b'"http://example.org"', b"NaN"), "tool_payload"),
         (BODY.replace(b'"http://example.org"', b'"\\ud800"'), "body"),

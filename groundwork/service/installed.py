@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -15,6 +16,7 @@ ALL = "all"
 _OF_AN_EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]")
 
 
+@cache
 def installed_version() -> str:
     """0.0.0 in a checkout that is not installed: a NATS micro service needs a number."""
     try:

@@ -1,14 +1,19 @@
-"""Killed processes leave coroutines behind that were never awaited: whenever those are let go, it is no news."""
+"""Worlds are many and short: they are let go of when they close, and what they would log is not put together."""
 
-from pathlib import Path
+import gc
+import logging
+from collections.abc import Iterator
 
 import pytest
 
-ROOM = Path(__file__).parent
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(ROOM):
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"))
+@pytest.fixture(scope="package", autouse=True)
+def _quick() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+    logging.disable(logging.NOTSET)

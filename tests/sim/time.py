@@ -19,6 +19,8 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
+from anyio._backends._asyncio import _task_states
+
 from groundwork.service.machine import Machine, use
 
 T = TypeVar("T")
@@ -151,6 +153,10 @@ class Process(asyncio.BaseEventLoop):
         if self in self._scheduler.processes:
             self._scheduler.processes.remove(self)
 
+    def end(self) -> None:
+        self.kill()
+        self.tasks.clear()
+
     def __del__(self) -> None:
         """Nothing is open that the base class could close."""
 
@@ -249,16 +255,30 @@ class Process(asyncio.BaseEventLoop):
         self.kill()
 
 
+class Grave(asyncio.BaseEventLoop):
+    """What coroutines begin while they are closed never happens."""
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        return asyncio.Handle(callback, args, self, context)
+
+    def __del__(self) -> None:
+        """Nothing is open that the base class could close."""
+
+
 @contextlib.contextmanager
-def buried() -> Iterator[None]:
-    """What is left of processes by then goes without their last words: they were killed."""
+def buried(processes: list[Process]) -> Iterator[None]:
+    """What is left of them by then goes without their last words: they were killed."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None
+    events._set_running_loop(Grave())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            while processes:
+                processes.pop().end()
             yield
+            _task_states.clear()  # anyio's: the scopes of tasks that never end would hold them for ever
             gc.collect()
-            gc.freeze()  # what cannot be let go is looked at no more: else each look takes longer than the one before
     finally:
+        events._set_running_loop(None)
         sys.unraisablehook = hook

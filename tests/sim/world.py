@@ -100,7 +100,6 @@ class World:
         self.network.serve("model", self.model.server)
         self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
         self.disks: dict[str, Disk] = {}
-        self.lives: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.dead: list[Process] = []
         self._begin()
@@ -286,18 +285,14 @@ class World:
 
     def _home(self, name: str) -> Path:
         """A folder of each life: the lock of a killed process is the kernel's to free."""
-        life = self.lives[name] = self.lives.get(name, 0) + 1
-        home = self.folder / f"{name}-{life}"
-        home.mkdir(mode=0o700)
+        home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         (home / "store.id").write_text(f"store_{name}\n")
         return home
 
     def close(self) -> None:
-        with buried():
-            for process in [*self.dead, *self.processes.values()]:
-                process.kill()
-                process.tasks.clear()
-            self.processes.clear()
-            self.dead.clear()
-            self.network.connections.clear()
+        """Nothing is left of it but its record."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        record, processes = self.record, [*self.dead, *self.processes.values()]
+        with buried(processes):
+            vars(self).clear()
+        self.record = record

@@ -47,7 +47,8 @@ from tests.ductile.running import (
     ran,
 )
 from tests.ductile.under_test import Execution
-from tests.gateway.parts import StoppedClock
+from tests.gateway.parts import NOON
+from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
 from tests.ledger.kit import embedded
 
@@ -103,7 +104,7 @@ ANSWERS = [
     says(403, {"error": "access denied"}),
     Answer(400, HTML, "text/html"),
     Answer(502, HTML, "text/html"),
-    Answer(302, b"", None, {"Location": "http://127.0.0.1:1/login"}),
+    Answer(302, headers={"Location": "http://127.0.0.1:1/login"}),
     Answer(200, HTML, "text/html"),
 ]
 
@@ -301,7 +302,7 @@ QUEUES: list[Callable[[], httpx2.Response]] = [
 
 
 async def test_a_queue_within_its_bounds_or_that_cannot_be_seen_holds_nobody_up_and_is_asked_for_seldom() -> None:
-    clock, asked = StoppedClock(), 0
+    clock, asked = FakeClock(NOON), 0
 
     def told(_: httpx2.Request) -> httpx2.Response:
         nonlocal asked
@@ -311,7 +312,7 @@ async def test_a_queue_within_its_bounds_or_that_cannot_be_seen_holds_nobody_up_
     async with open_api(NOWHERE, httpx2.MockTransport(told)) as api:
         queue = QueueLimit(api.queue_depth, most=10, clock=clock)
         for times in range(1, len(QUEUES) + 1):
-            clock.time += QUEUE_FRESH_FOR
+            clock.advance(QUEUE_FRESH_FOR.total_seconds())
             await queue.check()
             await queue.check()
             assert asked == times

@@ -4,19 +4,18 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ductile_gateway import store
+from ductile_gateway.bus.ownership import BusOwnership
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers
 from ductile_gateway.calls.call import (
     AlreadyStarted,
-    Answer,
     Asked,
-    Intent,
     NeverStarted,
     ToolCall,
     ToolOutcome,
@@ -39,6 +38,7 @@ from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
 from tests.kit.crashes import Points
+from tests.kit.fakes import FakeClock
 
 Part = TypeVar("Part")
 
@@ -134,19 +134,6 @@ def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") ->
 def result_in(body: bytes) -> ToolResult:
     payload: ToolResult = Envelope[ToolResult].model_validate_json(body).payload
     return payload
-
-
-class StoppedClock:
-    """Stands still until it is told to move."""
-
-    def __init__(self) -> None:
-        self.time = NOON
-
-    def now(self) -> datetime:
-        return self.time
-
-    def pass_by(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
 
 
 class MemoryFile:
@@ -268,24 +255,10 @@ class MemoryRuns:
         return None if self.away else run_id in self.ended
 
 
-class SoleOwner:
-    """The bus has never had another gateway."""
+class Lease:
+    """A bus that this gateway holds."""
 
     async def held(self) -> None: ...
-
-    def doubt(self, asked: Asked) -> str:
-        del asked
-        return ""
-
-    def lost(self, intent: Intent) -> str:
-        del intent
-        return ""
-
-    def give_up(self, intent: Intent) -> None: ...
-
-    def sees_to(self, call: Intent | Answer) -> bool:
-        del call
-        return True
 
 
 class World:
@@ -304,8 +277,8 @@ class World:
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.bus: Any = bus or MemoryBus()
         self.runs = MemoryRuns()
-        self.ownership: Any = SoleOwner()
-        self.clock = StoppedClock()
+        self.ownership: Any = BusOwnership(cast("Any", Lease()), None)
+        self.clock = FakeClock(NOON)
         self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""}, clock=self.clock)
 
     def relay(self, catalog: Catalog = CATALOG) -> Relay:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from agent_service.bus.gateway import NatsCallbacks
 from ductile_gateway.bus.micro_service import serve_questions
-from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus, NatsRuns
+from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.prerequisites import ack_wait, require
 from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
 from ductile_gateway.store.agent_keys import PinnedKeys
@@ -24,9 +23,10 @@ from schemas import keys, subjects
 from schemas.events import Envelope, Rejected
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
-from tests.gateway.parts import RUN, FakeRunner, MemoryLedger, StoppedClock, World, a_request, message_of
+from tests.gateway.parts import NOON, RUN, FakeRunner, MemoryLedger, World, a_request, message_of
 from tests.gateway.test_trust import Agent
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
+from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
 
 
@@ -66,49 +66,8 @@ async def test_what_finds_no_room_in_the_bucket_ends_the_step_at_once_with_the_r
         assert part in result.error.message
 
 
-class Untouched(MemoryLedger):
-    async def find(self, key: str) -> Any:
-        raise AssertionError(f"the ledger was asked for {key}")
-
-
-async def test_what_is_asked_of_others_is_acknowledged_and_left_alone(link: NatsLink) -> None:
-    await a_bus(link)
-    await send(link, a_request(executor="another"))
-    await send(link, a_request(tool="grep", step=2), "shell")
-    await send(link, a_request(tool="grep", step=3, executor="another"), "shell")
-    await send(link, a_request(step=4), "agentic-wake")
-    async with consuming(link, World(ledger=Untouched()).relay()):
-        await until(lambda: all_acknowledged(link))
-    assert (await results(link), await dead_letters(link)) == ([], [])
-
-
 async def fine() -> GatewayStatus:
     return GatewayStatus(version="1", findings=(Finding(name="gateway", mark="ok", text="as it should be"),))
-
-
-@pytest.mark.parametrize(
-    ("answer", "ended"),
-    [
-        (b'{"status": "cancelled"}', True),
-        (b'{"status": "escalated"}', True),
-        (b'{"status": "running"}', False),
-        (b'{"status": "paused"}', False),
-        (b"", False),
-        (b"[]", False),
-        (None, None),
-    ],
-)
-async def test_a_run_has_ended_when_the_agent_says_so(link: NatsLink, answer: bytes | None, ended: bool | None) -> None:
-    asked: list[bytes] = []
-
-    async def tell(message: Any) -> None:
-        asked.append(message.data)
-        await message.respond(answer)
-
-    if answer is not None:
-        await link.subscribe(subjects.RUN_STATUS, tell)
-    assert await NatsRuns(link).has_ended(RUN) is ended
-    assert [json.loads(question) for question in asked] == [{"run_id": RUN, "brief": True}] * (answer is not None)
 
 
 async def test_a_server_that_was_not_set_up_is_named_with_the_remedy(link: NatsLink) -> None:
@@ -153,7 +112,7 @@ class Asking:
 
     def __init__(self, link: NatsLink, folder: Path) -> None:
         self.link = link
-        self.trust = Trust(PinnedKeys(folder, StoppedClock()), Agent(AGENT.told()))
+        self.trust = Trust(PinnedKeys(folder, FakeClock(NOON)), Agent(AGENT.told()))
         self.world = a_world(link)
 
     @contextlib.asynccontextmanager

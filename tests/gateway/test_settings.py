@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from ductile_gateway.settings import GatewaySettings, load
-from ductile_gateway.tools.catalog import ToolChoice
 from groundwork.service.errors import Misconfigured
 
 
@@ -15,23 +14,6 @@ def loaded(tmp_path: Path, gateway: Any, environ: dict[str, str] | None = None) 
     path = tmp_path / "agentic.yaml"
     path.write_text(yaml.safe_dump({"gateway": gateway, "agent": {"anything": 1}}))
     return load(path, environ or {})
-
-
-@pytest.mark.parametrize(
-    ("tools", "choices"),
-    [
-        (None, None),
-        (["echo", "fetch"], {"echo": ToolChoice(), "fetch": ToolChoice()}),
-        ({"echo": None}, {"echo": ToolChoice()}),
-        (
-            {"fetch": {"plugin": "jina-reader", "commands": ["handle"], "concurrency": 2}},
-            {"fetch": ToolChoice(plugin="jina-reader", commands=frozenset({"handle"}), concurrency=2)},
-        ),
-        ([], {}),
-    ],
-)
-def test_tools_may_be_listed_or_described(tmp_path: Path, tools: Any, choices: Any) -> None:
-    assert loaded(tmp_path, {"tools": tools}).choices() == choices
 
 
 def test_gateways_that_share_a_ledger_have_the_same_keys_and_plugins_reach_neither_those_nor_their_folders(

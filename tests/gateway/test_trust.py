@@ -18,8 +18,9 @@ from groundwork.service.errors import TryAgain
 from groundwork.service.keys import Key, KeyRing, write
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys
-from tests.gateway.parts import StoppedClock
+from tests.gateway.parts import NOON
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
+from tests.kit.fakes import FakeClock
 
 SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
 SECOND, THIRD = Signer("second"), Signer("third")
@@ -45,7 +46,7 @@ class Town:
 
     def __init__(self, folder: Path, *told: AgentKey, given: tuple[str, ...] = ()) -> None:
         self.agent = Agent(*told)
-        self.pins = PinnedKeys(folder, StoppedClock())
+        self.pins = PinnedKeys(folder, FakeClock(NOON))
         self.now = 0.0
         self.trust = Trust(self.pins, self.agent, given=given, clock=lambda: self.now)
 

@@ -142,7 +142,8 @@ class Jobs:
         life, frames, sent = self._life, self._frames, 0
         while not life.is_set():
             with self._changed:
-                self._changed.wait_for(lambda n=sent: life.is_set() or len(frames) > n, timeout=KEEP_ALIVE_SECONDS)
+                if not life.is_set() and len(frames) == sent:
+                    self._changed.wait(KEEP_ALIVE_SECONDS)
                 new, sent = b"".join(frames[sent:]), len(frames)
             yield new or b": keep-alive\n\n"
 

@@ -53,15 +53,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_single_call_goes_in_as_soon_as_one_of_those_that_run_has_ended() -> None:
-    crowd = Crowd(Places(32, {"slow": 4}))
-    await crowd.come([(GREEDY, "slow")] * 100)
-    await crowd.come([(SINGLE, "slow")])
-    assert crowd.inside == [(GREEDY, "slow")] * 4
-    await crowd.leave(GREEDY, "slow")
-    assert crowd.inside.count((SINGLE, "slow")) == 1
-
-
 async def test_runs_that_want_the_same_take_turns_and_each_has_its_own_in_order() -> None:
     crowd = Crowd(Places(2))
     await crowd.come([(run, lane) for run in ("a", "b", "c") for lane in ("1", "2", "3")])
@@ -246,7 +237,8 @@ class Gateways:
             self.done += 1
 
     def dies(self, name: str) -> None:
-        """Nothing more is heard of it."""
+        """Nothing more is heard of it, and what it carried out is over."""
+        self.inside = 0
         self.gone.add(name)
         self.records.listening.remove(self._shared(name))
         for survivor in self.records.listening:
@@ -254,27 +246,22 @@ class Gateways:
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
-async def test_three_gateways_together_never_run_more_than_may_and_leave_nobody_waiting(width: int) -> None:
-    gateways = Gateways(MemoryRecords(), width)
+async def test_gateways_together_never_run_more_than_may_leave_nobody_waiting_and_take_the_places_of_the_dead(
+    width: int,
+) -> None:
+    gateways, over = Gateways(MemoryRecords(), width), asyncio.Event()
     async with gateways.open(*NAMES), asyncio.TaskGroup() as calls:
+        for _ in range(width):
+            calls.create_task(gateways.call("a", over.is_set))
+        await until(lambda: gateways.inside == width)
         for number in range(60):
-            calls.create_task(gateways.call(NAMES[number % 3]))
-    assert (gateways.most, gateways.done) == (width, 60)
-
-
-async def test_the_places_of_a_gateway_that_died_come_back() -> None:
-    gateways = Gateways(MemoryRecords(), 2)
-    stuck = asyncio.Event()
-    async with gateways.open("a", "b"):
-        held = [asyncio.create_task(gateways.call("a", stuck.is_set)) for _ in range(2)]
-        await until(lambda: gateways.inside == 2)
-        waiting = asyncio.create_task(gateways.call("b"))
+            calls.create_task(gateways.call("bc"[number % 2]))
         await until(lambda: gateways.records.record.shares.get("b", Share()).lacks)
-        assert not waiting.done()
+        assert gateways.done == 0
         gateways.dies("a")
-        await waiting
-        stuck.set()
-        await asyncio.gather(*held)
+        await until(lambda: gateways.done == 60)
+        over.set()
+    assert gateways.most == width
 
 
 def test_who_is_said_to_be_gone_is_so_at_once_and_a_newcomer_is_not() -> None:

@@ -3,45 +3,29 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from ductile_gateway.calls.call import JobFacts, ToolOutcome, failed
+from ductile_gateway.calls.call import JobFacts, failed
 from ductile_gateway.status import Status
 from ductile_gateway.telling.calls import CallsTold
 from ductile_gateway.telling.metrics import GatewayMetrics
-from groundwork.telemetry.span import Span, span_id
-from schemas import keys
+from groundwork.telemetry.span import Span
 from schemas.status import Finding
 from tests.gateway.parts import NOON, RUN, TRACE, FakeRunner, World, asked_for
 
-RAN = JobFacts(exit_code=0, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
-PUBLISHED = span_id(keys.request(RUN, 1, 1))
 
-
-class Watched(World):
-    """A world in which every span is kept."""
-
-    def __init__(self, outcome: ToolOutcome) -> None:
-        super().__init__(runner=FakeRunner(outcome))
-        self.spans: list[Span] = []
-        self.observer = CallsTold(GatewayMetrics(), self.spans.append, urls={"": ""}, clock=self.clock)
-
-
-async def test_a_job_has_the_times_of_whoever_ran_it_and_is_below_the_span_of_its_request() -> None:
-    world = Watched(ToolOutcome("ok", text="done", job=RAN))
-    await world.relay().take(asked_for())
-    job, result = world.spans
-    assert (job.name, job.started_at, job.ended_at) == ("job jina-reader handle", RAN.began_at, RAN.ended_at)
-    assert (job.trace_id, job.parent_id, result.parent_id) == (TRACE, PUBLISHED, PUBLISHED)
-    assert (job.attributes["process.exit.code"], job.error, result.error) == (0, None, None)
-
-
-async def test_each_committed_step_of_a_call_is_one_line_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_committed_step_of_a_call_is_one_line_with_its_trace_and_its_job_a_span_of_its_own_times(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
-    world = Watched(failed("not_found", "no such page", retryable=False))
-    world.clock.pass_by(0.25)
+    spans: list[Span] = []
+    ran = JobFacts(exit_code=1, began_at=NOON + timedelta(seconds=1), ended_at=NOON + timedelta(seconds=3))
+    world = World(runner=FakeRunner(replace(failed("not_found", "no such page", retryable=False), job=ran)))
+    world.observer = CallsTold(GatewayMetrics(), spans.append, urls={"": ""}, clock=world.clock)
+    world.clock.advance(0.25)
     await world.relay().take(asked_for())
     begun, answered = (vars(record) for record in caplog.records if getattr(record, "state_transition", None))
     assert [line["state_transition"] for line in (begun, answered)] == ["asked->begun", "begun->answered"]
@@ -49,6 +33,7 @@ async def test_each_committed_step_of_a_call_is_one_line_with_its_trace(caplog: 
         assert (line["run_id"], line["step"], line["tool"], line["attempt"]) == (RUN, 1, "fetch", 1)
         assert (line["trace_id"], line["latency_ms"], line["levelname"]) == (TRACE, 250, "INFO")
     assert (answered["status"], answered["error_class"]) == ("error", "not_found")
+    assert (spans[0].started_at, spans[0].ended_at) == (ran.began_at, ran.ended_at)
 
 
 async def test_a_part_that_does_not_answer_is_a_finding_and_holds_up_none_of_the_others() -> None:

@@ -22,7 +22,8 @@ from groundwork.http.server import serve_http
 from groundwork.sqlite.file import SqliteFile
 from schemas.catalog import ToolOffer
 from schemas.events import INBOUND
-from tests.gateway.parts import RUN, MemoryArtifacts, MemoryBus, MemoryFile, StoppedClock
+from tests.gateway.parts import NOON, RUN, MemoryArtifacts, MemoryBus, MemoryFile
+from tests.kit.fakes import FakeClock
 
 INGEST = "/ingest/ductile"
 SECRET, NEXT_SECRET = "the secret of v1", "the secret of v2"
@@ -57,7 +58,7 @@ class Ingress:
         chosen = IngressSettings.model_validate({"peers": PEERS} | settings)
         self.bus: Any = bus or MemoryBus()
         self.artifacts: Any = artifacts or MemoryArtifacts()
-        self.clock = StoppedClock()
+        self.clock = FakeClock(NOON)
         record = deliveries or SqliteDeliveries(cast("SqliteFile", MemoryFile()))
         within_s, most = chosen.answer_within_s, chosen.max_in_hand
         self.app: ASGIApp = create_app(

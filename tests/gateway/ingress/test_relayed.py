@@ -109,7 +109,7 @@ async def test_a_signed_body_that_is_no_event_for_us_is_refused(body: bytes, sta
 async def test_an_event_that_comes_again_is_accepted_again_and_published_once() -> None:
     ingress = Ingress()
     first = (await ingress.relay(an_event())).json()
-    ingress.clock.pass_by(60)
+    ingress.clock.advance(60)
     again = await ingress.relay(an_event(), timestamp="2026-11-21T12:01:00Z")
     assert (again.status_code, again.json()) == (202, first | {"duplicate": True})
     assert len(ingress.bus.messages) == 1
@@ -259,7 +259,7 @@ async def test_an_old_secret_of_a_peer_is_taken_until_its_time_is_over() -> None
     agreed = {"keys": [old, {"id": "v2", "secret": NEXT_SECRET}], "accept": ["agentic.tool_result"]}
     ingress = Ingress(peers={"ductile-test": agreed})
     assert (await ingress.relay(an_event())).status_code == 202
-    ingress.clock.pass_by(1)
+    ingress.clock.advance(1)
     assert (await ingress.relay(an_event())).status_code == 403
     assert (await ingress.relay(an_event(), secret=NEXT_SECRET, key_id="v2")).status_code == 202
 
@@ -294,7 +294,7 @@ async def test_the_same_delivery_again_is_the_same_artifact_whatever_broke_in_be
     ingress.bus.down = True
     assert (await ingress.relay(relayed(result=PAGE))).status_code == 503
     ingress.bus.down = False
-    ingress.clock.pass_by(60)
+    ingress.clock.advance(60)
     for _ in range(2):
         answer = await ingress.relay(relayed(result=PAGE), timestamp="2026-11-21T12:01:00Z")
         assert answer.status_code == 202

@@ -18,8 +18,9 @@ from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification,
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import NOON, RUN, StoppedClock, dying, opened
+from tests.gateway.parts import NOON, RUN, dying, opened
 from tests.kit.crashes import Mortal, Points
+from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
 
 KEY = b"a signing key for tests only!"
@@ -110,7 +111,7 @@ class Town:
         self.folder = folder
         self.sender = FakeSender()
         self.grave = Grave()
-        self.clock = StoppedClock()
+        self.clock = FakeClock(NOON)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many deliveries ended how, by their target."""
         self.addresses = {RUN: HOOK}
@@ -168,7 +169,7 @@ class Town:
     async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:
         """Time passes, and what comes due in it is tried before it goes on."""
         while seconds > 0:
-            self.clock.pass_by(min(step_s, seconds))
+            self.clock.advance(min(step_s, seconds))
             seconds -= step_s
             await self.settled()
 

@@ -61,12 +61,8 @@ def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     words(tmp_path)
     for arguments, why in (
         (("wrds", "handle", EXAMPLE), "there is no tool wrds: there is words"),
-        (("words", "count", EXAMPLE), "it has handle"),
         (("words", "handle", "{}"), '"text" is a required property'),
-        (("words", "handle", "{text: x}"), "is not JSON (line 1, column 2)"),
-        (("words", "handle", '{"text": "\udcff"}'), "is not UTF-8"),
         (("words", "handle", '{"text": "a", "text": "b"}'), "the same key twice"),
-        (("words", "handle", "[]"), "are no JSON object"),
         (("words", "handle", '{"text": "a", "run_id": "b"}'), "run_id"),
     ):
         refused = gateway(tmp_path, "call", *arguments)

@@ -20,7 +20,7 @@ from ductile_gateway.store import FILE, open_store
 from ductile_gateway.store.ledger import SqliteLedger
 from ductile_gateway.store.stores import Stores
 from ductile_gateway.tidying import Kept, Tidying
-from groundwork.service.errors import Misconfigured, TryAgain
+from groundwork.service.errors import TryAgain
 from tests.gateway.parts import opened
 from tests.kit.fakes import FakeClock
 from tests.ledger.kit import an_answer, an_intent
@@ -30,19 +30,6 @@ def look(folder: Path, *statements: str) -> Any:
     """What the last of these statements finds first in the file."""
     with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
         return [connection.execute(statement).fetchone() for statement in statements][-1]
-
-
-@pytest.mark.parametrize(("spoil", "told"), [("version", "newer"), ("content", FILE)])
-async def test_a_file_of_a_newer_program_or_that_is_none_is_named_and_left_alone(
-    tmp_path: Path, spoil: str, told: str
-) -> None:
-    if spoil == "content":
-        (tmp_path / FILE).write_bytes(b"no database" * 100)
-    else:
-        look(tmp_path, "PRAGMA user_version = 99")
-    with pytest.raises(Misconfigured, match=told):
-        async with open_store(tmp_path):
-            pass
 
 
 async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_room(

@@ -78,15 +78,8 @@ async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_pe
         (b'{"event": []}', 400, "invalid JSON body"),
         (b'{"event": {"type": "a", "payload": []}}', 400, "invalid JSON body"),
         (b'{"event": {"type": 1}}', 400, "invalid JSON body"),
-        # Others could read these otherwise.
+        # Others could read this otherwise.
         (b'{"event": {"type": "agentic.start", "type": "report.done"}}', 400, "invalid JSON body"),
-        (b'{"event": {"type": "agentic.start", "payload": {"goal": NaN}}}', 400, "invalid JSON body"),
-        (b'{"event": {"type": "agentic.start", "payload": {"goal": 1e999}}}', 400, "invalid JSON body"),
-        (b'{"event": {"type": "agentic.start", "payload": {"goal": "\\ud800"}}}', 400, "invalid JSON body"),
-        (b'{"event": {"type": "agentic.start", "payload": {"goal": "\xff"}}}', 400, "invalid JSON body"),
-        (b"\xef\xbb\xbf{}", 400, "invalid JSON body"),
-        (b"[" * 100 + b"]" * 100, 400, "invalid JSON body"),
-        (b'{"a": 12345678901234567890123}', 400, "invalid JSON body"),
         (b"{}", 400, "event.type is required"),
         (b'{"event": {"type": " "}}', 400, "event.type is required"),
         (b'{"event": {"type": "Not.Lower"}}', 400, "event.type must use lower-case dotted form"),
@@ -216,13 +209,6 @@ async def test_an_event_becomes_what_its_type_its_mapping_or_its_baggage_says(ev
     if "step" in found:
         sub = (found.get("task"), found.get("round"))
         assert ingress.events()[0]["dedupe_key"] == keys.result(RUN, found["step"], found.get("attempt", 1), *sub)
-
-
-@pytest.mark.parametrize("half", [{"task": "task-1"}, {"round": 2}])
-async def test_a_result_that_names_half_of_a_sub_request_has_the_key_of_its_step(half: dict[str, Any]) -> None:
-    ingress = Ingress()
-    assert (await ingress.relay(relayed(**half))).status_code == 202
-    assert ingress.events()[0]["dedupe_key"] == keys.result(RUN, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,6 @@ from tests.gateway.outbound.kit import KEY, SECRET, Receiver, a_delivery, an_eve
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import FakeClock
 from tests.kit.logs import logging_kept
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver().listening() as receiver:
-        yield receiver
 
 
 class Names:

@@ -208,24 +208,6 @@ async def test_a_call_is_made_once_and_its_answer_shown(ductile: DuctileUnderTes
     assert [(made.plugin, made.command) for made in ductile.executions] == [("probe", "look")]
 
 
-def test_check_tells_of_each_of_several_and_that_one_is_away(
-    fake: FakeDuctile, newer: FakeDuctile, tmp_path: Path
-) -> None:
-    ways = {name: {"url": one.url, "token": one.token} for name, one in (("home", fake), ("work", newer))}
-    tools = {"home_probe": None, "work_notes": {"plugin": "probe"}}
-    gateway = Gateway(tmp_path, "nats://127.0.0.1:1", runner="ductile", ductiles=ways, tools=tools)
-    told = gateway.run("check")
-    assert told.returncode == 0, told
-    for line in ("tool work_notes: plugin work_probe", "ductile home: ", "ductile work token: "):
-        assert line in told.stdout
-    newer.kill()
-    told = gateway.run("check")
-    assert told.returncode == 69, told
-    for line in ("tool home_probe", "gateway.ductiles.work: "):
-        assert line in told.stdout
-    assert gateway.run("call", "home_probe", "look", "{}").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("tools", "said"),
     [

@@ -3,7 +3,6 @@
 They are run as they stand there: in terminals, in a home and in a copy of this repository. Only ports differ.
 """
 
-import json
 import os
 import re
 import shutil
@@ -67,48 +66,27 @@ def commands() -> Iterator[str]:
         yield from (block for language, block in fenced if not language)
 
 
-class Terminal:
-    """A bash of its own."""
+class Service:
+    """A block whose last command stays in the foreground."""
 
-    def __init__(self, place: "Place") -> None:
+    def __init__(self, block: str, place: "Place") -> None:
         self._log = Path(tempfile.mkstemp(dir=place.folder, suffix=".log")[1])
         with self._log.open("w") as output:
             self._bash = subprocess.Popen(
-                ["bash"],
+                ["bash", "-c", block],
                 cwd=place.repository,
                 env=place.environment,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                text=True,
                 start_new_session=True,
             )
-
-    def run(self, block: str) -> str:
-        """What the block prints; it has to end, and well."""
-        before = len(self.printed())
-        self.start(f"set -e\n{block}\nset +e\necho all-of-it-went-well")
-
-        def well() -> bool:
-            assert self._bash.poll() is None, f"{block}\n{self.printed()}"
-            return "all-of-it-went-well\n" in self.printed()[before:]
-
-        wait_until(well, lambda: f"{block}\n{self.printed()}", within_s=WITHIN_S)
-        return self.printed()[before:]
-
-    def start(self, block: str) -> None:
-        """Begin a block whose last command stays in the foreground."""
-        assert self._bash.stdin
-        self._bash.stdin.write(f"{block}\n")
-        self._bash.stdin.flush()
 
     def printed(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def interrupt(self) -> None:
         """Ctrl-C, and the terminal is closed."""
-        assert self._bash.stdin
-        self._bash.stdin.close()
         if self._bash.poll() is None:
             os.killpg(self._bash.pid, signal.SIGINT)
             self._bash.wait(WITHIN_S)
@@ -155,24 +133,36 @@ class Place:
         (found,) = (block for block in commands() if block.startswith(beginning))
         return self._here(found)
 
-    def terminal(self, *beginnings: str) -> Terminal:
-        """Where those blocks have begun, of which the last stays in the foreground."""
-        opened = Terminal(self)
-        self._stack.callback(opened.interrupt)
-        for beginning in beginnings:
-            opened.start(self.block(beginning))
-        return opened
+    def run(self, block: str) -> str:
+        """What the block prints; it has to end, and well."""
+        done = subprocess.run(
+            ["bash", "-ec", block],
+            cwd=self.repository,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}"
+        return done.stdout
 
-    def services(self) -> Terminal:
-        """NATS, the gateway and the agent, each in its terminal; returns another one."""
+    def start(self, beginning: str) -> Service:
+        started = Service(self.block(beginning), self)
+        self._stack.callback(started.interrupt)
+        return started
+
+    def start_services(self) -> None:
+        """NATS, the gateway and the agent, each in its terminal."""
         settings = self.repository / "agentic.yaml"
         settings.write_text(f"{settings.read_text()}nats: {{urls: ['nats://127.0.0.1:{self.ports['4222']}']}}\n")
-        nats, looking = self.terminal(NATS), self.terminal()
+        nats = self.start(NATS)
         wait_until(self._nats_listens, nats.printed)
-        looking.run(self.block(SETUP))
-        both = self.terminal(GATEWAY), self.terminal(AGENT)
+        self.run(self.block(SETUP))
+        both = self.start(GATEWAY), self.start(AGENT)
         wait_until(self._is_ready, lambda: "".join(one.printed() for one in both), within_s=WITHIN_S)
-        return looking
 
     def files(self) -> dict[Path, bytes]:
         """Those of Ductile's folder, but for what Ductile itself keeps."""
@@ -213,20 +203,26 @@ def test_every_command_that_the_guide_shows_is_run_here() -> None:
 
 @needs_ductile
 def test_agents_are_added_to_a_ductile_that_somebody_has_and_taken_out_to_the_byte(there: Place) -> None:
-    _somebodys(there)
-    there.terminal().run("ductile config lock --config ~/ductile && ductile config check --config ~/ductile")
-    before, shell = there.files(), there.terminal()
-    assert "+  - agentic/agentic.yaml" in shell.run(there.block(LOOK_FIRST)).replace("+- ", "+  - ")
+    (there.ductile / "plugins").mkdir(parents=True)
+    OWN["config.yaml"]["api"]["listen"] = f"127.0.0.1:{there.ports['8080']}"
+    for name, content in OWN.items():
+        (there.ductile / name).write_text(yaml.safe_dump(content))
+    there.run(f"cp -R {SAMPLES}/plugins/echo ~/ductile/plugins/ && chmod -R go-w ~/ductile")
+    there.run("chmod 600 ~/ductile/tokens.yaml")
+    there.run("ductile config lock --config ~/ductile && ductile config check --config ~/ductile")
+    before = there.files()
+    assert "+  - agentic/agentic.yaml" in there.run(there.block(LOOK_FIRST)).replace("+- ", "+  - ")
     assert there.files() == before
-    shell.run(there.block(ADD))
-    ductiles, looking = there.terminal(START), there.services()
+    there.run(there.block(ADD))
+    ductiles = there.start(START)
+    there.start_services()
     wait_until(there.runs, ductiles.printed, within_s=WITHIN_S)
-    said = looking.run(there.block(LOOK))
+    said = there.run(there.block(LOOK))
     assert ("agentic-wake" in said, "✗" in said) == (True, False), said
     assert there.asked("8080", "/plugins", OPERATOR)
-    assert shell.run(there.block(REMOVE))
+    assert there.run(there.block(REMOVE))
     ductiles.interrupt()
-    shell.run(there.block(REMOVE).replace("--dry-run", "--yes"))
+    there.run(there.block(REMOVE).replace("--dry-run", "--yes"))
     assert there.files() == before
 
 
@@ -234,15 +230,15 @@ def test_agents_are_added_to_a_ductile_that_somebody_has_and_taken_out_to_the_by
 def test_the_guide_leads_from_nothing_to_outcomes_and_what_is_relayed_twice_is_one_run(
     there: Place,
 ) -> None:
-    shell = there.terminal()
-    shell.run(there.block(WHOLE))
+    there.run(there.block(WHOLE))
     settings = yaml.safe_load((there.ductile / "config.yaml").read_text())
     settings["webhooks"] = {"listen": f"127.0.0.1:{there.ports['8081']}"}
     (there.ductile / "config.yaml").write_text(yaml.safe_dump(settings))
-    shell.run("ductile config lock --config ~/ductile")
-    shell.run(there.block(ADD_TO_WHOLE))
-    ductiles = there.terminal(START)
-    ordered = there.services().run(there.block(ORDER))
+    there.run("ductile config lock --config ~/ductile")
+    there.run(there.block(ADD_TO_WHOLE))
+    ductiles = there.start(START)
+    there.start_services()
+    ordered = there.run(there.block(ORDER))
     assert "job_id" in ordered, ordered
     wait_until(lambda: list((there.home / "outcomes").iterdir()), ductiles.printed, within_s=WITHIN_S)
     (operator,) = yaml.safe_load((there.ductile / "people.yaml").read_text())["api"]["auth"]["tokens"]
@@ -256,13 +252,3 @@ def test_the_guide_leads_from_nothing_to_outcomes_and_what_is_relayed_twice_is_o
 
     wait_until(relayed, ductiles.printed, within_s=WITHIN_S)
     assert [run["wake_id"] for run in there.runs()].count("g-1") == 1
-
-
-def _somebodys(there: Place) -> None:
-    (there.ductile / "plugins").mkdir(parents=True)
-    own = json.loads(json.dumps(OWN))
-    own["config.yaml"]["api"]["listen"] = f"127.0.0.1:{there.ports['8080']}"
-    for name, content in own.items():
-        (there.ductile / name).write_text(yaml.safe_dump(content))
-    there.terminal().run(f"cp -R {SAMPLES}/plugins/echo ~/ductile/plugins/ && chmod -R go-w ~/ductile")
-    there.terminal().run("chmod 600 ~/ductile/tokens.yaml")

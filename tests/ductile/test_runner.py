@@ -4,20 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ductile_gateway.calls.call import CALL_ID, AlreadyStarted, NeverStarted, ToolCall, Verdict
-from ductile_gateway.calls.continuing import in_words
+from ductile_gateway.calls.call import CALL_ID, NeverStarted, Verdict
 from schemas.continuation import Retrieve
-from tests.ductile.running import OF_A_PIPELINE, PIPELINE, Recorded, a_call, gateway, outcome, ran
+from tests.ductile.running import OF_A_PIPELINE, PIPELINE, a_call, gateway, outcome, ran
 from tests.ductile.under_test import DuctileUnderTest
 from tests.kit.waiting import until
 
 ASKS = {"action": "retrieve", "query": "what may be relaxed?"}
-FORM = (
-    "## Plugin Result\nStatus: continuation\nPlugin: probe\n\n"
-    "## Continuation Request\nAction: retrieve\nQuery: what may be relaxed?\n"
-)
+PLUGINS = ("probe", PIPELINE)
 ENDINGS: list[tuple[str, str, dict[str, Any], str, str, int]] = [
     ("probe", "look", {"text": "Grüße"}, "ok", "done", 1),
     ("probe", "note", {CALL_ID: "run_of_another:1:probe:1"}, "ok", "done", 1),
@@ -27,11 +21,7 @@ ENDINGS: list[tuple[str, str, dict[str, Any], str, str, int]] = [
     ("probe", "note", {"do": "garbage"}, "bad_output", "", 4),
     ("probe", "note", {"do": "silence"}, "bad_output", "", 4),
     ("probe", "note", {"do": "flood"}, "bad_output", "let it answer with less", -1),
-    *(
-        (plugin, "handle", {"do": "say", "says": says}, "continuation", "", 1)
-        for plugin in ("probe", PIPELINE)
-        for says in ({"continuation": ASKS}, {"result": FORM})
-    ),
+    *((plugin, "handle", {"do": "say", "says": {"continuation": ASKS}}, "continuation", "", 1) for plugin in PLUGINS),
     ("probe", "note", {"do": "say", "says": {"continuation": {"action": "retrieve"}}}, "bad_output", "query is mis", 1),
     (
         *("probe", "note", {"do": "say", "says": {"status": "continuation", "continuation": ASKS}}),
@@ -52,42 +42,18 @@ async def test_each_call_ends_as_its_plugin_did_and_is_run_once_with_its_id(
         verdicts = await asyncio.gather(*(runner.run(call) for call in calls))
         forgotten = [await runner.resume(call) for call in calls if not ran(shared, call)]
     for call, verdict, (plugin, _, payload, status, said, times) in zip(calls, verdicts, ENDINGS, strict=True):
-        _check(shared, call, verdict, (status, said, times))
+        found, executions = outcome(verdict), ran(shared, call)
+        assert (found.error_class or found.status) == status, found
+        assert said in (found.message or found.text), found
+        assert not found.retryable
+        assert found.continuation == (Retrieve.model_validate(ASKS) if status == "continuation" else None)
+        assert times in (-1, len(executions)), found
+        assert not executions or found.job.job_id == executions[0].job_id
+        if times > 0:
+            assert (found.job.attempts, found.job.was_rerun) == (times, times > 1), found
         if status == "ok":
-            given = {**payload, CALL_ID: call.key}
-            assert outcome(verdict).output == {"payload": given}, plugin
+            assert found.output == {"payload": {**payload, CALL_ID: call.key}}, plugin
     assert forgotten == [NeverStarted()] * 3
-
-
-def _check(ductile: DuctileUnderTest, call: ToolCall, verdict: Verdict, ending: tuple[str, str, int]) -> None:
-    found = outcome(in_words(verdict, plugin=call.plugin, reads=True))
-    status, said, times = ending
-    executions = ran(ductile, call)
-    assert (found.error_class or found.status) == status, found
-    assert said in (found.message or found.text), found
-    assert not found.retryable
-    assert found.continuation == (Retrieve.model_validate(ASKS) if status == "continuation" else None)
-    assert times in (-1, len(executions)), found
-    assert not executions or found.job.job_id == executions[0].job_id
-    if times > 0:
-        assert (found.job.attempts, found.job.was_rerun) == (times, times > 1), found
-
-
-async def test_a_call_under_way_is_resumed_by_the_next_gateway_and_not_run_again(
-    shared: DuctileUnderTest, tmp_path: Path
-) -> None:
-    call = a_call(do="hold", until=str(tmp_path / "gate"))
-    async with gateway(shared, tmp_path) as runner:
-        running = asyncio.create_task(runner.run(call))
-        await until(lambda: ran(shared, call))
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    (tmp_path / "gate").touch()
-    async with gateway(shared, tmp_path) as runner:
-        with pytest.raises(AlreadyStarted):
-            await runner.run(call)
-        assert outcome(await runner.resume(call)).status == "ok"
-    assert len(ran(shared, call)) == 1
 
 
 async def test_a_job_that_outlives_its_call_is_told_once_by_the_next_gateway(
@@ -99,22 +65,19 @@ async def test_a_job_that_outlives_its_call_is_told_once_by_the_next_gateway(
         assert runner.late.waiting() == 1
         await runner.forget(call.key)
     told: list[tuple[str, Verdict]] = []
+
+    async def take(key: str, verdict: Verdict) -> bool:
+        told.append((key, verdict))
+        return True
+
     for _ in range(2):
         async with gateway(shared, tmp_path) as runner:
-            following = asyncio.create_task(_follow(runner, told))
+            following = asyncio.create_task(runner.late.follow(take))
             (tmp_path / "gate").touch()
             await until(lambda runner=runner: not runner.late.waiting())  # type: ignore[misc]
             following.cancel()
     ((key, verdict),) = told
     assert (key, outcome(verdict).status, len(ran(shared, call))) == (call.key, "ok", 1)
-
-
-async def _follow(runner: Recorded, told: list[tuple[str, Verdict]]) -> None:
-    async def take(key: str, verdict: Verdict) -> bool:
-        told.append((key, verdict))
-        return True
-
-    await runner.late.follow(take)
 
 
 async def test_a_job_that_ductile_ran_again_after_it_was_killed_says_so(

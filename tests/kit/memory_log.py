@@ -8,7 +8,7 @@ async with joined(log, folder, "b", live={"a", "b"}) as b:
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,8 @@ class MemoryLog:
         self._last = 0
         self._news = asyncio.Event()
 
-    async def append(self, subject: str, body: bytes, *, after: int | None) -> int:
+    async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
+        del headers
         await asyncio.sleep(0)
         return self.store(subject, body, after=after)
 

@@ -1,19 +1,28 @@
-"""Every test of a port runs once for each kind of store: embedded, and shared in memory and on a server."""
+"""Every test of a port runs once for each kind of store: embedded, and shared on a server."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from ductile_gateway.store.stores import Stores
-from tests.ledger.kit import Opener, embedded, in_memory, on_a_bus
+from tests.ledger.kit import RUN_BYTES, Opener, embedded, joined, ledger_stream
 
 
-@pytest.fixture(params=["sqlite", "memory", "bus"])
+@pytest.fixture(params=["sqlite", "bus"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    if request.param == "bus":
-        return on_a_bus(tmp_path, request.getfixturevalue("link"))
-    return embedded(tmp_path) if request.param == "sqlite" else in_memory(tmp_path)
+    if request.param == "sqlite":
+        return embedded(tmp_path)
+    link = request.getfixturevalue("link")
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Stores]:
+        await ledger_stream(link)
+        async with joined(tmp_path, link, "a", run_bytes=RUN_BYTES) as stores:
+            yield stores
+
+    return opened
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
-"""The stores of gateways under test: of one, of several over a log in memory, whose copies can
-be behind, and of several on a bus; and what is put into them."""
+"""The stores of gateways under test: of one, of several over a log in memory, and of several on a bus; and what is put
+into them."""
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 from agent_service.bus.topology import topology
 from ductile_gateway.calls.call import Answer, Intent, ToolOutcome
@@ -14,72 +14,21 @@ from ductile_gateway.calls.results import answer_to
 from ductile_gateway.outbound.notifications import Notification
 from ductile_gateway.store import open_store
 from ductile_gateway.store.ledger import SqliteLedger
+from ductile_gateway.store.shared import copy as copying
 from ductile_gateway.store.shared.call_rows import CallRows
-from ductile_gateway.store.shared.copy import apply
 from ductile_gateway.store.shared.opening import open_shared, shared_stores
 from ductile_gateway.store.shared.rows import Rows
 from ductile_gateway.store.stores import Stores
 from groundwork.nats.link import NatsLink
-from groundwork.nats.shared_log import Fact, Moved
 from groundwork.nats.topology import create_missing
-from groundwork.sqlite.file import SqliteFile
 from schemas.signing import AgentKey
 from tests.gateway.parts import NOON, RUN, a_request, asked_for
+from tests.kit.memory_log import MemoryCopy, MemoryLog
 from tests.kit.waiting import until
 
 SECOND = timedelta(seconds=1)
 NAMES = ("a.md", "a-02.md", "a-x.md")
 FIRST = AgentKey(id="k1", public="A" * 43)
-
-
-class MemoryLog:
-    """The newest fact of each subject, as the leader of a stream would keep those that take the place of others."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Fact] = {}
-        self.appended: list[Fact] = []
-        self.copies: list[MemoryCopy] = []
-
-    async def append(self, subject: str, body: bytes, *, after: int | None, headers: Mapping[str, str] = {}) -> int:
-        newest = self.facts.get(subject)
-        if after is not None and after != (newest.seq if newest else 0):
-            raise Moved(subject)
-        seq, at = len(self.appended) + 1, datetime.now(UTC)
-        self.facts[subject] = Fact(seq=seq, subject=subject, body=body, headers=headers, at=at)
-        self.appended.append(self.facts[subject])
-        for copy in self.copies:
-            await copy.follow()
-        return seq
-
-    async def newest(self, subject: str) -> Fact | None:
-        return self.facts.get(subject)
-
-    async def purge(self, subject: str) -> None:
-        self.facts.pop(subject, None)
-
-
-class MemoryCopy:
-    """A gateway's copy of the log, which applies nothing while it is `behind`."""
-
-    def __init__(self, log: MemoryLog, file: SqliteFile, apply: Callable[[sqlite3.Connection, Fact], None]) -> None:
-        self._log = log
-        self._file = file
-        self._apply = apply
-        self._reached = 0
-        self.behind = False
-
-    async def wait(self, seq: int) -> None:
-        del seq
-
-    async def follow(self) -> None:
-        """Apply what of the log is still there, as a stream would bring it."""
-        if self.behind:
-            return
-        kept = {fact.seq for fact in self._log.facts.values()}
-        for fact in self._log.appended[self._reached :]:
-            if fact.seq in kept:
-                await self._file.write(lambda connection, fact=fact: self._apply(connection, fact))  # type: ignore[misc]
-        self._reached = len(self._log.appended)
 
 
 class Party:
@@ -111,21 +60,20 @@ class Crowd:
         self._folder = folder
 
     @asynccontextmanager
-    async def gateway(self, name: str, *, run_bytes: int = 1 << 30) -> AsyncIterator[Stores]:
+    async def gateway(self, name: str) -> AsyncIterator[Stores]:
         """One of them, with its copy in a folder of its own."""
         (folder := self._folder / name).mkdir(exist_ok=True)
-        async with open_store(folder) as file:
-            copy = self.copies[name] = MemoryCopy(self.log, file, apply)
-            self.log.copies.append(copy)
-            await copy.follow()
-            rows = Rows(self.log, copy.wait)
-            calls = CallRows(rows)
-            writing = asyncio.create_task(calls.write_soon())
-            try:
-                yield shared_stores(file, rows, calls, members=Party(name, self.live), run_bytes=run_bytes)
-            finally:
-                writing.cancel()
-                self.log.copies.remove(copy)
+        async with open_store(folder) as file, asyncio.TaskGroup() as group:
+            copy = self.copies[name] = MemoryCopy(self.log, file, cast("Any", copying))
+            calls = CallRows(rows := Rows(self.log, copy.wait))
+            tasks = [group.create_task(work) for work in (copy.run(), calls.write_soon())]
+            yield shared_stores(file, rows, calls, members=Party(name, self.live), run_bytes=1 << 30)
+            for task in tasks:
+                task.cancel()
+
+    async def caught_up(self) -> None:
+        for copy in self.copies.values():
+            await copy.caught_up()
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Stores]]
@@ -138,21 +86,6 @@ def embedded(folder: Path) -> Opener:
     async def opened() -> AsyncIterator[Stores]:
         async with open_store(folder) as file:
             yield Stores.embedded(file, folder=folder, run_bytes=RUN_BYTES)
-
-    return opened
-
-
-def in_memory(folder: Path) -> Opener:
-    crowd = Crowd(folder)
-    return lambda: crowd.gateway("a", run_bytes=RUN_BYTES)
-
-
-def on_a_bus(folder: Path, link: NatsLink) -> Opener:
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Stores]:
-        await ledger_stream(link)
-        async with joined(folder, link, "a", run_bytes=RUN_BYTES) as stores:
-            yield stores
 
     return opened
 

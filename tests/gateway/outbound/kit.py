@@ -41,20 +41,6 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
     return read_event(event["type"], json.dumps(event).encode(), at=at)
 
 
-def a_delivery(target: str = "callback", *, url: str = "", tries: int = 0) -> Notification:
-    return Notification(
-        target=target,
-        lane=f"{target}:here",
-        key=f"agentic:run:{RUN}:completed",
-        run_id=RUN,
-        type="agent.completed",
-        url=url,
-        body=b'{"type":"agent.completed"}',
-        accepted_at=NOON,
-        tries=tries,
-    )
-
-
 def down(_: Notification) -> SendResult:
     """The answer of a receiver that is not there."""
     return NotYet("ConnectError")

@@ -6,6 +6,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from ductile_gateway.outbound.senders import open_callback_sender
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.signatures import standard_headers
 from groundwork.service.json_log import set_up
-from tests.gateway.outbound.kit import KEY, SECRET, Receiver, a_delivery, an_event, read
+from tests.gateway.outbound.kit import KEY, SECRET, Receiver, an_event, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import FakeClock
 from tests.kit.logs import logging_kept
+from tests.ledger.kit import a_delivery
 
 
 class Names:
@@ -48,7 +50,7 @@ async def sent(
     told = {"callbacks": {"secret": SECRET, "network": network}, "timeout_s": timeout_s}
     settings = OutboundSettings.model_validate(told)
     async with open_callback_sender(settings, clock=FakeClock(NOON), resolve=names, tls=tls) as sender:
-        return await sender.send(a_delivery(url=url))
+        return await sender.send(replace(a_delivery(target="callback"), url=url))
 
 
 async def allowed(receiver: Receiver, *, names: Names = LOCAL, timeout_s: float = 5) -> SendResult:
@@ -63,8 +65,8 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(r
     [request] = receiver.requests
     assert request.line == "POST /token?a=b HTTP/1.1"
     assert request.headers["host"] == f"hook.test:{receiver.port}"
-    assert request.body == b'{"type":"agent.completed"}'
-    expected = standard_headers(f"agentic:run:{RUN}:completed", request.body, [KEY], at=NOON)
+    assert request.body == b'{"type": "agent.completed"}'
+    expected = standard_headers(f"{RUN}:completed", request.body, [KEY], at=NOON)
     assert {name: request.headers[name] for name in expected} == expected
 
 
@@ -74,12 +76,12 @@ async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(r
         ("200 OK", Arrived()),
         ("204 No Content", Arrived()),
         ("410 Gone", Gone()),
-        ("404 Not Found", NotYet("callback:here answered 404")),
-        ("500 Oh", NotYet("callback:here answered 500")),
-        ("429 Slow\r\nRetry-After: 120", NotYet("callback:here answered 429", 120.0)),
-        ("503 Busy\r\nRetry-After: Sat, 21 Nov 2026 12:01:00 GMT", NotYet("callback:here answered 503", 60.0)),
+        ("404 Not Found", NotYet("callback answered 404")),
+        ("500 Oh", NotYet("callback answered 500")),
+        ("429 Slow\r\nRetry-After: 120", NotYet("callback answered 429", 120.0)),
+        ("503 Busy\r\nRetry-After: Sat, 21 Nov 2026 12:01:00 GMT", NotYet("callback answered 503", 60.0)),
         # A redirect is not followed.
-        ("307 Go\r\nLocation: http://hook.test:{port}/elsewhere", NotYet("callback:here answered 307")),
+        ("307 Go\r\nLocation: http://hook.test:{port}/elsewhere", NotYet("callback answered 307")),
     ],
 )
 async def test_the_status_decides(receiver: Receiver, status: str, verdict: SendResult) -> None:
@@ -98,7 +100,7 @@ async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
     with logging_kept():
         set_up("DEBUG", "json", redact=tuple)
         verdict = await allowed(receiver)
-    assert verdict == NotYet("callback:here answered 500")
+    assert verdict == NotYet("callback answered 500")
     assert "stranger" not in capsys.readouterr().err
 
 

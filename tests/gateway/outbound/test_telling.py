@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,15 @@ from ductile_gateway.outbound.notifications import (
     Arrived,
     Gone,
     Never,
-    Notification,
     NotYet,
     SendResult,
     next_try,
 )
 from groundwork.service.errors import TryAgain
-from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, a_delivery, an_event, down, read
+from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, an_event, down, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
+from tests.ledger.kit import a_delivery
 
 DAY_S = 86400.0
 
@@ -143,23 +144,22 @@ async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_wit
     assert (first.key, first.body) == (second.key, second.body) == (first.key, callback_body(read(event)))
 
 
-def delay_s(delivery: Notification, *, wish_s: float = 0.0) -> float:
-    due_at = next_try(delivery, now=NOON, wish_s=wish_s)
-    assert due_at is not None
-    return (due_at - NOON).total_seconds()
-
-
-def test_a_receiver_may_ask_for_more_time_but_not_for_less_nor_for_days() -> None:
-    assert delay_s(a_delivery(tries=1), wish_s=60) == 60
-    assert delay_s(a_delivery(tries=3), wish_s=60) >= 1800
-    assert delay_s(a_delivery(tries=1), wish_s=1e6) == LONGEST_WISH_S
-
-
-def test_ductile_is_asked_every_five_minutes_for_a_week() -> None:
-    late = a_delivery("relay", tries=900)
-    assert 300 <= delay_s(late) <= 330
-    assert next_try(late, now=NOON + timedelta(days=6)) is not None
-    assert next_try(late, now=NOON + timedelta(days=7)) is None
+@pytest.mark.parametrize(
+    ("target", "tries", "wish_s", "least", "most"),
+    [
+        ("callback", 1, 60, 60, 60),  # a receiver may ask for more time, not for less, nor for days
+        ("callback", 3, 60, 1800, 3600),
+        ("callback", 1, 1e6, LONGEST_WISH_S, LONGEST_WISH_S),
+        ("relay", 900, 0, 300, 330),
+    ],
+)
+def test_what_did_not_arrive_is_tried_again_ever_later_and_to_a_ductile_for_a_week(
+    target: str, tries: int, wish_s: float, least: float, most: float
+) -> None:
+    delivery = replace(a_delivery(target=target), tries=tries)
+    after = [next_try(delivery, now=NOON + timedelta(days=days), wish_s=wish_s) for days in (0, 6, 7)]
+    assert [at is not None for at in after] == [True, target == "relay", False]
+    assert least <= ((after[0] or NOON) - NOON).total_seconds() <= most
 
 
 def saying(**more: Any) -> LifecycleEvent:

@@ -36,6 +36,7 @@ from agent_service.run.outbox import Publisher, Undone
 from agent_service.run.ports import Clock, RunStore, Wake
 from agent_service.trust.identity import trace_url_of_child
 from groundwork.service.errors import Fatal, TryAgain
+from schemas import subjects
 
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
@@ -216,8 +217,9 @@ class Turns:
         asked: AskModel | None = None
         for effect in effects:
             match effect:
-                case Publish():
-                    await self._publisher.publish(state.run_id, effect)
+                case Publish(subject=subject):
+                    if not (subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state.run_id)):
+                        await self._publisher.publish(state.run_id, effect)
                 case AbandonCall():
                     self._thinker.abandon(state.run_id, effect.call)
                 case StartChild() | CancelChild():
@@ -225,6 +227,11 @@ class Turns:
                 case AskModel():
                     asked = effect
         return await self._thinker.think(state, asked) if asked else None
+
+    async def _has_ended(self, run_id: str) -> bool:
+        """Meanwhile: a cancel does not wait for what an earlier entry asks for."""
+        now = await self.state(run_id)
+        return now is not None and now.final
 
     async def see_to(self, state: RunState, effects: Sequence[StartChild | CancelChild]) -> None:
         """Starts and cancels children. Raises TryAgain."""

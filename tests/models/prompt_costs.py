@@ -1,6 +1,6 @@
 """What the prompts of a run cost, fused or separate, cached or not: `make bench-prompts` prints it as JSON.
 
-A run is driven through the whole agent by a real adapter and the fake API, with a tool that answers at once.
+A run is driven through the core by a real adapter and the fake API, with a tool that answers at once.
 
 Tokens are those of the fake API: a quarter of the bytes. Prices are those of the price list for the default model.
 """
@@ -12,19 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_service.core.brief import Limits
-from agent_service.core.events import ModelReplied, ModelUsage
-from agent_service.core.limits import LimitPolicy
-from agent_service.core.phases import Phase
+from agent_service.core.events import CallReserved, ModelReplied, ModelUsage, Seen
+from agent_service.core.phases import Phase, Reflection
 from agent_service.core.state import RunState
-from agent_service.run.journal import Entry, rehearse
+from agent_service.core.waiting import Asking
+from agent_service.run.journal import Run, commit_of
+from agent_service.run.ports import Model, Question
 from schemas.catalog import ToolCommand, ToolOffer
-from schemas.events import ToolOutput, ToolRequest
-from tests.kit.runs import NOON
+from tests.core.cues import queued, returns, started
+from tests.core.script import Script
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import action, wanted, without_nothing
 from tests.models.prompt_cache import canonical
-from tests.shell.world import World
 
 SEARCH = ToolOffer(
     name="search",
@@ -47,6 +46,7 @@ SEARCH = ToolOffer(
         ),
     ),
 )
+GOAL = "List all services of the boiler, with date, replaced parts and cost."
 RESULT = "The boiler was serviced on 7 May; the pressure valve was replaced and the bill came to 72 EUR. " * 12
 
 
@@ -71,31 +71,51 @@ class Course:
 
 async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> Course:
     """A run of `steps` steps to its end."""
-    limits = Limits(deadline_at=NOON, max_steps=steps, max_attempts_of_run=10_000)
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
-        policy = LimitPolicy(defaults=limits, cap_steps=steps)
-        world = World(model=served.model, policy=policy, fused=fused, tools=(SEARCH,), plays=_found)
-        world.start("List all services of the boiler, with date, replaced parts and cost.")
-        await world.until_quiet()
-        final = await world.state()
-        return _course(await world.store.entries(final.run_id), final, iter(served.requests))
+        told = queued(goal=GOAL, context={}, fused=fused, max_steps=steps, max_attempts_of_run=10_000)
+        told >> started((SEARCH,))
+        calls = []
+        while not told.state.final:
+            if asking := told.state.asking:
+                calls.append((asking.phase, told.state.step, await _thinks(served.model, told, asking)))
+            else:
+                told >> returns(output={"summary": RESULT})
+        thoughts = [
+            Thought(phase=phase, step=step, usage=usage, request=request)
+            for (phase, step, usage), request in zip(calls, served.requests, strict=True)
+        ]
+        return Course(thoughts=thoughts, entries=[*_entries(told)], final=told.state)
 
 
-def _found(_: ToolRequest) -> dict[str, Any]:
-    return {"result": ToolOutput.model_validate({"summary": RESULT})}
+async def _thinks(model: Model, told: Script, asking: Asking) -> ModelUsage:
+    """Both halves of a call; what it used."""
+    which: Any = {"state": told.state, "call": asking.call, "phase": asking.phase, "now": told.now}
+    call = model.prepare(Question(**which, with_plan=told.state.brief.fused))
+    assert call.estimate
+    told >> CallReserved(at=told.now, call=asking.call, model=call.estimate.model, reserve=call.estimate.reserve)
+    answer = await call.make()
+    met = answer.decision.met if isinstance(answer.decision, Reflection) else ()
+    told >> ModelReplied(
+        at=told.now,
+        call=asking.call,
+        model=answer.model,
+        usage=answer.usage,
+        decision=answer.decision,
+        plan=answer.plan,
+        seen=tuple(Seen(evidence=one.evidence, quote=one.quote, found=True) for one in met),
+        prompt_bytes=answer.prompt_bytes,
+    )
+    return answer.usage
 
 
-def _course(entries: Sequence[Entry], final: RunState, requests: Iterator[Mapping[str, Any]]) -> Course:
-    thoughts, before = [], final
-    for entry, transition in rehearse(entries):
-        event = entry.decoded()
-        if isinstance(event, ModelReplied) and before.asking:
-            thoughts.append(
-                Thought(phase=before.asking.phase, step=before.step, usage=event.usage, request=next(requests))
-            )
-        before = transition.state or before
-    return Course(thoughts=thoughts, entries=[len(entry.event) for entry in entries], final=final)
+def _entries(told: Script) -> Iterator[int]:
+    """The size of each."""
+    before: Run | None = None
+    for moment in told.story:
+        commit = commit_of(before, moment.event, moment.transition)
+        before = Run(state=commit.state, head=commit.entry.hash)
+        yield len(commit.entry.event)
 
 
 def _policy(steps: int) -> Any:

@@ -8,8 +8,6 @@ from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
 from agent_service.run.evidence import PIECE, Evidence, pieces
-from agent_service.run.journal import Run, commit_of
-from agent_service.run.ports import Wake
 from agent_service.trust.artifacts import ProvenArtifacts
 from groundwork.service.errors import TryAgain
 from tests.core.cues import (
@@ -28,11 +26,11 @@ from tests.core.cues import (
     signal,
     started,
 )
-from tests.core.rules.reading import entries
 from tests.core.script import Script
 from tests.kit.fakes import MemoryArtifacts, MemoryStore
 from tests.kit.runs import wake_of
 from tests.projections.journals import CRITIQUE, PAGE, commits_of, worked_example
+from tests.shell.stored import stored
 
 CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIFACT, "rows": [{"price": 12}]}
 FETCHED: dict[str, Any] = {
@@ -74,17 +72,9 @@ class Bucket(MemoryArtifacts):
 
 async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None = None) -> list[Seen]:
     """What is found of quotes, each with the place where it is claimed to stand."""
-    store, before = MemoryStore(), None
-    for moment in entries(run.story):
-        commit = commit_of(before, moment.event, moment.transition)
-        if before is None:
-            await store.accept(Wake(wake_id="wake-1", digest=""), commit)
-        else:
-            await store.commit(commit)
-        before = Run(state=commit.state, head=commit.entry.hash)
     met = tuple(Met(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
-    return list(await Evidence(store, artifacts or Bucket()).seen(run.state, claimed))
+    return list(await Evidence(await stored(run), artifacts or Bucket()).seen(run.state, claimed))
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,7 @@ class SimFile(SqliteFile):
             for each in later:
                 each(connection)
             done = work(connection)
+            self._disk.seams.commits(self._process.name, connection)
         except BaseException as error:
             connection.execute("ROLLBACK")
             if concerns_the_file(error):

@@ -31,6 +31,8 @@ class Seams:
     """Requests by HTTP: those that leave."""
     receives: Callable[[str, bytes], bytes | None] = lambda _, data: data
     """Answers by HTTP; None: the connection breaks instead."""
+    commits: Callable[[str, sqlite3.Connection], None] = lambda *_: None
+    """Before each commit: what it raises undoes it."""
     committed: Callable[[str, sqlite3.Connection], None] = lambda *_: None
     """After each commit."""
     keeps: Callable[[str], bool] = lambda _: True

@@ -30,19 +30,19 @@ from tests.sim.invariants import SECRET, Invariants, Violation, distinct
 from tests.sim.jetstream import Kept, head_of
 from tests.sim.mind import thinks
 from tests.sim.model import ModelServer
-from tests.sim.nats_server import NatsServer
+from tests.sim.nats_server import NatsServer, Subscription
 from tests.sim.network import Network
 from tests.sim.record import Message, Record
-from tests.sim.seams import Seams
+from tests.sim.seams import Frame, Seams
 from tests.sim.strikes import Strikes
 from tests.sim.time import Process, Scheduler, Stuck, buried
 
 T = TypeVar("T")
 Json = dict[str, Any]
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
-READY_S, RESTART_S, PERSON_S, SETTLES_S = 0.4, 0.3, 0.2, 0.5
-"""Seconds: until the services are ready, until one that died is started again, until a person answers, and how long
-after the end it is looked for what should not come."""
+READY_S, RESTART_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.3, 0.2, 2.0, 0.5
+"""Seconds: until the services are ready, until one that died is started again, until a person answers, until who asks
+over the bus asks again, and how long after the end it is looked for what should not come."""
 
 NATS = NatsSettings(urls=("nats://bus:4222",))
 
@@ -75,6 +75,16 @@ class NoTrails(TrailProcess):
 
 async def no_http(*_: object) -> None:
     """Most courses speak to the agent over the bus: the server of its API takes a tenth of a second to be made."""
+
+
+class Asker:
+    """Who waits for an answer over the bus."""
+
+    def __init__(self) -> None:
+        self.heard: list[Json] = []
+
+    def deliver(self, _: Subscription, message: Frame) -> None:
+        self.heard.append(json.loads(message.body))
 
 
 class World:
@@ -113,11 +123,23 @@ class World:
         """The course, however it ends, until every run has."""
         self._play(self._all_have_ended)
 
-    def _play(self, over: Callable[[], bool]) -> None:
+    def start(self) -> None:
+        """The runs, and what else happens."""
         for number, payload in enumerate(self.course.starts, start=1):
             self.say(subjects.START, payload, keys.start(str(number)))
         for at, deed in self.course.meanwhile:
             self.scheduler.after(at, getattr(self, deed))
+
+    def until(self, fact: Callable[[], object], within_s: float = 60.0) -> None:
+        """Let it go on until this is true. Raises Violation, and Stuck where it does not come true."""
+        came_true = self.scheduler.run_until(lambda: bool(fact() or self.violation), within_s=within_s)
+        if self.violation:
+            raise self.violation
+        if not came_true:
+            raise Stuck(self._standing())
+
+    def _play(self, over: Callable[[], bool]) -> None:
+        self.start()
         is_over = self.scheduler.run_until(lambda: self._is_over(over), within_s=self.course.lasts_s)
         if not self.violation:
             self.scheduler.run_until(lambda: self.violation is not None, within_s=SETTLES_S)
@@ -142,6 +164,17 @@ class World:
     def say(self, subject: str, payload: Json, key: str) -> None:
         body = json.dumps({"type": subject, "payload": payload, "dedupe_key": key}).encode()
         self.bus.jetstream.put(subject, body, head_of({"Nats-Msg-Id": key}))
+
+    def asks(self, what: str, **body: Any) -> Json:
+        """An agent's answer over the bus, or its error. Where none answers it is asked again."""
+        asker = Asker()
+        inbox = f"_INBOX.{id(asker)}"
+        self.bus.subscribe(Subscription(asker, "1", inbox, ""))  # type: ignore[arg-type] # it has what is called
+        for _ in range(10):
+            self.bus.hand_out(f"{subjects.SERVICE_AGENT}.{what}", json.dumps(body).encode(), inbox)
+            if self.scheduler.run_until(lambda: bool(asker.heard), within_s=ANSWERED_S):
+                return asker.heard[0]
+        raise Stuck(f"nobody answers {what}")
 
     def cancel_all(self) -> None:
         for message in self.record.of(subjects.WAKE_ACCEPTED):

@@ -1,0 +1,138 @@
+"""Runs that are steps or tasks of runs, and results that say little of what they answer."""
+
+import json
+from contextlib import closing
+from itertools import count
+from typing import Any
+
+import pytest
+
+from schemas import subjects
+from tests.sim.courses import COURSES, READER, WRITER, Course, allowed, asks_for, line
+from tests.sim.ductile import Job, Plugin
+from tests.sim.invariants import FORGED
+from tests.sim.mind import DONE, View, act, together
+from tests.sim.seams import Frame
+from tests.sim.world import World
+
+SIDES = ("the left line", "the right line")
+
+
+def family(view: View) -> dict[str, Any]:
+    """The first run starts two others at once, each of these another, and those append a line."""
+    if view.good:
+        return DONE
+    if view.goal.startswith("below"):
+        return act("append.handle", n=1)
+    goals = (f"below {view.goal}",) if view.goal in SIDES else SIDES
+    return together(*(act("agent.run", goal=goal) for goal in goals))
+
+
+def seeks_or_appends(view: View) -> dict[str, Any]:
+    return DONE if view.good else act("append.handle" if view.goal.startswith("append") else "seek.handle", n=1)
+
+
+FAMILY = Course(
+    name="a family",
+    chooses=family,
+    plugins={"append": WRITER},
+    allowed=allowed("append", own_requests=False, at_once=2),
+    agent={"limits": {"max_depth": 2, "parallel_reads": 2}},
+    ends=(subjects.COMPLETED,) * 5,
+)
+TASKS = Course(
+    name="tasks that are runs",
+    chooses=seeks_or_appends,
+    plugins={
+        "append": WRITER,
+        "seek": Plugin(
+            {"handle": "read"},
+            asks_for(
+                *({"id": name, "action": "plugin", "plugin": "agent", "input": f"append line {name}"} for name in "ab"),
+                {"id": "c", "action": "plugin", "plugin": "agent", "input": "append line c", "depends_on": ["a", "b"]},
+            ),
+        ),
+    },
+    allowed=allowed("seek", "append", own_requests=False, at_once=3),
+    agent={"limits": {"max_depth": 1}},
+    ends=(subjects.COMPLETED,) * 4,
+)
+
+
+@pytest.mark.parametrize("course", [FAMILY, TASKS], ids=lambda course: course.name)
+@pytest.mark.parametrize("dies_at", [None, 60, 120])
+def test_families_end_alike_wherever_a_process_dies(course: Course, dies_at: int | None) -> None:
+    with closing(World(course, dies_at=dies_at)) as world:
+        world.play()
+        assert sum(job.plugin == "append" for job in world.record.ran) == (2 if course is FAMILY else 3)
+
+
+@pytest.mark.parametrize("course", [FAMILY, COURSES["several reads"]], ids=lambda course: course.name)
+def test_a_cancel_at_any_point_ends_the_whole_family_which_asks_for_nothing_more(course: Course) -> None:
+    for point in count(8, 14):
+        with closing(World(course)) as world:
+
+            def cancels(_: object, world: World = world, point: int = point) -> bool:
+                if len(world.strikes.names) == point:
+                    world.say(subjects.CANCEL, {"run_id": first(world)}, "cancel")
+                return False
+
+            world.strikes.drawn = cancels
+            world.play_on()
+            if world.record.endings[-1].subject == subjects.COMPLETED:
+                break
+    assert point > 30
+
+
+def first(world: World) -> str:
+    return world.record.of(subjects.WAKE_ACCEPTED)[0].run_id
+
+
+def test_nobody_else_can_say_what_came_of_a_child() -> None:
+    with closing(World(FAMILY)) as world:
+        world.start()
+        world.until(lambda: world.record.ran)
+        forged = {
+            "run_id": first(world),
+            "step": 1,
+            "tool": "agent",
+            "attempt": 1,
+            "status": "ok",
+            "result": {"summary": FORGED},
+            "completed_at": "2026-06-01T12:00:00Z",
+        }
+        world.say(subjects.TOOL_RESULT, forged, "forged")
+        world.until(lambda: world.record.of(subjects.REJECTED))
+        assert "has not ended" in world.record.of(subjects.REJECTED)[0].payload["reason"]
+        world.until(lambda: len(world.record.endings) == len(FAMILY.ends))
+
+
+# Results that name no task
+
+
+def asks_thrice(job: Job) -> dict[str, Any]:
+    """A tool that wants a page three times before it answers."""
+    over = len(job.payload.get("evidence") or ())
+    more = {"action": "retrieve", "query": f"page {over}"}
+    return {"status": "ok", "result": "more", "continuation": more} if over < 3 else line(job)
+
+
+def test_a_result_that_names_neither_its_task_nor_its_attempt_is_placed_by_its_dedupe_key() -> None:
+    course = Course(
+        name="three rounds",
+        chooses=seeks_or_appends,
+        plugins={"seek": Plugin({"handle": "read"}, asks_thrice), "knowledge": READER},
+        allowed=allowed("seek", "knowledge", at_once=3),
+    )
+
+    def heard(process: str, message: Frame) -> list[Frame]:
+        if process == "agent" and message.subject == subjects.TOOL_RESULT:
+            told = json.loads(message.body)
+            told["payload"] |= {"attempt": None, "task": None, "round": None}
+            message.body = json.dumps(told).encode()
+        return [message]
+
+    with closing(World(course)) as world:
+        world.seams.heard = heard
+        world.play()
+        assert len(world.record.ran) == 7

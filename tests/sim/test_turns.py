@@ -1,0 +1,237 @@
+"""Turns beyond the straight way: what cannot be taken up, what breaks or is full, and calls that others end."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import count, pairwise, takewhile
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
+from agent_service.models.prompts.prompt import as_text
+from agent_service.run.journal import Entry
+from agent_service.run.moments import retell
+from agent_service.store.sqlite import SqliteStore
+from agent_service.telling.answers.model_calls import made_call
+from schemas import subjects
+from tests.sim.courses import COURSES, Course
+from tests.sim.jetstream import head_of
+from tests.sim.mind import View, act
+from tests.sim.world import World
+
+PLAIN = COURSES["plain run"]
+(GOAL,) = PLAIN.goals
+
+
+def begun(course: Course = PLAIN) -> World:
+    """Its runs are accepted."""
+    world = World(course)
+    world.start()
+    world.until(lambda: len(world.record.of(subjects.WAKE_ACCEPTED)) == len(course.starts))
+    return world
+
+
+async def journal(world: World) -> Sequence[Entry]:
+    """Of its one run."""
+    folder = Path(mkdtemp(dir=world.folder))
+    (folder / "runs.db").write_bytes(world.disks["agent"].databases["runs.db"].serialize())
+    async with SqliteStore.open(folder) as store:
+        (line,) = await store.runs(limit=2)
+        return await store.entries(line.run_id)
+
+
+UNREADABLE = {
+    b"not json": "not a valid agentic.start",
+    b'{"type":"agentic.start","payload":{"goal":"  "}}': "must not be blank",
+    b'{"type":"agentic.cancel","payload":{"goal":"x"}}': "came on subject agentic.start",
+    b'{"type":"agentic.start","payload":{"goal":"x","constraints":{"max_steps":21}}}': "at most 20",
+    b'{"type":"agentic.start","payload":{"goal":"x","context":{"max_steps":0}}}': "whole number",
+}
+
+
+def test_a_message_that_cannot_be_taken_up_is_rejected_with_the_reason_and_starts_no_run() -> None:
+    with closing(World(PLAIN)) as world:
+        for number, body in enumerate(UNREADABLE):
+            world.bus.jetstream.put(subjects.START, body, head_of({"Nats-Msg-Id": str(number)}))
+        world.until(lambda: len(world.record.of(subjects.REJECTED)) == len(UNREADABLE))
+        told = [message.payload["reason"] for message in world.record.of(subjects.REJECTED)]
+        assert [why for why in UNREADABLE.values() if not any(why in reason for reason in told)] == []
+        assert world.record.of(subjects.WAKE_ACCEPTED) == []
+
+
+def test_a_wake_id_is_one_run_also_after_its_deadline() -> None:
+    with closing(World(PLAIN)) as world:
+        wake: Any = {"goal": GOAL, "wake_id": "w", "constraints": {"deadline_at": "2026-06-01T12:00:20Z"}}
+        first = world.asks("wake", **wake)
+        world.scheduler.run_until(lambda: False, within_s=30)
+        assert world.asks("wake", **wake) == first
+        assert "has passed" in world.asks("wake", **wake | {"wake_id": "another"})["detail"]
+        assert "may not begin with child:" in world.asks("wake", goal=GOAL, wake_id="child:run_1")["detail"]
+
+
+def test_messages_are_from_the_bus_and_what_they_say_of_who_sent_them_is_quoted() -> None:
+    with closing(World(PLAIN)) as world:
+        world.say(subjects.START, {"goal": GOAL, "by": "shop"}, "start")
+        world.until(lambda: world.record.of(subjects.WAKE_ACCEPTED))
+        about = {"run_id": world.record.of(subjects.WAKE_ACCEPTED)[0].run_id}
+        said = {"signal_id": "s", "kind": "message", "message": "hurry", "by": "ann"}
+        world.say(subjects.SIGNAL, about | said, "signal")
+        world.say(subjects.CANCEL, about, "cancel")
+        world.until(lambda: world.record.of(subjects.CANCELLED))
+        events = [entry.decoded() for entry in asyncio.run(journal(world))]
+    by = [event.by for event in events if isinstance(event, WakeAccepted | SignalReceived | CancelRequested)]
+    assert sorted(by) == ["bus", 'bus, says "ann"', 'bus, says "shop"']
+
+
+def test_a_start_waits_for_want_of_tools_and_begins_once_there_are() -> None:
+    with closing(begun(replace(PLAIN, gateways=0))) as world:
+        world.scheduler.run_until(lambda: False, within_s=10)
+        assert world.record.paid == []
+        world.start_gateway()
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+# What breaks, or is full
+
+
+def breaks_over(world: World, kind: str) -> None:
+    """The agent breaks whenever it is to store an event of this kind."""
+
+    def breaks(process: str, connection: sqlite3.Connection) -> None:
+        newest = "SELECT kind FROM journal ORDER BY seq DESC LIMIT 1"
+        if process == "agent" and (kind,) in connection.execute(newest).fetchall():
+            raise ZeroDivisionError(kind)
+
+    world.seams.commits = breaks
+
+
+@pytest.mark.parametrize("kind", ["RunStarted", "ModelReplied", "ToolReturned"])
+def test_a_run_over_whose_event_the_agent_breaks_fails_and_says_so(kind: str) -> None:
+    with closing(World(replace(PLAIN, ends=(subjects.FAILED,)))) as world:
+        breaks_over(world, kind)
+        world.play()
+        (failed,) = world.record.of(subjects.FAILED)
+    assert failed.payload["class"] == "internal"
+    assert f"(ZeroDivisionError) over an event of kind {kind}: " in failed.payload["reason"]
+
+
+def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run_goes_on() -> None:
+    with closing(begun()) as world:
+        (accepted,) = world.record.of(subjects.WAKE_ACCEPTED)
+        breaks_over(world, "SignalReceived")
+        said = world.asks("signal", run_id=accepted.run_id, kind="message", message="hello", signal_id="s")
+        assert said["status"] == 500
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+def test_a_reply_that_a_full_disk_refuses_for_now_is_kept_and_not_paid_again() -> None:
+    with closing(begun()) as world:
+        world.until(lambda: world.record.paid)
+        world.disks["agent"].full = True
+        world.scheduler.run_until(lambda: False, within_s=3)
+        world.disks["agent"].full = False
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+        assert len({prompt.user for prompt in world.record.paid}) == len(world.record.paid)
+
+
+UNSTORABLE = {
+    "NaN": "NaN is no number",
+    '"\\ud800"': "surrogates not allowed",
+    '"a\\u0000b"': "a NUL character",
+    f'"{"x" * 200_000}"': "pass large content as an artifact",
+}
+
+
+@pytest.mark.parametrize("argument", UNSTORABLE)
+def test_a_plan_that_cannot_be_stored_is_told_to_the_model_and_never_sent(argument: str) -> None:
+    bad = act("append.handle")
+    bad["plan"]["actions"][0]["arguments_json"] = f'{{"n": {argument}}}'
+
+    def mends(view: View) -> dict[str, Any]:
+        return PLAIN.chooses(view) if view.steps or UNSTORABLE[argument] in view.text else bad
+
+    with closing(World(replace(PLAIN, chooses=mends))) as world:
+        world.play()
+        assert [job.payload["n"] for job in world.record.ran] == [1, 2]
+
+
+# Calls that cost something
+
+
+def test_deaths_without_end_spend_no_more_than_the_limit() -> None:
+    with closing(World(replace(COURSES["tokens"], constraints={"max_tokens": 60_000}))) as world:
+        world.strikes.drawn = lambda _: world.strikes.names[-1].startswith("agent: POST")
+        world.play()
+        (ended,) = world.record.endings
+        spent = world.asks("status", run_id=ended.run_id)["usage"]
+    assert (ended.payload["class"], world.record.paid) == ("budget_tokens", [])
+    assert (spent["lost_calls"], spent["lost_tokens"] <= 60_000) == (len(world.record.deaths), True)
+
+
+def test_a_cancel_between_the_halves_of_a_call_keeps_it_from_being_made() -> None:
+    with closing(begun(replace(COURSES["two runs"], agent={"turns": 1}))) as world:
+        world.model.takes_s = 5.0
+        world.scheduler.run_until(lambda: False, within_s=2)
+        world.cancel_all()
+        world.until(lambda: len(world.record.of(subjects.CANCELLED)) == 2, within_s=1)
+        spent = [world.asks("status", run_id=run.run_id)["usage"] for run in world.record.of(subjects.CANCELLED)]
+    assert sorted(usage["lost_calls"] for usage in spent) == [0, 1]
+    assert world.record.paid == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_model_call_of_a_run_that_any_agent_cancels_is_given_up_at_once(seed: int) -> None:
+    with closing(World(replace(PLAIN, agents=2), seed)) as world:
+        world.model.takes_s = 5.0
+        world.start()
+        world.until(lambda: any("POST" in name for name in world.strikes.names))
+        world.cancel_all()
+        world.until(lambda: world.record.of(subjects.CANCELLED), within_s=1)
+        world.scheduler.run_until(lambda: False, within_s=10)
+        assert world.record.paid == []
+
+
+def retold(world: World) -> list[tuple[str, str]]:
+    """What the journal says that the model was told in each call: the prompt's two halves."""
+    moments = [*retell(asyncio.run(journal(world)))]
+    made = takewhile(bool, (made_call(moments, number) for number in count(1)))
+    prompts = [as_text(call.question()) for call in made if call]
+    return [("\n\n".join(prompt.system), "\n\n".join(prompt.user)) for prompt in prompts]
+
+
+def test_what_calls_are_told_is_made_anew_from_the_journal_to_the_byte_and_begins_as_before_whatever_died() -> None:
+    """Else the provider's cache is missed, and the whole prompt paid for again."""
+    course = COURSES["approval"]
+    with closing(World(course)) as world:
+        world.play()
+        named = [each for each in enumerate(world.strikes.names, start=1) if each[1].startswith("agent: ")]
+    asked = [at for at, (_, name) in enumerate(named) if "POST" in name]
+    for dies_at in (named[at + after][0] for at in asked for after in (0, 1)):
+        with closing(World(course, dies_at=dies_at)) as world:
+            world.play()
+            paid, calls = world.record.paid, retold(world)
+            assert [prompt for prompt in paid if (prompt.system, prompt.user) not in calls] == []
+            framed = [prompt for prompt in paid if prompt.shape == "decision" and "<framing>" in prompt.user]
+            for before, now in pairwise(framed):
+                assert now.system == before.system
+                assert now.user.startswith(before.user.partition("<standing>")[0])
+    assert len(asked) == 4
+
+
+def test_a_call_that_was_put_off_is_told_as_it_was_made_last() -> None:
+    with closing(World(PLAIN)) as world:
+        world.model.faults.unavailable = 1.0
+        world.start()
+        world.scheduler.run_until(lambda: False, within_s=2)
+        (accepted,) = world.record.of(subjects.WAKE_ACCEPTED)
+        assert world.asks("signal", run_id=accepted.run_id, kind="message", message="be brief", signal_id="s")
+        world.model.faults.unavailable = 0.0
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+        first, *_ = world.record.paid
+        assert "be brief" in first.user
+        assert retold(world)[0] == (first.system, first.user)

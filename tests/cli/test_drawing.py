@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
@@ -16,26 +17,31 @@ from agent_service.cli import output
 from agent_service.cli.client import Json
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.runs import show, views
-from agent_service.cli.runs.story import Story, rows
+from agent_service.cli.runs.story import Story
 from agent_service.cli.runs.watching import Board
 from agent_service.run.lines import line_of
 from agent_service.run.moments import retell
+from agent_service.run.ports import PromptText
 from agent_service.telling.answers.entries import entry_views
+from agent_service.telling.answers.inbox import of_letter
+from agent_service.telling.answers.model_calls import call_view, made_call
 from agent_service.telling.answers.runs import line_view, run_view
+from agent_service.telling.answers.step_in_full import step_detail
+from agent_service.telling.answers.why import Seen, why_view
 from agent_service.telling.heard import Heard
 from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.log_lines import log_line
 from agent_service.workbench import dev_command
-from tests.core.cues import PROOF, RUN_ID, a_paused_run, a_retrying_run, a_run_for_answer, due, reflects, returns
+from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
-from tests.projections.journals import commits_of, entries_of, priced_example, two_rounds, worked_example
-from tests.projections.people import a_run_in_doubt, answers
+from tests.projections.courses import no_model, retries
+from tests.projections.journals import commits_of, entries_of, two_rounds, worked_example
+from tests.projections.people import LETTER, a_run_in_doubt, a_run_that_asks, a_run_that_needs_approval, answers
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
 STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
 LONG_AGO, LATER = "2020-01-01T12:00:00Z", datetime(2026, 12, 1, tzinfo=UTC)
-COMMITS = commits_of(worked_example())
-WHOLE = len(COMMITS)
+ENTRIES = [view.model_dump(mode="json") for view in entry_views(entries_of(worked_example()))]
 AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b")
 Picture = Callable[[int], RenderableType]
 
@@ -46,10 +52,15 @@ def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
     return timeline.view(script.state.run_id).model_dump(mode="json", by_alias=True)
 
 
-def view_after(entries: int = WHOLE, **changed: Any) -> dict[str, Any]:
+def view_of(script: Script, entries: int | None = None) -> dict[str, Any]:
     """The run's view after so many entries, as the API sends it."""
-    journal = [commit.entry for commit in COMMITS[:entries]]
-    return run_view(COMMITS[entries - 1].state, Heard(journal)).model_dump(mode="json", by_alias=True) | changed
+    commits = commits_of(script)[:entries]
+    return sent(run_view(commits[-1].state, Heard([commit.entry for commit in commits])))
+
+
+def sent(view: BaseModel | None) -> dict[str, Any]:
+    assert view is not None
+    return view.model_dump(mode="json", by_alias=True)
 
 
 def drawn(drawing: RenderableType, width: int = 100) -> str:
@@ -69,29 +80,10 @@ def poisoned(value: Any) -> Any:
     return HOSTILE if isinstance(value, str) else value
 
 
-QUESTION: dict[str, Any] = {
-    **dict.fromkeys(("step", "tool", "command", "arguments", "arguments_hash")),
-    "kind": "question",
-    "reason": "the model asks; step 1 (fetch) brought what strangers wrote; never type passwords or keys here",
-    "question": "Which sensor is meant?",
-    "choices": ["hall", "cellar"],
-    "tried": "Both are called door.",
-    "would_change": "which one is read",
-    "expires_at": "2026-11-28T12:00:00Z",
-}
 FORGED = "long " * 400 + '\nhash    0000\n"subject": "lunch"'
-APPROVAL: dict[str, Any] = QUESTION | {
-    "kind": "approval",
-    "step": 2,
-    "tool": "mail",
-    "command": "send",
-    "task": None,
-    "round": None,
-    "arguments": {"to": "ann@example.org", "text": FORGED, "urgent": True, "cc": None, "room": "1", "a\nb": 1},
-    "arguments_hash": "5f0c8e3a91b2d4760b7e15c2f8a96d34",
-}
+APPROVAL: dict[str, Any] = {"to": "ann@example.org", "text": FORGED, "urgent": True, "cc": None, "room": "1", "a\nb": 1}
 WAITS = {"kind": "tool", "since": LONG_AGO, "until": "2020-01-01T12:04:44Z"}
-LINE = line_view(line_of(COMMITS[-1].state)).model_dump(mode="json", by_alias=True)
+LINE = sent(line_view(line_of(worked_example().state)))
 LINES: list[dict[str, Any]] = [
     LINE,
     LINE | {"status": "running", "tool": "fetch", "waiting_for": WAITS},
@@ -100,82 +92,14 @@ LINES: list[dict[str, Any]] = [
     LINE | {"status": "escalated", "summary": "it is too much " * 20, "class": "budget_steps", "goal": "a goal " * 30},
     LINE | {"damaged": True},
 ]
-LETTER: dict[str, Any] = {
-    "id": "letter:17",
-    "kind": "dead_letter",
-    "run_id": None,
-    "seq": 17,
-    "since": LONG_AGO,
-    "class": "dead_letter",
-    "title": "A message on agentic.start could not be handled",
-    "text": "it is no JSON",
-    "remedy": {"text": "mend what it names, then send it again", "command": "agentic dlq retry 17"},
-    "actions": ["retry", "discard"],
-}
-WHY = {
-    "run_id": RUN_ID,
-    "status": "running",
-    "verdict": "the gateway has it",
-    "waiting_for": WAITS | {"what": "fetch handle"},
-    "facts": [{"what": "request", "text": "message 12 of AGENTIC_REQUESTS, delivered once"}],
-    "remedy": {"text": "start the gateway", "command": "ductile-gateway serve"},
-}
-ATTEMPT: dict[str, Any] = {
-    "attempt": 1,
-    "requested_at": "2026-11-21T12:00:00Z",
-    "deadline_at": "2026-11-21T12:01:00Z",
-    "completed_at": None,
-    "status": "open",
-    "result": None,
-    "error": None,
-    "execution": None,
-}
-ANSWERED = ATTEMPT | {"attempt": 2, "status": "ok", "completed_at": "2026-11-21T12:00:09Z"}
-FAILED = ANSWERED | {"attempt": 1, "status": "error", "execution": "job 8f3c"}
-STEP: dict[str, Any] = {
-    "run_id": "run_1",
-    "step": 2,
-    "tool": "fetch",
-    "command": "handle",
-    "route": "jina",
-    "executor": None,
-    "expected": "a page",
-    "risk": "",
-    "rationale": "to see",
-    "tasks": [],
-    "child_run_id": None,
-    "arguments": {"url": "x" * 500},
-    "attempts": [
-        FAILED | {"error": {"class": "away", "message": "nobody there", "retryable": True}},
-        ANSWERED | {"result": {"excerpt": "a\nb", "n": 1}},
-        ATTEMPT | {"attempt": 3},
-    ],
-}
-CALL: dict[str, Any] = {
-    "run_id": "run_1",
-    "call": 3,
-    "phase": "reflect",
-    "with_plan": True,
-    "model": None,
-    "reply": None,
-    "asked_at": "2026-11-21T12:00:00Z",
-    "replied_at": None,
-    "usage": None,
-    "provenance": None,
-    "prompt": [{"role": "user", "text": "y" * 500}],
-    "prompt_note": "",
-    "outcome": "there is no reply yet",
-}
-REPLIED = CALL | {
-    "usage": {"input_tokens": 1200, "output_tokens": 80, "cost_usd": None, "cache_read_tokens": 900},
-    "replied_at": "2026-11-21T12:00:02Z",
-    "reply": {"decision": {"verdict": "done"}},
-}
+CALLS = retries()
+MOMENTS = list(retell(entries_of(CALLS)))
+PROMPT = PromptText(system=("rules",), user=("y" * 500,), version="aaaa")
 
 
 def failed_step() -> tuple[Json, Json]:
     """A view and a timeline in which a tool that failed had words on stderr."""
-    view, timeline = view_after(), timeline_of(worked_example())
+    view, timeline = view_of(worked_example()), timeline_of(worked_example())
     for step in view["steps"]:
         step |= {"execution": {"job_id": "8f3c", "exit_code": 78, "stderr": "SHED_KEY is not set"}}
     first = next(item for item in timeline["items"] if item["kind"] == "step")
@@ -194,24 +118,26 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Pictur
     def run(view: Json, timeline: Json) -> Picture:
         return lambda _: show.run(seen(view), seen(timeline))
 
-    def inbox(**changed: Any) -> Picture:
-        return lambda _: views.inbox(seen({"items": [LETTER], "total": 1, "trouble": ""} | changed))
+    def inbox(*items: Json, **changed: Any) -> Picture:
+        return lambda _: views.inbox(seen({"items": list(items), "total": len(items), "trouble": ""} | changed))
 
-    entries = [view.model_dump(mode="json") for view in entry_views(commit.entry for commit in COMMITS)]
+    made = [made_call(MOMENTS, number + 1) for number in range(CALLS.state.calls)]
+    calls = [sent(call_view(call, PROMPT)) for call in made if call]
+    why = sent(why_view(CALLS.state, Seen(now=LATER)))
     return {
-        "run": run(view_after(), whole),
+        "run": run(view_of(worked_example()), whole),
         "run-failed-step": run(*failed_step()),
-        "run-waits": run(view_after(4), nothing),
-        "run-paused": run(view_after(4, status="paused", reason="model_refused: no answer"), nothing),
-        "run-question": run(view_after(4, status="paused", asks=QUESTION), nothing),
-        "run-approval": run(view_after(4, status="paused", asks=APPROVAL), nothing),
+        "run-waits": run(view_of(worked_example(), 4), nothing),
+        "run-paused": run(view_of(no_model()), nothing),
+        "run-question": run(view_of(a_run_that_asks()), nothing),
+        "run-approval": run(view_of(a_run_that_needs_approval(**APPROVAL)), nothing),
         "list": listed,
-        "inbox": inbox(total=7, trouble="the dead letters cannot be read"),
-        "inbox-empty": inbox(items=[], total=0),
-        "why": lambda _: views.why(seen(WHY)),
-        "step": lambda _: Text(views.step(seen(STEP))),
-        "call": lambda _: Text(views.call(seen(CALL)) + "\n\n" + views.call(seen(REPLIED))),
-        "entries": lambda _: Group(*(views.entry(seen(entry)) for entry in entries)),
+        "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
+        "inbox-empty": inbox(),
+        "why": lambda _: views.why(seen(why)),
+        "step": lambda _: Text(views.step(seen(sent(step_detail(MOMENTS, 1))))),
+        "call": lambda _: Text("\n\n".join(views.call(seen(call)) for call in calls)),
+        "entries": lambda _: Group(*(views.entry(seen(entry)) for entry in ENTRIES)),
     }
 
 
@@ -230,8 +156,8 @@ def without_now(text: str) -> str:
 @pytest.mark.parametrize("width", [40, 60, 80, 110, 200])
 def test_nothing_hostile_steers_the_terminal_and_nothing_is_wider_than_it(width: int) -> None:
     made = pictures() | {f"hostile {name}": picture for name, picture in pictures(poisoned).items()}
-    for after in range(1, WHOLE + 1):
-        view, timeline = view_after(after), timeline_of(worked_example(), after)
+    for after in range(1, len(ENTRIES) + 1):
+        view, timeline = view_of(worked_example(), after), timeline_of(worked_example(), after)
         made[f"run after {after}"] = lambda _, v=view, t=timeline: show.run(v, t)  # type: ignore[misc]
         made[f"hostile run after {after}"] = lambda _, v=view, t=timeline: show.run(poisoned(v), poisoned(t))  # type: ignore[misc]
     told = {name: drawn(picture(width), width) for name, picture in made.items()}
@@ -266,24 +192,16 @@ def followed(script: Script) -> list[str]:
 
 STORIES: dict[str, Callable[[], Script]] = {
     "worked": worked_example,
-    "priced": priced_example,
-    "retrying": a_retrying_run,
-    "retried": lambda: a_retrying_run() >> due,
     "retried-and-answered": lambda: a_retrying_run() >> due >> returns(),
     "opened-again": lambda: a_run_in_doubt() >> answers("it is there", "ran") >> reflects("done", PROOF),
     "gathering": two_rounds,
-    "paused": a_paused_run,
-    "asking": a_run_for_answer,
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_the_story_of_a_run_at_once_and_line_by_line_is_the_one_that_is_kept(
-    name: str, golden: Callable[[str, str], None]
-) -> None:
-    script = STORIES[name]()
-    at_once = [str(row.line).rstrip() for row in rows(timeline_of(script), LATER)]
-    golden(f"story-{name}", without_now("\n".join([*at_once, "", "── as it goes by", *followed(script)])))
+def test_the_story_of_a_run_line_by_line_is_the_one_that_is_kept(name: str, golden: Callable[[str, str], None]) -> None:
+    """At once it is told as in `tests/projections`."""
+    golden(f"story-{name}", without_now("\n".join(followed(STORIES[name]()))))
 
 
 @pytest.mark.parametrize("name", ["worked", "retried-and-answered"])
@@ -315,18 +233,16 @@ def test_of_other_lines_dev_shows_those_that_somebody_should_see_and_none_that_i
         assert dev_command.Lines().line(written) is None
 
 
-def entries() -> list[dict[str, Any]]:
-    return [view.model_dump(mode="json") for view in entry_views(commit.entry for commit in COMMITS)]
-
-
-def test_the_board_follows_the_run_and_never_outgrows_the_terminal() -> None:
-    after = 1
+@pytest.mark.parametrize("seen", [dict, poisoned])
+def test_the_board_follows_the_run_never_outgrows_the_terminal_and_does_not_steer_it(seen: Callable[..., Any]) -> None:
+    after, script = 1, worked_example()
     console = Console(file=io.StringIO(), width=100, height=24, color_system=None)
-    board = Board(lambda: view_after(after), lambda: timeline_of(worked_example(), after), console)
-    for after, entry in enumerate(entries(), start=1):  # noqa: B007 - the board looks at it
-        board.saw(entry)
+    board = Board(lambda: seen(view_of(script, after)), lambda: seen(timeline_of(script, after)), console)
+    for after, entry in enumerate(ENTRIES, start=1):  # noqa: B007 - the board looks at it
+        board.saw(seen(entry))
         assert len(console.render_lines(board.picture())) <= console.height
-    assert all(part in drawn(board.picture()) for part in ("✓ it has two paragraphs", "✓ reflect"))
+        assert not set(drawn(board.picture())) & STEERING
+    assert seen is poisoned or all(part in drawn(board.picture()) for part in ("✓ it has two paragraphs", "✓ reflect"))
 
 
 def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> None:
@@ -335,24 +251,16 @@ def test_the_board_says_that_the_agent_is_away_and_goes_on_when_it_is_back() -> 
     def look() -> dict[str, Any]:
         if away:
             raise NotDone("nobody there", Exit.UNREACHABLE)
-        return view_after(4)
+        return view_of(worked_example(), 4)
 
     board = Board(look, lambda: timeline_of(worked_example()), Console(file=io.StringIO(), width=100, height=40))
     away = True
     board.away("nobody there")
-    board.saw(entries()[3])
+    board.saw(ENTRIES[3])
     assert "the agent is away, waiting…" in drawn(board.picture())
     away = False
     board.away("")
     assert "step 1, fetch handle" in drawn(board.picture())
-
-
-def test_nothing_hostile_on_the_board_steers_the_terminal() -> None:
-    looks = (lambda: poisoned(view_after(5)), lambda: poisoned(timeline_of(worked_example(), 5)))
-    board = Board(*looks, Console(file=io.StringIO(), width=100, height=50))
-    for entry in entries():
-        board.saw(poisoned(entry))
-    assert not set(drawn(board.picture())) & STEERING
 
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"

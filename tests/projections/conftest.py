@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.telling.folder.workspace import Workspace
-from tests.projections.folders import RUN, SECRET
+from tests.projections.fakes import RUN, SECRET
 
 
 @pytest.fixture

@@ -1,8 +1,17 @@
 """What the projector reads from, filled by hand; each counts its reads and can be made to fail."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from agent_service.run.journal import Entry
+
+RUN = "run_01JD7Z0000000000000000000A"
+OTHER = "run_01JD7Z0000000000000000000B"
+SECRET = b"the secret of another"
+
+
+def names(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
 
 
 class Journals:
@@ -11,12 +20,10 @@ class Journals:
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
         self.reads: list[str] = []
-        self.stretches: list[tuple[int, int | None]] = []
         self.failure: Exception | None = None
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         self.reads.append(run_id)
-        self.stretches.append((after, limit))
         if self.failure:
             raise self.failure
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]

@@ -25,7 +25,6 @@ from tests.core.script import NOON, Cue, Script
 from tests.kit.runs import wake_of
 
 MODEL = "claude-sonnet-4-5"
-SCRIPTED = "scripted:critique"
 USAGE = ModelUsage(input_tokens=800, output_tokens=120, cost_usd=0.0042)
 PAGE = b"<html><h1>Matt Joyce</h1></html>"
 CRITIQUE = b"The page is plain.\n\nIt could say more.\n"
@@ -125,15 +124,19 @@ def thinks(
     return cue
 
 
-def brings(**output: Any) -> Cue:
-    """The pending tool returns this result."""
-    return returns(output=output)
+def brought(path: str, content: bytes, kind: str, **output: Any) -> Cue:
+    """The pending tool returns this artifact, and more."""
+    told = {"path": path, "content_type": kind, "size": len(content)}
+    return returns(output={"artifacts": [told | {"sha256": hashlib.sha256(content).hexdigest()}], **output})
 
 
-def artifact(path: str, content: bytes, content_type: str = "text/plain") -> dict[str, Any]:
-    """An artifact as a tool result describes it."""
-    digest = hashlib.sha256(content).hexdigest()
-    return {"path": path, "content_type": content_type, "size": len(content), "sha256": digest}
+FETCHED = brought(
+    *("artifacts/fetch-01.html", PAGE, "text/html"),
+    artifact_path="artifacts/fetch-01.html",
+    content_type="text/html",
+    excerpt="Matt Joyce",
+)
+REPORTED = brought("artifacts/critique.md", CRITIQUE, "text/plain", summary="wrote 2 paragraphs")
 
 
 FRAMING = Framing(
@@ -174,15 +177,14 @@ GOAL = "fetch web http://mattjoyce.ai and produce a 2 para critique"
 
 def worked_example(*, model: str = MODEL, run_id: str = RUN_ID) -> Script:
     """RFC-103's example: fetch a page, write a critique of it."""
-    page, critique = artifact("artifacts/fetch-01.html", PAGE, "text/html"), artifact("artifacts/critique.md", CRITIQUE)
     return second_by_second(
         asked_for(GOAL, run_id=run_id, tone="constructive", max_steps=6),
         started((FETCH, REPORT)),
         thinks(FRAMING, model=model),
         thinks(FETCHING, model=model),
-        brings(artifact_path=page["path"], content_type="text/html", excerpt="Matt Joyce", artifacts=[page]),
+        FETCHED,
         thinks(SEEN, WRITING, model=model),
-        brings(artifacts=[critique], summary="wrote 2 paragraphs"),
+        REPORTED,
         thinks(WRITTEN, model=model),
     )
 
@@ -195,7 +197,7 @@ def one_step(run_id: str = RUN_ID) -> Script:
         started((FETCH, REPORT)),
         thinks(FRAMING),
         thinks(FETCHING),
-        brings(summary="page 1"),
+        returns(output={"summary": "page 1"}),
         thinks(Reflection(verdict=Verdict.DONE, summary="all is written", met=met)),
     )
 
@@ -206,17 +208,16 @@ CACHED = ModelUsage(input_tokens=5000, output_tokens=120, cost_usd=0.01, cache_r
 
 def priced_example() -> Script:
     """RFC-103's example by a model that costs something: an opening with its plan, a lost call, caches."""
-    page, critique = artifact("artifacts/fetch-01.html", PAGE, "text/html"), artifact("artifacts/critique.md", CRITIQUE)
     return second_by_second(
         asked_for(GOAL),
         started((FETCH, REPORT)),
         reserves(9000, 0.1),
         thinks(FRAMING, FETCHING, provenance=MADE),
-        brings(artifact_path=page["path"], content_type="text/html", excerpt="Matt Joyce", artifacts=[page]),
+        FETCHED,
         reserves(9000, 0.1),
         reserves(9000, 0.1),
         thinks(SEEN, WRITING, usage=CACHED, provenance=MADE),
-        brings(artifacts=[critique], summary="wrote 2 paragraphs"),
+        REPORTED,
         reserves(9000, 0.1),
         thinks(WRITTEN, usage=CACHED, provenance=MADE),
     )

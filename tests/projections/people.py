@@ -5,10 +5,12 @@ from typing import Any
 
 from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Ask
+from agent_service.telling.answers.letters import DeadLetter
+from schemas import subjects
 from schemas.events import Outcome
 from tests.core.cues import RUN_ID, due, framing, limits, replies, signal, started
 from tests.core.cues import plan as planned
-from tests.core.script import Cue, Script
+from tests.core.script import NOON, Cue, Script
 from tests.projections.journals import asked_for, second_by_second
 
 QUESTION = Ask(
@@ -18,6 +20,13 @@ QUESTION = Ask(
     would_change="which of them is read",
 )
 POSTING = planned("post", to="ann@example.org", text="The page is up.")
+
+LETTER = DeadLetter(
+    id=7,
+    buried=NOON,
+    headers={"Dead-Letter-Subject": subjects.TOOL_RESULT, "Dead-Letter-Reason": "status: Field required"},
+    size=2,
+)
 
 
 def answers(message: str | None = None, outcome: Outcome | None = None) -> Cue:

@@ -3,10 +3,10 @@
 import io
 import json
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 from rich.console import Console
 
@@ -162,22 +162,10 @@ def tree(found: Sequence[Span], above: str | None = None, indent: str = "") -> I
 
 
 def dumped(view: BaseModel | None) -> str:
-    """The JSON of a view without what is empty: plain values together, all else line by line."""
-    if view is None:
-        return ""
-    told: dict[str, Any] = _pruned(json.loads(view.model_dump_json(by_alias=True)))
-    plain = " ".join(f"{name}={_json(value)}" for name, value in told.items() if not isinstance(value, dict | list))
-    shown = textwrap.wrap(plain, LONGEST, break_long_words=False, break_on_hyphens=False)
-    for name, value in told.items():
-        if isinstance(value, dict) or (isinstance(value, list) and len(_json(value)) <= 2 * LONGEST):
-            shown.append(f"{name}: {_json(value)}")
-        elif isinstance(value, list):
-            shown += [f"{name}:", *(f"  {_json(item)}" for item in value)]
-    return lines(shown)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """A view as YAML, without what is empty."""
+    told = _pruned(json.loads(view.model_dump_json(by_alias=True))) if view else None
+    said = yaml.safe_dump(told, default_flow_style=None, allow_unicode=True, sort_keys=False, width=LONGEST)
+    return said.rstrip() if told else ""
 
 
 def _pruned(value: Any) -> Any:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from agent_service.core.events import ModelReplied
 from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import ForModel
-from agent_service.run.journal import Entry
-from agent_service.run.moments import retell
+from agent_service.run.journal import Commit
+from agent_service.run.moments import Moment, retell
 from agent_service.telling.acts import item_of
 from agent_service.telling.answers.entries import entry_views
 from agent_service.telling.answers.runs import run_view
@@ -23,7 +23,6 @@ from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import broken_line, pages_of, trail
 from agent_service.telling.spans.trace import spans
 from agent_service.telling.tasks import Tasks, going_on
-from groundwork.telemetry.span import Span
 from tests.core.script import Script
 from tests.core.stories import GATHERINGS, STORIES
 from tests.projections.courses import PLAYED
@@ -36,43 +35,48 @@ def examples(most: int) -> settings:
     )
 
 
-def told(entries: list[Entry], after: int = 0) -> list[Span]:
-    return list(spans(retell(entries), after=after))
-
-
 @examples(40)
 @given(STORIES, st.data())
-def test_every_journal_has_a_trail_and_so_has_each_of_its_beginnings(story: Script, data: st.DataObject) -> None:
-    entries = entries_of(story)
-    seen = data.draw(st.integers(1, len(entries)))
+def test_every_run_can_be_told_in_every_way_at_every_point(story: Script, data: st.DataObject) -> None:
+    commits, moments = commits_of(story), list(retell(entries_of(story)))
+    seen = data.draw(st.integers(1, len(moments)))
+    check_pages(moments, seen)
+    check_views(commits)
+    check_timeline(moments)
+    check_spans(commits, moments, seen)
+
+
+def check_pages(moments: list[Moment], seen: int) -> None:
+    """The trail of a beginning is the beginning of the trail; a reply is a line, and one more for its plan."""
+    entries = [moment.entry for moment in moments]
     now, then = trail(entries), trail(entries[:seen])
     assert now["plan.md"].count("\n## Next action\n") == 1
     assert now["decisions.md"].count("\n## ") == len(entries)
     assert now["trace.jsonl"].startswith(then["trace.jsonl"])
     assert broken_line(now["trace.jsonl"]) is None
+    for moment in moments:
+        phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}
+        lines = len(dict(pages_of([moment]))["trace.jsonl"].splitlines())
+        assert lines == phases.get(moment.entry.kind, lines)
 
 
-@examples(40)
-@given(STORIES)
-def test_every_run_and_every_entry_has_a_view_and_a_line_of_the_log(story: Script) -> None:
-    commits = commits_of(story)
+def check_views(commits: list[Commit]) -> None:
+    """Every run and every entry has a view that can be read back, and a line of the log."""
     entries = [commit.entry for commit in commits]
     view = run_view(commits[-1].state, Heard(entries))
     assert view.model_validate_json(view.model_dump_json(by_alias=True, exclude_computed_fields=True)) == view
     assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
     assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]
-    for moment in retell(entries):
-        line = log_line(moment)
+    for line in map(log_line, retell(entries)):
         assert line.message
         assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
         json.dumps(line.fields, allow_nan=False)
 
 
-@examples(40)
-@given(STORIES)
-def test_every_run_has_a_timeline_that_only_grows_and_of_which_only_what_it_is_in_is_open(story: Script) -> None:
+def check_timeline(moments: list[Moment]) -> None:
+    """It only grows, and only what the run is in is open."""
     timeline, known = Timeline(), dict[str, int]()
-    for moment in retell(entries_of(story)):
+    for moment in moments:
         timeline.hear([moment, moment])
         view = timeline.view(moment.entry.run_id)
         items = {item.id: item.entry for item in view.items}
@@ -90,14 +94,24 @@ def test_every_run_has_a_timeline_that_only_grows_and_of_which_only_what_it_is_i
         assert ("phase" in still) is isinstance(moment.after.waiting, ForModel)
 
 
-@examples(40)
-@given(STORIES)
-def test_every_model_call_is_one_line_and_one_more_for_a_plan_that_came_with_it(story: Script) -> None:
-    for moment in retell(entries_of(story)):
-        phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}
-        before = len(dict(pages_of([moment]))["trace.jsonl"].splitlines())
-        if moment.entry.kind in phases:
-            assert before == phases[moment.entry.kind]
+def check_spans(commits: list[Commit], moments: list[Moment], seen: int) -> None:
+    """The trace is one tree at every point and the same in parts, with every reply and every attempt of a run."""
+    begun, whole = list(spans(moments[:seen])), list(spans(moments))
+    known: set[str | None] = {None}
+    for span in begun:
+        assert span.parent_id in known, f"{span.name} is told before the span it belongs to"
+        assert span.span_id not in known, f"{span.name} has the id of another"
+        known.add(span.span_id)
+    assert [span.name for span in begun if span.parent_id is None] == ["start_run"]
+    assert begun + list(spans(moments, after=seen)) == whole
+    ended = commits[-1].state
+    if ended.final:
+        replies = [span for span in whole if "gen_ai.response.model" in span.attributes]
+        assert len(replies) == sum(moment.entry.kind == ModelReplied.__name__ for moment in moments)
+        attempts = {(s.attributes["agentic.step"], s.name) for s in whole if s.name.startswith("attempt")}
+        steps = {span.attributes["agentic.step"] for span in whole if span.name.startswith("execute_tool")}
+        assert (len(attempts), len(steps)) == (ended.attempts, ended.step)
+        assert sum(span.name == "finish_run" for span in whole) == 1 + ended.reopened
 
 
 @pytest.mark.parametrize("course", [name for name in PLAYED if name not in ("retries", "parent")])
@@ -111,39 +125,6 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
     assert counted["input_tokens"] + counted["output_tokens"] == spent.tokens
     assert counted["cache_read_tokens"] == spent.cache_read_tokens
     assert counted["cost"] == pytest.approx(spent.cost_usd)
-
-
-@examples(40)
-@given(STORIES, st.data())
-def test_the_trace_is_one_tree_at_every_point_of_the_journal_and_the_same_in_parts(
-    story: Script, data: st.DataObject
-) -> None:
-    entries = entries_of(story)
-    first = data.draw(st.integers(1, len(entries)))
-    found = told(entries[:first])
-    known: set[str | None] = {None}
-    for span in found:
-        assert span.parent_id in known, f"{span.name} is told before the span it belongs to"
-        assert span.span_id not in known, f"{span.name} has the id of another"
-        known.add(span.span_id)
-    assert [span.name for span in found if span.parent_id is None] == ["start_run"]
-    assert found + told(entries, after=first) == told(entries)
-
-
-@examples(40)
-@given(STORIES)
-def test_every_reply_and_every_attempt_of_an_ended_run_is_in_its_trace(story: Script) -> None:
-    commits = commits_of(story)
-    if not commits[-1].state.final:
-        return
-    found = told([commit.entry for commit in commits])
-    replies = [span for span in found if "gen_ai.response.model" in span.attributes]
-    assert len(replies) == sum(commit.entry.kind == ModelReplied.__name__ for commit in commits)
-    ended = commits[-1].state
-    attempts = {(s.attributes["agentic.step"], s.name) for s in found if s.name.startswith("attempt")}
-    steps = {span.attributes["agentic.step"] for span in found if span.name.startswith("execute_tool")}
-    assert (len(attempts), len(steps)) == (ended.attempts, ended.step)
-    assert sum(span.name == "finish_run" for span in found) == 1 + ended.reopened
 
 
 @examples(25)

@@ -7,9 +7,8 @@ what it is asked for, wherever that was decided.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,19 @@ import pytest
 from agent_service.errors import Damaged
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.folder.on_demand import OnDemand
-from agent_service.telling.folder.projector import Marks, Projector
+from agent_service.telling.folder.projector import Projector
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.folder.writer import Shelf as Pages
-from agent_service.telling.folder.writer import TrailWriter, rewrite
+from agent_service.telling.folder.writer import TrailWriter
 from agent_service.telling.outputs import FILES
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import NOON, Script
-from tests.kit.memory_log import MemoryLog, joined
+from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.runs import run_id
 from tests.kit.waiting import until
-from tests.projections.fakes import Journals, Shelf
-from tests.projections.folders import names
+from tests.projections.fakes import Journals, Shelf, names
 from tests.projections.journals import (
     CRITIQUE,
     PAGE,
@@ -112,23 +109,6 @@ async def test_what_fails_every_time_is_given_up(workspace: Workspace, caplog: p
     assert [found.run_id for found in damaged] == [run_id(2)]
 
 
-def test_a_run_that_fails_again_and_again_waits_longer_each_time_up_to_a_minute() -> None:
-    marks = Marks()
-    assert [marks.failed(["x"]) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    marks.settled(["x"])
-    assert marks.failed(["x"]) == 1.0
-
-
-async def test_rebuilding_gives_the_same_bytes_without_what_was_added_by_hand(workspace: Workspace, root: Path) -> None:
-    journals, shelf = Journals(entries_of(worked_example())), Shelf(ARTIFACTS)
-    await rewrite(RUN_ID, journals, workspace, shelf)
-    before = workspace.files(RUN_ID)
-    (root / RUN_ID / "notes.txt").write_text("by hand")
-    (root / RUN_ID / "plan.md").write_text("forged")
-    await rewrite(RUN_ID, journals, workspace, shelf)
-    assert workspace.files(RUN_ID) == before
-
-
 async def test_artifacts_are_copied_once_and_only_if_they_are_what_the_journal_names(
     workspace: Workspace, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,23 +150,8 @@ async def test_an_artifact_is_read_from_its_copy_or_else_from_the_store_and_neve
 # Pages that are put away
 
 
-RUNS = [run_id(number) for number in range(1, 6)]
+RUNS = (run_id(1), run_id(2))
 PAGES = dict.fromkeys(FILES, b"as the journal has it\n")
-
-
-def lying(workspace: Workspace) -> list[str]:
-    return [name for name in RUNS if workspace.has_pages(name)]
-
-
-def test_the_pages_that_were_written_last_stay_and_those_of_runs_that_go_on(workspace: Workspace) -> None:
-    pages = Pages(workspace, keep=2)
-    for number, name in enumerate(RUNS):
-        workspace.write([(name, PAGES)])
-        pages.written(name, ended=number != 0)
-    pages.written(RUNS[1], ended=True)  # a reader has asked for it again
-    pages.clear()
-    assert lying(workspace) == [RUNS[0], RUNS[1], RUNS[4]]
-    assert workspace.files(RUNS[2]) is None
 
 
 def test_artifacts_and_what_is_not_ours_stay(workspace: Workspace, root: Path) -> None:
@@ -194,7 +159,7 @@ def test_artifacts_and_what_is_not_ours_stay(workspace: Workspace, root: Path) -
     (root / RUNS[0] / "mine.txt").write_text("a note")
     workspace.put_away(RUNS[:1])
     assert names(root / RUNS[0]) == ["artifacts/page.md", "mine.txt"]
-    assert lying(workspace) == []
+    assert not workspace.has_pages(RUNS[0])
 
 
 @pytest.mark.attack
@@ -219,40 +184,30 @@ def test_a_run_that_has_ended_is_whole_without_its_pages_and_not_without_some_of
 # Several agents of one store
 
 
-@dataclass
-class Agent:
-    """As far as people read of runs by it."""
-
-    store: SharedStore
-    workspace: Workspace
-    files: RunFiles
-
-
-@asynccontextmanager
-async def agent(log: MemoryLog, folder: Path, shelf: Shelf) -> AsyncIterator[Agent]:
-    await asyncio.to_thread(folder.mkdir)
-    async with joined(log, folder, folder.name) as member:
-        workspace = Workspace(folder / "workspaces")
-        projector = Projector(TrailWriter(member.store, workspace), workspace, shelf)
-        on_demand = OnDemand(member.store, projector, workspace)
-        yield Agent(member.store, workspace, RunFiles(workspace, member.store, shelf, on_demand.bring_up_to_date))
+def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Workspace, RunFiles]:
+    """An agent, as far as people read of runs by it."""
+    workspace = Workspace(folder)
+    projector = Projector(TrailWriter(member.store, workspace), workspace, shelf)
+    on_demand = OnDemand(member.store, projector, workspace)
+    return member.store, workspace, RunFiles(workspace, member.store, shelf, on_demand.bring_up_to_date)
 
 
 async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:
     log, shelf, commits = MemoryLog(), Shelf(dict(ARTIFACTS)), commits_of(worked_example())
-    async with agent(log, tmp_path / "a", shelf) as a, agent(log, tmp_path / "b", shelf) as b:
-        for commit, one in zip(commits[:-1], cycle((a, b, b)), strict=False):
-            await committed(one.store, commit)
+    async with joined(log, tmp_path, "a") as a, joined(log, tmp_path, "b") as b:
+        agents = [agent(member, tmp_path / name, shelf) for member, name in ((a, "of-a"), (b, "of-b"))]
+        for number, commit in enumerate(commits[:-1]):
+            await committed(agents[number % 2][0], commit)
         shelf.failure = TryAgain("the bus is away")
         with pytest.raises(TryAgain, match="the files of run"):
-            await b.files.files(RUN_ID)
+            await agents[1][2].files(RUN_ID)
         shelf.failure = None
-        before = [await one.files.read(RUN_ID, "trace.jsonl") for one in (a, b)]
+        before = [await files.read(RUN_ID, "trace.jsonl") for _, _, files in agents]
         await committed(a.store, commits[-1])
-        after = [await one.files.read(RUN_ID, "trace.jsonl") for one in (a, b)]
+        after = [await files.read(RUN_ID, "trace.jsonl") for _, _, files in agents]
         assert before[0] == before[1] != after[0] == after[1]
-        for one in (a, b):
-            listing = await one.files.files(RUN_ID)
+        for _, workspace, files in agents:
+            listing = await files.files(RUN_ID)
             assert listing
             assert ARTIFACTS.keys() <= {file.path for file in listing.files}
-            assert verify(entries_of(worked_example()), one.workspace, RUN_ID) == []
+            assert verify(entries_of(worked_example()), workspace, RUN_ID) == []

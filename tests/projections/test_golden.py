@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from agent_service.run.ports import Dismissal
-from agent_service.telling.answers.letters import DeadLetter
 from agent_service.telling.answers.why import Holder, Seen, Whereabouts
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.trail import trail
-from schemas import subjects
 from schemas.status import WaitingCall
 from tests.core.cues import FETCH, RUN_ID, frames, plans, queued, started
 from tests.core.script import NOON, Script
@@ -22,7 +20,7 @@ from tests.kit.golden import Golden
 from tests.metrics.readings import measured
 from tests.projections.courses import AFTER, PLAYED, STANDING
 from tests.projections.journals import entries_of, worked_example
-from tests.projections.people import a_run_in_doubt
+from tests.projections.people import LETTER, a_run_in_doubt
 from tests.projections.tellings import diary, history, lines, sections, standing, why, without_blank_lines
 
 
@@ -72,12 +70,6 @@ def waiting() -> Script:
     return queued() >> started((FETCH.model_copy(update={"executor": "hands"}),)) >> frames() >> plans()
 
 
-LETTER = DeadLetter(
-    id=7,
-    buried=NOON,
-    headers={"Dead-Letter-Subject": subjects.TOOL_RESULT, "Dead-Letter-Reason": "status: Field required"},
-    size=2,
-)
 WORD = WaitingCall(run_id=RUN_ID, step=1, tool="fetch", attempt=1, since=NOON, why="Ductile does not answer")
 FOUND: dict[str, dict[str, Any]] = {
     "in hand": {"request": place()},

@@ -1,6 +1,5 @@
-"""What a golden history does not show: what is left out, what depends on who asks, and what is read only once."""
+"""What a golden history does not show: what is left out, and what depends on who asks."""
 
-import logging
 from dataclasses import replace
 
 import pytest
@@ -8,18 +7,15 @@ import pytest
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
-from agent_service.telling.answers.entries import JournalReader, entry_view, entry_views
 from agent_service.telling.answers.model_calls import call_view, made_call
 from agent_service.telling.answers.runs import run_view
-from agent_service.telling.log_lines import log_line, write
+from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from tests.core.cues import (
     FETCH,
-    RUN_ID,
     a_reflecting_run,
-    a_retrying_run,
     frames,
     plan,
     plans,
@@ -30,21 +26,13 @@ from tests.core.cues import (
     started,
 )
 from tests.core.script import Script
-from tests.projections.fakes import Journals
-from tests.projections.journals import GOAL, MADE, MODEL, commits_of, entries_of, priced_example, worked_example
+from tests.projections.journals import GOAL, MADE, entries_of, priced_example, worked_example
 
 
 def test_no_words_of_goals_models_and_tools_are_logged() -> None:
     told = str([log_line(moment) for moment in retell(entries_of(worked_example()))])
     assert GOAL not in told
     assert "Matt Joyce" not in told
-
-
-def test_a_log_that_wants_only_warnings_has_those_of_runs(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="agent_service.telling.log_lines"):
-        for moment in retell(entries_of(a_retrying_run())):
-            write(moment)
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> None:
@@ -84,28 +72,6 @@ def test_of_a_pending_step_it_is_shown_whether_its_executor_is_there(
     pending = run_view(run, present=None if there is None else frozenset(there)).pending
     assert pending is not None
     assert (pending.executor, pending.present) == ("hands", present)
-
-
-@pytest.mark.parametrize("after", range(9))
-async def test_entries_after_a_number_are_the_rest_wherever_readers_were_before(after: int) -> None:
-    entries = entries_of(worked_example())
-    reader = JournalReader(Journals(entries))
-    rest = list(entry_views(entries))[after:]
-    for _ in range(2):
-        assert list(map(entry_view, await reader.moments(RUN_ID, after, 100))) == rest
-        assert list(map(entry_view, await reader.moments(RUN_ID, after, 2))) == rest[:2]
-        await reader.moments(RUN_ID, 0, 6)
-
-
-async def test_what_was_read_of_a_journal_is_not_read_again() -> None:
-    commits = commits_of(worked_example())
-    journals = Journals([commit.entry for commit in commits])
-    reader = JournalReader(journals)
-    await reader.moments(RUN_ID, 0, 6)
-    assert (await reader.moments(RUN_ID, 6, 1))[0].after == commits[6].state
-    heard = (await reader.heard(RUN_ID), await reader.heard(RUN_ID))
-    assert journals.stretches == [(0, 6), (6, 1), (0, None), (8, None)]
-    assert tuple(heard[0].models) == (MODEL,)
 
 
 @pytest.mark.parametrize(

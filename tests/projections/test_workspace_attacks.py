@@ -13,7 +13,7 @@ import pytest
 from agent_service.telling.folder.disk import Unsafe
 from agent_service.telling.folder.staging import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
-from tests.projections.folders import OTHER, RUN, SECRET, names
+from tests.projections.fakes import OTHER, RUN, SECRET, names
 
 HOSTILE_PATHS = [
     "", ".", "..", "/", "../x", "a/../../x", "/etc/passwd", "artifacts", "artifacts/", "artifacts/..", "artifacts/.",

@@ -56,7 +56,7 @@ class Lines(ToldOnce):
 
     def __init__(self, timeline: Look, write: Callable[[Row], None], *, after: int = 0) -> None:
         super().__init__()
-        self._story = Story(timeline, after)
+        self._story = Story(lambda: fit(timeline()), after)
         self._write = write
 
     def saw(self, entry: Json) -> None:
@@ -154,7 +154,7 @@ class Board:
 
     def _look(self) -> tuple[Json, Json]:
         view, timeline = (look() for look in self._looks)
-        return fit(view), timeline
+        return fit(view), fit(timeline)
 
     def _drawn(self, room: int) -> RenderableType:
         (view, timeline), now = self._seen, datetime.now(UTC)

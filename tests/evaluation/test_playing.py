@@ -17,10 +17,35 @@ from agent_service.run.ports import Answer, ModelCall, Question
 from agent_service.workbench.evaluation.played import BEGIN
 from agent_service.workbench.evaluation.playing import Options, evaluate, play, totals
 from agent_service.workbench.evaluation.scenario import follower_of
-from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model
+from agent_service.workbench.evaluation.trials import WAITS_S, Mind, WaitingModel, of_model, scripted
 from ductile_gateway.authoring.making import Language, make
-from tests.evaluation.small import SMALL, answering, result_of, seen_of, small, trial_of
+from tests.evaluation.small import SMALL, seen_of, small
 from tests.models.model_house import framing
+
+
+class Failing:
+    """A model that fails `times` times. Fills the port Model."""
+
+    def __init__(self, times: int, error: Exception) -> None:
+        self.asked = 0
+        self._times = times
+        self._error = error
+        self._model = follower_of("small", small().script)
+
+    def prepare(self, question: Question) -> ModelCall:
+        call = self._model.prepare(question)
+        return replace(call, make=partial(self._make, call))
+
+    async def _make(self, call: ModelCall) -> Answer:
+        self.asked += 1
+        if self.asked <= self._times:
+            raise self._error
+        answer = await call.make()
+        return replace(answer, usage=ModelUsage(input_tokens=5))
+
+
+def busy(times: int, wait_s: float | None = None) -> Failing:
+    return Failing(times, ModelError("try_again", "overloaded", "529", wait_s))
 
 
 async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
@@ -36,7 +61,8 @@ async def test_a_plugin_of_a_folder_takes_part_as_it_is(tmp_path: Path) -> None:
 async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    seen = await seen_of(answering({"result": {"summary": "it is on"}, "takes_s": 250}), tmp_path)
+    slow = SMALL["tools"][0] | {"answers": [{"result": {"summary": "it is on"}, "takes_s": 250}]}
+    seen = await seen_of(small(tools=[slow]), tmp_path)
     assert loop.time() - began < 30
     assert seen.state is not None
     assert seen.state.accepted_at == BEGIN
@@ -45,14 +71,10 @@ async def test_time_passes_as_it_is_told_and_is_not_waited_for(tmp_path: Path) -
 
 
 async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
-    class Broken:
-        def prepare(self, question: Question) -> ModelCall:
-            del question
-            raise ZeroDivisionError("at the seams")
-
-    broken = of_model(small(name="broken"), lambda: Mind(model=Broken(), fused=True))
+    failing = Failing(99, ZeroDivisionError("at the seams"))
+    broken = of_model(small(name="broken"), lambda: Mind(model=failing, fused=True))
     told: list[str] = []
-    results = await evaluate([broken, trial_of(small())], Options(jobs=2), lambda result: told.append(result.name))
+    results = await evaluate([broken, *scripted(small())], Options(jobs=2), lambda result: told.append(result.name))
     assert [result.name for result in results] == ["broken", "small"]
     assert sorted(told) == ["broken", "small"]
     assert results[0].unmet == ("it broke: ZeroDivisionError: at the seams",)
@@ -63,55 +85,31 @@ async def test_a_scenario_that_breaks_leaves_the_others_their_results() -> None:
 async def test_a_run_without_an_end_is_stopped() -> None:
     """A model that is never to be had, and a deadline that is far away."""
     scenario = small(model_faults=[{"call": 1, "outage_s": 10**9}], constraints={"deadline_s": 29 * 86400})
-    result = await result_of(scenario)
+    result = await play(scripted(scenario)[0], Options())
     assert "entries and goes on" in result.unmet[0]
 
 
 async def test_the_paper_trail_is_kept_where_it_is_wanted(tmp_path: Path) -> None:
-    result = await play(trial_of(small()), Options(trail=tmp_path))
+    result = await play(scripted(small())[0], Options(trail=tmp_path))
     assert "Switch the lamp on." in (tmp_path / result.run_id / "context.md").read_text()
 
 
-class Busy:
-    """A model that is busy `times` times. Fills the port Model."""
-
-    def __init__(self, times: int, remedy: Any = "try_again", wait_s: float | None = None) -> None:
-        self.asked = 0
-        self._times = times
-        self._error = ModelError(remedy, "overloaded", "529", wait_s)
-        self._model = follower_of("small", small().script)
-
-    def prepare(self, question: Question) -> ModelCall:
-        call = self._model.prepare(question)
-        return replace(call, make=partial(self._make, call))
-
-    async def _make(self, call: ModelCall) -> Answer:
-        self.asked += 1
-        if self.asked <= self._times:
-            raise self._error
-        answer = await call.make()
-        return replace(answer, usage=ModelUsage(input_tokens=5))
-
-
 async def test_a_busy_provider_is_waited_for_in_real_time_and_fails_the_run_where_it_stays_so() -> None:
-    waits: tuple[tuple[Busy, list[float]], ...] = (
-        (Busy(0), []),
-        (Busy(2), [2.0, 10.0]),
-        (Busy(2, wait_s=45.0), [45.0, 45.0]),
-        (Busy(1, wait_s=9e3), [300.0]),
-    )
-    for busy, waited in waits:
-        slept: list[float] = []
-        answer = await WaitingModel(busy, Pace(), sleep=into(slept)).prepare(framing()).make()
-        assert (answer.usage.input_tokens, slept) == (5, waited)
-    slept = []
-    with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
-        await WaitingModel(busy := Busy(99), Pace(), sleep=into(slept)).prepare(framing()).make()
-    assert (failed.value.remedy, busy.asked, slept) == ("fail", 6, list(WAITS_S))
+    slept: list[float] = []
 
-
-def into(slept: list[float]) -> Any:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    return sleep
+    for model, waited in (
+        (busy(0), []),
+        (busy(2), [2.0, 10.0]),
+        (busy(2, wait_s=45.0), [45.0, 45.0]),
+        (busy(1, wait_s=9e3), [300.0]),
+    ):
+        slept.clear()
+        answer = await WaitingModel(model, Pace(), sleep=sleep).prepare(framing()).make()
+        assert (answer.usage.input_tokens, slept) == (5, waited)
+    slept.clear()
+    with pytest.raises(ModelError, match="529; 6 tries were in vain") as failed:
+        await WaitingModel(model := busy(99), Pace(), sleep=sleep).prepare(framing()).make()
+    assert (failed.value.remedy, model.asked, slept) == ("fail", 6, list(WAITS_S))

@@ -113,7 +113,7 @@ class FaultyModel:
         return self._clock.now() < until
 
 
-MOST_ENTRIES = 3000
+MOST_ENTRIES = 1000
 
 
 class Endless(Exception):

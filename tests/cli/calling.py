@@ -1,5 +1,6 @@
 """Calls of the command `agentic`, as a process of its own."""
 
+import asyncio
 import io
 import json
 import os
@@ -61,17 +62,26 @@ def agentic(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Cal
     return Called(done.returncode, done.stdout, done.stderr)
 
 
-def agentic_here(*arguments: str | Path, **environment: str) -> Called:
+def agentic_here(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Called:
     """The same in this process, which is quick: for commands that leave nothing behind in it."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err), logging_kept():
         for name, value in environment.items():
             patched.setenv(name, value)
+        if cwd != ROOT:
+            patched.chdir(cwd)
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
     out.seek(0)
     err.seek(0)
     return Called(int(ended.value.code or 0), out.read(), err.read())
+
+
+async def called(*arguments: str | Path, **environment: str) -> Called:
+    """The same for a test that has an event loop of its own. It never shows a traceback."""
+    done = await asyncio.to_thread(agentic_here, *arguments, **environment)
+    assert "Traceback" not in done.err, done.err
+    return done
 
 
 @contextmanager

@@ -11,12 +11,6 @@ import pytest
 from tests.cli.calling import Called, agentic, agentic_here, running_with, started
 
 SCRIPT = Path(__file__).parent / "script.yaml"
-CLIENTS = frozenset(
-    {
-        *("run", "wake", "runs", "show", "tail", "entries", "prompt", "inbox", "why"),
-        *("cancel", "signal", "dismiss", "approve", "reject", "answer"),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +25,8 @@ class Dev:
         return str(self.facts["url"])
 
     def __call__(self, *arguments: str | Path, **environment: str) -> Called:
-        if arguments[0] in CLIENTS:
-            return agentic_here(*arguments, AGENTIC_URL=self.url, **environment)
-        return agentic(*arguments, cwd=self.folder.parent, AGENTIC_URL=self.url, **environment)
+        call = agentic if arguments[0] == "dev" else agentic_here
+        return call(*arguments, cwd=self.folder.parent, AGENTIC_URL=self.url, **environment)
 
     def run(self, goal: str, *arguments: str) -> dict[str, Any]:
         """The view of a run at its end."""

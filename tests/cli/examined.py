@@ -1,7 +1,7 @@
 """What `agentic doctor` finds, for tests: with a configuration of their own, on a server that asks for a login."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from groundwork.nats.link import connect
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.errors import Failure
 from schemas.status import Finding
+from tests.kit.waiting import until
 
 NOWHERE = "nats://127.0.0.1:1"
 ITS_PASSWORD = "the-password-of-the-agent"  # noqa: S105 - of the server of these tests
@@ -33,13 +34,12 @@ def contents(folder: Path) -> list[str]:
 
 async def up(address: str) -> None:
     """Wait until the server takes the agent's login."""
-    deadline = datetime.now(UTC) + timedelta(seconds=10)
-    while True:
-        try:
-            settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)
-            link = await connect(settings, timeout_s=0.5)
-        except Failure:
-            assert datetime.now(UTC) < deadline
-        else:
-            await link.close()
-            return
+    settings = NatsSettings(urls=(f"nats://{address}",), user="agent", password=ITS_PASSWORD)
+
+    async def lets_in() -> bool:
+        with suppress(Failure):
+            await (await connect(settings, timeout_s=0.5)).close()
+            return True
+        return False
+
+    await until(lets_in)

@@ -4,16 +4,14 @@ import contextlib
 import json
 import sqlite3
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 
-from agent_service.run.journal import Commit
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.folder.writer import rewrite
 from groundwork.service.keys import KeyRing
 from tests.core.script import Script
-from tests.kit.runs import wake_of
+from tests.ports.stores import stored
 from tests.projections.fakes import Shelf
 from tests.projections.journals import CRITIQUE, PAGE, commits_of
 
@@ -36,12 +34,6 @@ def opened(folder: Path) -> AbstractAsyncContextManager[SqliteStore]:
     """The store as an agent opens it, which has made its keys."""
     KeyRing.open(folder.with_name("agent.keys"))
     return SqliteStore.open(folder, reserve=True)
-
-
-async def stored(store: SqliteStore, commits: list[Commit]) -> None:
-    await store.accept(replace(wake_of(commits[0]), wake_id=commits[0].entry.run_id), commits[0])
-    for commit in commits[1:]:
-        await store.commit(commit)
 
 
 def name_bus(config: Path, url: str) -> None:

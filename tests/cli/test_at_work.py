@@ -31,15 +31,8 @@ def staying(dev: Dev) -> Iterator[str]:
 def test_run_waits_for_the_end_shows_it_and_its_exit_code_says_which_it_was(dev: Dev) -> None:
     called = dev("run", "say it back")
     assert (called.code, called.err.startswith("accepted: run_")) == (0, True)
-    for text in (
-        "done",
-        "say it back",
-        "It is answered.",
-        "echo handle",
-        "1 of 10",
-        "3 model calls (script:cli-tests)",
-    ):
-        assert text in called.out
+    shown = ("done", "say it back", "It is answered.", "echo handle", "1 of 10", "3 model calls (script:cli-tests)")
+    assert [text for text in shown if text not in called.out] == []
     for goal, code, status in (("fail", 1, "failed"), ("escalate", 3, "escalated"), ("which", 3, "paused")):
         called = dev("run", "--json", goal)
         assert (called.code, called.err, called.document["status"]) == (code, "", status)
@@ -93,14 +86,6 @@ def test_a_reader_that_goes_away_is_no_error(dev: Dev, done: dict[str, Any]) -> 
     assert (called.returncode, called.stderr) == (141, "")
 
 
-def test_nothing_hostile_reaches_the_terminal(dev: Dev) -> None:
-    called = dev("run", "--watch", "hostile \x1b]0;title\x07 \u202e\x9b31m goal")
-    assert called.code == 0
-    shown = dev("show", called.err.split()[1]).out + dev("runs").out + called.out + called.err
-    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u202c", "\u2066", "\u2069"}
-    assert "␛]0;title␇" in shown
-
-
 def test_tail_without_a_run_tells_what_all_runs_do_from_now_on(dev: Dev, done: dict[str, Any]) -> None:
     with started("tail", AGENTIC_URL=dev.url) as process:
         assert process.stderr
@@ -147,10 +132,7 @@ _arguments() {{ print -l -- "$@" }}; _files() {{ }}; words=({words}); CURRENT=$#
     "fish": '{program} completion fish | source; complete -C "{words}"',
 }
 WORDS = {
-    "agentic ver": "verify",
-    "agentic runs --sta": "--status",
     "agentic runs --status esc": "escalated",
-    "ductile-gateway mig": "migrate",
     "ductile-gateway migrate --to jet": "jetstream",
 }
 

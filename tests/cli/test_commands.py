@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.cli.errors import Exit, NotDone, complaint_of
-from groundwork.service.errors import Broken, Misconfigured, NoRoom, TryAgain, Unreachable
+from groundwork.service.errors import Broken, Misconfigured, NoRoom
 from groundwork.service.process import user_name
 from tests.cli.calling import Called, agentic_here
 from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question
@@ -175,16 +175,12 @@ async def test_with_json_a_command_prints_one_document_and_a_journal_one_a_line(
 
 
 def test_every_error_of_ours_has_its_code_also_deep_in_a_task_group_and_a_fault_of_ours_has_none() -> None:
-    codes: dict[Exception, Exit] = {
-        NotDone("no", Exit.NOT_FOUND): Exit.NOT_FOUND,
-        Misconfigured("no"): Exit.MISCONFIGURED,
-        Unreachable("no"): Exit.UNREACHABLE,
-        Broken("no"): Exit.MISCONFIGURED,
-        NoRoom("no"): Exit.TRY_AGAIN,
-        TryAgain("no"): Exit.TRY_AGAIN,
-        PermissionError(13, "no", "/etc/x"): Exit.MISCONFIGURED,
-    }
-    for error, code in codes.items():
+    for error, code in (
+        (NotDone("no", Exit.NOT_FOUND), Exit.NOT_FOUND),
+        (Broken("no"), Exit.MISCONFIGURED),
+        (NoRoom("no"), Exit.TRY_AGAIN),
+        (PermissionError(13, "no", "/etc/x"), Exit.MISCONFIGURED),
+    ):
         for told in (error, ExceptionGroup("tasks", [ExceptionGroup("more", [error])])):
             complaint = complaint_of(told)
             assert complaint is not None

@@ -63,11 +63,3 @@ def test_a_demo_that_is_stopped_half_way_stops_everything(folder: Path) -> None:
     assert "everything that was started is stopped" in out
     assert "Traceback" not in err
     wait_until(lambda: running_with(folder) == {})  # who writes the pages ends by itself when its agent has
-
-
-def test_a_demo_that_cannot_start_says_why(tmp_path: Path) -> None:
-    (tmp_path / "nats").write_text("in the way")
-    called = agentic("demo", "--json", "--dir", tmp_path)
-    assert called.code == 78
-    assert str(tmp_path / "nats") in called.err
-    assert running_with(tmp_path) == {}

@@ -18,21 +18,9 @@ def test_doctor_finds_nothing_wrong(dev: Dev) -> None:
     called = dev("doctor", "--deep")
     assert called.code == 0, called.out
     assert "✗" not in called.out
-    report = dev("doctor", "--json").document
-    names = {
-        "configuration",
-        "store",
-        "database",
-        "nats",
-        "streams",
-        "permissions",
-        "clock",
-        "gateway",
-        "tools",
-        "model",
-        "http",
-    }
-    assert names <= {check["name"] for check in report["checks"]}
+    found = {check["name"] for check in dev("doctor", "--json").document["checks"]}
+    assert found >= {"configuration", "store", "database", "nats", "streams", "permissions", "clock"}
+    assert found >= {"gateway", "tools", "model", "http"}
 
 
 def test_a_second_dev_on_the_same_port_says_so_at_once(dev: Dev, tmp_path: Path) -> None:

@@ -1,17 +1,12 @@
 """What `agentic dev` takes of a settings file, and what it says of one that it cannot use."""
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from agent_service.workbench.dev import PLUGINS, DevOptions, DevStack, Service, _write_config
-from agent_service.workbench.dev_command import until_stopped
+from agent_service.workbench.dev import PLUGINS, DevOptions, _write_config
 from agent_service.workbench.dev_settings import taken_from
-from groundwork.nats.embedded import EmbeddedNats
-from groundwork.service.errors import Misconfigured
 from tests.cli.calling import agentic_here
 
 IN_EARNEST = """
@@ -62,20 +57,3 @@ def test_a_file_that_cannot_be_used_is_refused_at_once_with_the_reason(
         (tmp_path / "agentic.yaml").write_text(text)
         called = agentic_here("dev", "--http-port", "0")
         assert (called.code, why in called.err) == (78, True), called
-
-
-async def test_it_ends_with_a_service_that_finds_out_later_what_it_cannot_start_with(tmp_path: Path) -> None:
-    agent = Service("agent", (sys.executable, "-c", "raise SystemExit(78)"), tmp_path / "agent.log")
-    made = DevStack(
-        options=DevOptions(folder=tmp_path),
-        config=tmp_path,
-        login=tmp_path,
-        url="",
-        nats=EmbeddedNats(tmp_path),
-        agent=agent,
-        gateway=Service("gateway", (), tmp_path / "gateway.log"),
-    )
-    running = asyncio.create_task(agent.run())
-    with pytest.raises(Misconfigured, match="the agent cannot start: see "):
-        await until_stopped(made, as_json=True)
-    running.cancel()

@@ -1,7 +1,7 @@
 """`agentic doctor`: each condition with what is found, and what to do about it; nothing is changed by looking."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from agent_service.bus.dead_letters import NatsDeadLetters
 from agent_service.bus.topology import topology
 from agent_service.cli.doctor import machine
 from agent_service.cli.doctor.bus import clock
-from agent_service.cli.doctor.cluster import cluster as of_the_cluster
-from agent_service.cli.doctor.cluster import judged, replicas, store_room
+from agent_service.cli.doctor.cluster import judged, replicas, servers, store_room
 from agent_service.cli.doctor.report import examine, on_this_machine, settings_in_force
-from agent_service.cli.doctor.tools import retrieval
+from agent_service.cli.doctor.tools import of_the_gateway, retrieval
 from agent_service.models.settings import ModelSettings, PhaseSettings
 from agent_service.settings import ContinuationSettings, load
 from groundwork.nats.embedded import EmbeddedNats
@@ -28,11 +27,9 @@ from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.status import Finding
-from tests.cli.calling import agentic, interrupt, started
+from tests.cli.calling import called, interrupt, started
 from tests.cli.examined import ITS_PASSWORD, NOWHERE, configured, contents, found, up
 from tests.kit.bus import server_with
-from tests.kit.cluster import Cluster
-from tests.kit.waiting import until
 from tests.models.fake_anthropic import FakeAnthropic
 from tests.models.wire import KEY
 
@@ -139,12 +136,12 @@ async def test_the_section_of_the_gateway_is_checked_by_the_gateway(tmp_path: Pa
     nowhere = {"url": "http://127.0.0.1:1", "token": "${NOWHERE}"}
     for section, mark, says in (
         ({"runner": "plugins"}, "ok", "can be used"),
-        ({"runer": "ductile"}, "wrong", "runer"),
         ({"runner": "ductile", "ductile": nowhere}, "wrong", "NOWHERE"),
     ):
         config = configured(tmp_path)
         config.write_text(json.dumps(json.loads(config.read_text()) | {"gateway": section}))
-        assert misses((await found(config))["gateway section"], (mark, says, "")) == []
+        (check,) = [check async for check in of_the_gateway(config)]
+        assert misses(check, (mark, says, "")) == []
 
 
 def answering(subject: str, body: bytes) -> Callable[[NatsLink], Awaitable[None]]:
@@ -191,6 +188,8 @@ ON_THE_BUS: list[tuple[Callable[[NatsLink], Awaitable[None]] | None, dict[str, A
 async def test_what_is_wrong_on_the_bus_is_told_with_the_remedy_until_it_is_mended(
     tmp_path: Path, nats_server: EmbeddedNats, link: NatsLink
 ) -> None:
+    several = NatsSettings(urls=(nats_server.url, NOWHERE))
+    assert misses(await servers(several), ("warning", "127.0.0.1:1", "start it")) == []
     bare = await found(configured(tmp_path, nats_server.url))
     assert {bare[name].mark for name in ("nats", "jetstream", "permissions", "clock")} == {"ok"}
     assert misses(bare["streams"], ("wrong", "stream AGENTIC", "agentic setup")) == []
@@ -227,29 +226,6 @@ async def test_it_is_shown_who_owns_the_bus_and_a_stranger_there_or_on_the_port_
     assert free.text.startswith("free: given back ")
 
 
-async def test_a_server_of_a_cluster_that_is_away_is_named_with_what_it_means(
-    cluster: Cluster, cluster_link: NatsLink
-) -> None:
-    async def looked_at() -> dict[str, Finding]:
-        return {check.name: check async for check in of_the_cluster(cluster_link, cluster.settings)}
-
-    await create_missing(cluster_link, topology(replicas=3, max_gib=0.05, shared=True))
-    whole = await looked_at()
-    assert {name: check.mark for name, check in whole.items()} == dict.fromkeys(
-        ("replicas", "servers", "store's room"), "ok"
-    )
-    away, *_ = await cluster.others(subjects.STREAM_RUNS)
-    away.kill()
-    lame: dict[str, Finding] = {}
-
-    async def is_named() -> bool:
-        lame.update(await looked_at())
-        return "replicas" in lame and misses(lame["replicas"], ("warning", away.name, "")) == []
-
-    await until(is_named, within_s=30, otherwise=lambda: str(lame))
-    assert misses(lame["servers"], ("warning", str(away.port), "")) == []
-
-
 USERS: dict[str, Any] = {"users": [{"user": "agent", "password": ITS_PASSWORD}]}
 MAY = {"publish": {"allow": [">"], "deny": ["agent.completed", "agentic.tool_request.*"]}, "subscribe": ">"}
 LIMITED: dict[str, Any] = {"users": [USERS["users"][0] | {"permissions": MAY}]}
@@ -274,12 +250,12 @@ async def test_what_a_login_may_and_whether_a_bus_lets_in_anybody_is_told_and_no
         await up(bus)
         config = configured(tmp_path, f"nats://{login}{bus}")
         checks = await found(config)
-        commands = ("doctor", "serve", "setup") if wanted[0] == "wrong" and name == "nats" else ("doctor",)
-        called = {command: agentic(command, "--config", config) for command in commands}
+        commands = ("doctor", "setup") if wanted[0] == "wrong" and name == "nats" else ("doctor",)
+        told = {command: await called(command, "--config", config) for command in commands}
     assert misses(checks[name], wanted) == []
-    assert called["doctor"].code == (wanted[0] == "wrong" or name == "login")  # without streams something is wrong
-    assert [command for command in commands[1:] if called[command].code != 78] == []
-    said = str(checks) + str(called)
+    assert told["doctor"].code == (wanted[0] == "wrong" or name == "login")  # without streams something is wrong
+    assert [command for command in commands[1:] if told[command].code != 78] == []
+    said = str(checks) + str(told)
     assert (ITS_PASSWORD in said, "wrong-password" in said) == (False, False)
 
 
@@ -288,14 +264,16 @@ async def test_a_password_in_the_address_of_the_bus_is_never_shown(tmp_path: Pat
     async with server_with(tmp_path, unused_port, server) as address:
         config = configured(tmp_path, f"nats://agent:{ITS_PASSWORD}@{address}")
         await up(address)
-        said = str(agentic("setup", "--config", config))
+        said = str(await called("setup", "--config", config))
         with started("serve", "--config", config) as agent:
             assert agent.stderr
             said += (ready := next(line for line in agent.stderr if '"ready"' in line))
             said += httpx2.get(f"{json.loads(ready)['http']}/readyz", trust_env=False).text
             interrupt(agent)
             said += agent.stderr.read()
-        said += str(agentic("doctor", "--config", config)) + str(agentic("doctor", "--settings", "--config", config))
+        said += str(await called("doctor", "--config", config)) + str(
+            await called("doctor", "--settings", "--config", config)
+        )
     assert json.loads(ready)["nats"] == f"nats://{address}"
     assert (address in said, ITS_PASSWORD in said) == (True, False)
 
@@ -353,13 +331,6 @@ def test_the_settings_in_force_show_no_login_of_an_address(tmp_path: Path) -> No
     assert whole["agent"]["model"]["proxy"] == "http://127.0.0.1:1"
 
 
-@pytest.fixture
-def api() -> Iterator[FakeAnthropic]:
-    fake = FakeAnthropic()
-    yield fake
-    fake.close()
-
-
 @pytest.mark.parametrize(
     ("key", "settings", "wanted"),
     [
@@ -371,9 +342,11 @@ def api() -> Iterator[FakeAnthropic]:
     ids=["well", "an unknown model of one phase", "a wrong key", "no key"],
 )
 async def test_a_model_is_asked_whether_it_is_there_without_a_cost_and_no_key_is_shown(
-    api: FakeAnthropic, key: str | None, settings: dict[str, Any], wanted: Wanted
+    key: str | None, settings: dict[str, Any], wanted: Wanted
 ) -> None:
+    api = FakeAnthropic()
     given = {"provider": "anthropic", "base_url": api.base_url, "api_key": SecretStr(key) if key else None}
     check = await machine.model(ModelSettings.model_validate(given | settings))
+    api.close()
     assert misses(check, wanted) == []
     assert (api.requests, "somebody" in str(check)) == ([], False)

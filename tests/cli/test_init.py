@@ -144,14 +144,6 @@ def test_what_cannot_be_meant_is_refused_with_what_can_and_nothing_is_written() 
         assert not Path("agentic.yaml").exists()
 
 
-def test_an_answer_that_cannot_be_meant_is_asked_for_again() -> None:
-    called = answered("bus:99999", "bus:4222", "token", A_SECRET, "NATS_TOKEN", "script", "none")
-    assert called.code == 0
-    assert "not the secret" in called.err
-    assert A_SECRET not in called.err
-    assert loaded()[0].nats.secrets() == (A_SECRET,)
-
-
 COMMENTED = re.compile(r"^( *)# ( *[a-z_]+:(?: .*)?)$", re.MULTILINE)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from agent_service.cli.commands import Agentic
 from agent_service.cli.main import app
-from tests.cli.calling import ROOT, agentic, clean
+from tests.cli.calling import ROOT, clean
 
 SERVERS = {
     *("fastapi", "uvicorn", "uvloop", "nats", "anthropic", "openai", "aiosqlite", "asyncio"),
@@ -67,9 +67,3 @@ def test_an_agent_that_starts_has_not_loaded_what_its_runs_need_not_to_go_on(arg
     loaded = set(done.stdout.split())
     assert "agent_service.app" in loaded
     assert loaded & AFTER_THE_RUNS == set()
-
-
-def test_version_and_help_print_and_end_well() -> None:
-    for arguments, part in {("--version",): "agentic ", (): "Usage: agentic", ("run", "-h"): "--watch"}.items():
-        called = agentic(*arguments)
-        assert (called.code, part in called.out, called.err) == (0, True, "")

@@ -8,7 +8,7 @@ from agent_service.bus.streams import GIB
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from schemas import subjects
-from tests.cli.calling import agentic
+from tests.cli.calling import called
 from tests.cli.examined import configured, up
 from tests.kit.bus import server_with
 
@@ -16,27 +16,27 @@ CONTROL = "consumer control of stream AGENTIC: ack_wait is 30.0, expected 5.0"
 
 
 @pytest.fixture
-def config(tmp_path: Path, nats_server: EmbeddedNats) -> Path:
+async def config(tmp_path: Path, nats_server: EmbeddedNats) -> Path:
     """Of an agent whose bus was made for it alone, with less room than is usual."""
     made = configured(tmp_path, nats_server.url)
-    assert agentic("setup", "--config", made, "--max-gib", "0.5").code == 0
+    assert (await called("setup", "--config", made, "--max-gib", "0.5")).code == 0
     return made
 
 
 async def test_what_differs_is_told_by_a_dry_run_left_as_it_is_and_changed_when_that_is_asked_for(
     config: Path, link: NatsLink
 ) -> None:
-    told = agentic("setup", "--config", config, "--shared", "--change", "--dry-run")
+    told = await called("setup", "--config", config, "--shared", "--change", "--dry-run")
     assert (told.code, f"would change {CONTROL}" in told.out) == (0, True)
     assert f"would create stream {subjects.STREAM_RUNS}" in told.out
     names = {stream.config.name for stream in await link.jetstream.streams_info()}
     control = await link.jetstream.consumer_info(subjects.STREAM, subjects.DURABLE_CONTROL)
     assert (subjects.STREAM_RUNS in names, control.config.ack_wait) == (False, 30.0)
-    left = agentic("setup", "--config", config, "--shared")
+    left = await called("setup", "--config", config, "--shared")
     assert (left.code, f"differs {CONTROL}. Left as it is" in left.out, "--change" in left.out) == (1, True, True)
-    changed = agentic("setup", "--config", config, "--shared", "--change")
+    changed = await called("setup", "--config", config, "--shared", "--change")
     assert (changed.code, "control of stream AGENTIC: ack_wait is 5.0 now, and was 30.0" in changed.out) == (0, True)
-    again = agentic("setup", "--config", config, "--shared")
+    again = await called("setup", "--config", config, "--shared")
     assert (again.code, again.out.strip()) == (0, "everything is there already")
 
 
@@ -47,10 +47,10 @@ async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_t
     async with server_with(tmp_path, unused_port, server) as address:
         await up(address)
         config = configured(tmp_path, f"nats://{address}")
-        refused = agentic("setup", "--config", config, "--max-gib", "10")
-        made = agentic("setup", "--config", config)
-        again = agentic("setup", "--config", config)
-        checked = agentic("doctor", "--config", config)
+        refused = await called("setup", "--config", config, "--max-gib", "10")
+        made = await called("setup", "--config", config)
+        again = await called("setup", "--config", config)
+        checked = await called("doctor", "--config", config)
     assert (refused.code, "with --max-gib 10 it sets 22.3 GiB aside: name less" in refused.err) == (78, True), refused
     assert (made.code, "created stream AGENTIC_STARTS" in made.out) == (0, True), made
     assert "the server sets 1.6 GiB aside for all of it (0.625 GiB of work, for which there is room)" in made.out

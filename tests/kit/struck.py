@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 
 class Struck:
@@ -59,9 +60,11 @@ def struck(folder: Path, *functions: str) -> Iterator[Struck]:
 
 def _serve(functions: Sequence[str]) -> None:
     importlib.import_module("agent_service.cli.main")
+    commands = importlib.import_module("agent_service.cli.commands").Agentic.table
     codes = {_code(function) for function in functions}
     for line in sys.stdin:
         point, arguments = json.loads(line)
+        importlib.import_module(commands[arguments[0]].module)
         if (child := os.fork()) == 0:
             _call(arguments, point, codes)
         _, status = os.waitpid(child, 0)
@@ -85,14 +88,17 @@ def _call(arguments: list[str], point: int | None, codes: Collection[CodeType]) 
 def _dies_at(point: int, codes: Collection[CodeType]) -> None:
     passed = set()
 
-    def passes(frame: FrameType, event: str, _: object) -> None:
-        if event in ("call", "return") and frame.f_code in codes:
+    def passes(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code not in codes:
+            return None
+        if event in ("call", "return"):
             passed.add((event, frame.f_code))
             if len(passed) == point:
                 os.kill(os.getpid(), signal.SIGKILL)
+        return passes
 
-    threading.setprofile(passes)
-    sys.setprofile(passes)
+    threading.settrace(passes)  # unlike a profile it is not told of every function in C
+    sys.settrace(passes)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from agent_service.api.handlers.operating import DrainCalls, PruneCalls, Stoppin
 from agent_service.api.handlers.service import HealthCalls
 from agent_service.api.handlers.tools import ToolCalls
 from agent_service.api.requests import MAX_BODY_BYTES
-from agent_service.api.streams.events import EventStreams
+from agent_service.api.streams.events import EventStreams, Slots
 from agent_service.api.streams.feed import Feed
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
@@ -81,6 +81,7 @@ from tests.projections.fakes import Shelf
 
 HOST = "127.0.0.1:8700"
 A_DAY = timedelta(days=1)
+STREAMS_OF_A_CALLER = 20
 TOKENS: Mapping[str, frozenset[Scope]] = {
     "waker": frozenset({"wake"}),
     "reader": frozenset({"read"}),
@@ -329,6 +330,7 @@ async def open_house(
         )
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
+        streams.slots = Slots(of_a_caller=STREAMS_OF_A_CALLER)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
         inside = clock, workspace, shelf, files, picky, operations, letters, streams, signing, switch
         yield House(app, desk, store, archive, feed, *inside, wrong)

@@ -28,7 +28,7 @@ Reply = dict[str, Any] | str | Callable[[dict[str, Any]], Any]
 Delivery = Literal["whole", "cut", "never", "stalls", "paced"]
 """`cut`: the connection ends in the middle of the body. `never`: nothing at all. `stalls`: half of the body, and then
 nothing. `paced`: event by event, with PACE_S between them."""
-PACE_S = 0.25
+PACE_S = 0.03
 SSE = "text/event-stream"
 PIECE = 16
 """Characters that a streamed reply says at a time."""

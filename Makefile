@@ -33,7 +33,7 @@ chaos: $(READY)
 # All that can befall three agents and two gateways on a NATS cluster of three, under load: 20 minutes. Prints JSON.
 # A smaller one: make chaos-cluster STORM="--runs 100 --times 1 --faults 'agent killed' 'leader killed'"
 chaos-cluster: $(READY)
-	@$(RUN) -m tests.e2e.chaos_cluster $(STORM)
+	@$(RUN) -m tests.e2e.storm $(STORM)
 
 # What a push waits for: every test that starts no process of ours, and of those that do one choice per ability (tests/lanes.py).
 test: $(READY)

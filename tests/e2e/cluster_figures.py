@@ -1,9 +1,8 @@
 """What a fleet on a cluster carries, and what a step costs it: `make bench-cluster` prints it as JSON.
 
-The load is that of `make bench` (start, five steps with a decision of 0 ms and an echo of 0 ms, completion), on one
-NATS server (R1) and on three (R3), with one, two and three agents; everything on this machine. The floor stands beside
-each, on streams with as many replicas. `carried`: decisions take 200 ms and an agent makes so many at a time; so many
-runs are open for each agent.
+The load is that of `make bench`, on one NATS server (R1) and on three (R3), with one, two and three agents; everything
+on this machine. The floor stands beside each, on streams with as many replicas. Where decisions take 200 ms, an agent
+makes so many at a time, and so many runs are open for each agent.
 """
 
 import argparse
@@ -11,16 +10,12 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvloop
 import yaml
 
-from groundwork.nats.link import NatsLink
 from tests.bench.bench import SCRIPT, STEPS
 from tests.bench.floor import floor
 from tests.bench.load import Load, spread
@@ -34,123 +29,66 @@ WAIT_S, AT_ONCE = 0.2, 4
 BETWEEN_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    store: str = "jetstream"
-    agents: Sequence[int] = (1, 2, 3)
-    replicas: Sequence[int] = (1, 3)
-    seconds: float = 15.0
-
-
-@dataclass(slots=True)
-class Bench:
-    """A fleet and its load."""
-
-    ships: Fleet
-    load: Load
-    link: NatsLink
-
-    async def runs(self, prefix: str, open_runs: int, seconds: float) -> tuple[int, float]:
-        """How many there were, and the seconds that they took together."""
-        warm = await self.load.runs(f"{prefix}-warm", WARM_UP_RUNS, open_runs)
-        number = max(open_runs, int(WARM_UP_RUNS / warm * seconds))
-        self.load.clear()
-        return number, await self.load.runs(prefix, number, open_runs)
-
-    def used(self) -> dict[str, float]:
-        """CPU seconds so far, of each kind of process with its children."""
-        kinds = {"agents": self.ships.agents, "gateways": self.ships.gateways, "nodes": self.ships.cluster.nodes}
-        return {kind: sum(_with_children(member.pid or 0) for member in some) for kind, some in kinds.items()}
-
-
-def _with_children(pid: int) -> float:
-    return cpu_s(pid) + sum(cpu_s(child) for child in children(pid))
-
-
-@asynccontextmanager
-async def bench(plan: Plan, folder: Path, *, agents: int, replicas: int, **more: Any) -> AsyncIterator[Bench]:
-    """`more`: settings of the agents; `wait_s`, which is none, is how long a decision takes."""
-    options = FleetOptions(
-        folder=folder / "fleet",
-        agents=agents,
-        store="jetstream" if plan.store == "jetstream" else "sqlite",
-        replicas=replicas,
-        script=_script(more.pop("wait_s", 0.0)),
-        agent=more,
-        gateway={"runner": "in_process", "slots": 256, "concurrency": 256},
-    )
-    cluster = Cluster(folder / "nodes", nodes=replicas)
-    async with cluster, fleet(cluster, options) as ships, cluster.linked() as link:
-        load = Load(link)
-        await load.listen()
-        yield Bench(ships, load, link)
-
-
-def _script(wait_s: float) -> dict[str, Any]:
-    """That of the benchmark, with so long decisions."""
-    text = SCRIPT.read_text()
-    script: dict[str, Any] = yaml.safe_load(text)
-    return script | {"rules": [rule | {"wait_s": wait_s} for rule in script["rules"]]}
-
-
-async def throughput(plan: Plan, folder: Path, agents: int, replicas: int) -> dict[str, Any]:
-    async with bench(plan, folder, agents=agents, replicas=replicas) as made:
-        before = made.used()
-        number, took = await made.runs("through", OPEN_RUNS, plan.seconds)
-        await asyncio.sleep(BETWEEN_S)
-        spent = {kind: used - before[kind] for kind, used in made.used().items()}
-        steps = (number + WARM_UP_RUNS) * STEPS
-        step_ms = spread(made.load.steps)
-        async with floor(*made.ships.cluster.settings.urls, replicas=replicas) as ground:
-            floor_took, _ = await ground.steps(number * STEPS, OPEN_RUNS)
+async def measured(
+    seconds: float, *, agents: int, replicas: int, open_runs: int = OPEN_RUNS, wait_s: float = 0.0, **settings: Any
+) -> dict[str, Any]:
+    """A fleet of its own for about so many seconds. `settings`: of the agents; a decision takes `wait_s`."""
+    script = yaml.safe_load(SCRIPT.read_text())
+    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
+        options = FleetOptions(
+            folder=Path(folder) / "fleet",
+            agents=agents,
+            store="jetstream",
+            replicas=replicas,
+            script=script | {"rules": [rule | {"wait_s": wait_s} for rule in script["rules"]]},
+            agent=settings,
+            gateway={"runner": "in_process", "slots": 256, "concurrency": 256},
+        )
+        cluster = Cluster(Path(folder) / "nodes", nodes=replicas)
+        async with cluster, fleet(cluster, options) as ships, cluster.linked() as link:
+            load = Load(link)
+            await load.listen()
+            warm = await load.runs("warm", WARM_UP_RUNS, open_runs)
+            number = max(open_runs, int(WARM_UP_RUNS / warm * seconds))
+            load.clear()
+            before = _used(ships)
+            took = await load.runs("measured", number, open_runs)
+            await asyncio.sleep(BETWEEN_S)
+            spent = {kind: used - before[kind] for kind, used in _used(ships).items()}
+            async with floor(*cluster.settings.urls, replicas=replicas) as ground:
+                floor_took, _ = await ground.steps(number * STEPS, open_runs)
     return {
         "agents": agents,
         "replicas": replicas,
+        "open_runs": open_runs,
+        "decision_s": wait_s,
         "steps_per_s": round(number * STEPS / took, 1),
-        "step_ms": step_ms,
-        "cpu_s_per_1000_steps": {kind: round(s / steps * 1000, 2) for kind, s in spent.items()},
+        "step_ms": spread(load.steps),
+        "run_ms": spread(load.runs_s),
+        "cpu_s_per_1000_steps": {kind: round(s / (number * STEPS) * 1000, 2) for kind, s in spent.items()},
         "share_of_floor": round(floor_took / took, 2),
     }
 
 
-async def carried(plan: Plan, folder: Path, agents: int) -> dict[str, Any]:
-    """So many runs at the same time as all agents have places for."""
-    async with bench(plan, folder, agents=agents, replicas=3, wait_s=WAIT_S, turns=AT_ONCE) as made:
-        number, took = await made.runs("carried", AT_ONCE * agents, plan.seconds)
-        return {
-            "agents": agents,
-            "open_runs": AT_ONCE * agents,
-            "steps_per_s": round(number * STEPS / took, 1),
-            "step_ms": spread(made.load.steps),
-            "run_ms": spread(made.load.runs_s),
-        }
+def _used(ships: Fleet) -> dict[str, float]:
+    """CPU seconds so far, of each kind of process with its children."""
+    kinds = {"agents": ships.agents, "gateways": ships.gateways, "nodes": ships.cluster.nodes}
+    pids = {kind: [member.pid or 0 for member in some] for kind, some in kinds.items()}
+    return {kind: sum(map(cpu_s, [*some, *(c for pid in some for c in children(pid))])) for kind, some in pids.items()}
 
 
-async def figures(plan: Plan) -> dict[str, Any]:
-    """All of them, each in a fleet of its own."""
-    found: dict[str, Any] = {"store": plan.store, "throughput": [], "carried": []}
-    for replicas in plan.replicas:
-        for agents in plan.agents:
-            with _folder() as folder:
-                found["throughput"].append(await throughput(plan, Path(folder), agents, replicas))
-    for agents in plan.agents:
-        with _folder() as folder:
-            found["carried"].append(await carried(plan, Path(folder), agents))
-    return found
-
-
-def _folder() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(prefix="cluster-")
+async def figures(agents: list[int], replicas: list[int], seconds: float) -> list[dict[str, Any]]:
+    found = [await measured(seconds, agents=some, replicas=copies) for copies in replicas for some in agents]
+    slow: dict[str, Any] = {"wait_s": WAIT_S, "turns": AT_ONCE, "replicas": 3}
+    return found + [await measured(seconds, agents=some, open_runs=AT_ONCE * some, **slow) for some in agents]
 
 
 def main() -> None:
-    plan = Plan()
     parser = argparse.ArgumentParser(description="Measure fleets on a cluster, print JSON.")
-    parser.add_argument("--store", choices=("jetstream", "sqlite"), default=plan.store)
-    parser.add_argument("--agents", type=int, nargs="+", default=plan.agents)
-    parser.add_argument("--replicas", type=int, nargs="+", choices=(1, 3), default=plan.replicas)
-    parser.add_argument("--seconds", type=float, default=plan.seconds, help="about how long to measure each")
-    found = uvloop.run(figures(Plan(**vars(parser.parse_args()))))
+    parser.add_argument("--agents", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--replicas", type=int, nargs="+", choices=(1, 3), default=[1, 3])
+    parser.add_argument("--seconds", type=float, default=15.0, help="about how long to measure each")
+    found = uvloop.run(figures(**vars(parser.parse_args())))
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 

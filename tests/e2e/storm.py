@@ -1,104 +1,187 @@
-"""What befalls a fleet on a cluster: each fault begins, lasts a while and is over, and everybody lives again.
+"""What becomes of a fleet in a storm: `make chaos-cluster` lets everything befall it under load and prints JSON.
 
-The times are longer than what they try: a member's lease (4 s), ack_wait (5 s), an election (4 to 9 s).
+Three nodes, agents and gateways, each a process of its own; the load is closed: so many runs are open all the time,
+each of five steps with a tool that writes (a process of its own, which notes every time it runs) and decisions that
+take `wait_s`. Faults come one after another, in an order and with lulls that are drawn from the seed. What became of
+the runs is read from the streams when all is over, and each agent's list beside it.
+
+A silence is what people would see of a fault: of each run that was under way when it began, the longest time in which
+no stream stored anything of it, until the fault was over and the run went on.
 """
 
+import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import random
+import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
+import uvloop
+import yaml
 from nats.js.api import StreamConfig
 
+from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.link import NatsLink
-from schemas import subjects
-from tests.kit.cluster import Cluster
-from tests.kit.fleet import Fleet, Member
+from groundwork.nats.topology import ConsumerSpec, Topology, create_missing
+from groundwork.service.errors import TryAgain
+from schemas import envelope, keys, subjects
+from tests.kit.cluster import Cluster, Node, wired
+from tests.kit.consuming import consume
+from tests.kit.fleet import Fleet, FleetOptions, Member, fleet
+from tests.kit.stack import Answering, api, messages
 
-AWAY_S = 8.0
-ELECTION_S = 12.0
-WITHOUT_QUORUM_S = 5.0
-FULL_S = 5.0
-WHOLE_WITHIN_S = 30.0
+STEPS = 5
+AWAY_S, ELECTION_S, WITHOUT_QUORUM_S, FULL_S = 8.0, 12.0, 5.0, 5.0
+"""Longer than what they try: a member's lease (4 s), ack_wait (5 s), an election (4 to 9 s)."""
+WHOLE_WITHIN_S, ENDED_WITHIN_S, STANDS_STILL_S, LOOK_S = 30.0, 180.0, 60.0, 0.5
 LULL_S = (3.0, 5.0)
 """Least and most: what one fault has delayed goes on before the next comes."""
+TOLD_IN = (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_REQUESTS, subjects.STREAM_RESULTS)
+
+# The load
+
+MANIFEST = {
+    "manifest_spec": "ductile.plugin",
+    "manifest_version": 1,
+    "name": "ledger",
+    "version": "0.1.0",
+    "protocol": 2,
+    "entrypoint": "run.sh",
+    "description": "Notes that it was called.",
+    "concurrency_safe": True,
+    "output": "trusted",
+    "commands": [
+        {"name": "note", "type": "write", "description": "Note the call.", "input_schema": {"type": "object"}}
+    ],
+}
+PLUGIN = """#!/bin/sh
+printf '%s\\n' "$(cat)" >>'{calls}'
+echo '{{"status": "ok", "result": "noted"}}'
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Struck:
-    """One fault. Wall-clock times, in seconds."""
+def script(wait_s: float = 0.0, *, tool: str = "ledger", command: str = "note") -> dict[str, Any]:
+    """Five calls, each of which names its run and step, then done; each decision takes `wait_s`."""
+    plan = {"action": {"tool": tool, "command": command, "arguments": {"call": "$goal after step $step"}}}
+    met = [{"item": f"d{n}", "evidence": "step:1"} for n in (1, 2, 3)]
+    frame = {"goal_statement": "Note.", "definition_of_done": ["one", "two", "three"]}
+    rules: list[dict[str, Any]] = [
+        {"phase": "reflect", "when": {"steps": STEPS}, "reflect": {"verdict": "done", "summary": "noted", "met": met}},
+        {"phase": "reflect", "reflect": {"verdict": "continue", "summary": "on"}, "plan": plan},
+        {"phase": "plan", "plan": plan},
+        {"phase": "frame", "frame": frame},
+    ]
+    return {"name": "chaos", "rules": [rule | {"wait_s": wait_s} for rule in rules]}
 
-    fault: str
-    at: float
-    over: float
-    whole_s: float = 0.0
-    """After how many seconds more all copies of all streams were whole again."""
-    behind: tuple[str, ...] = ()
-    """Those that were not within WHOLE_WITHIN_S."""
+
+def write_tool(plugins: Path, calls: Path) -> Path:
+    """The tool, in a folder of plugins, and the file in which it notes its calls."""
+    plugin = plugins / "ledger"
+    plugin.mkdir(parents=True)
+    calls.touch()
+    (plugin / "manifest.yaml").write_text(yaml.safe_dump(MANIFEST))
+    (plugin / "run.sh").write_text(PLUGIN.format(calls=calls))
+    (plugin / "run.sh").chmod(0o755)
+    return calls
+
+
+def times_run(calls: Path) -> Counter[str]:
+    """How often the tool ran, by its call."""
+    requests = [json.loads(line) for line in calls.read_text().splitlines()]
+    return Counter(str((asked.get("payload") or asked["event"]["payload"])["call"]) for asked in requests)
+
+
+class Load:
+    """Keeps a number of runs open, until it is told to let them end. `started`: how many it has begun."""
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+        self.open: dict[str, asyncio.Event] = {}
+        self.started = 0
+        self.closing = False
+
+    async def keep_one_open(self) -> None:
+        while not self.closing:
+            self.started += 1
+            name = f"run {self.started}"
+            ended = self.open[name] = asyncio.Event()
+            await self._start(name)
+            await ended.wait()
+
+    async def take(self, delivery: Delivery) -> None:
+        """An ending; one that comes twice counts once."""
+        if ended := self.open.pop(json.loads(delivery.body)["payload"]["goal"], None):
+            ended.set()
+
+    async def begun(self, runs: int) -> None:
+        """Wait for so many. Where nothing ends any more, what is open is told as lost."""
+        started, since = self.started, time.monotonic()
+        while self.started < runs and time.monotonic() - since < STANDS_STILL_S:
+            await asyncio.sleep(LOOK_S)
+            if self.started > started:
+                started, since = self.started, time.monotonic()
+
+    async def _start(self, name: str) -> None:
+        key = keys.start(name.replace(" ", "-"))
+        body = json.dumps({"type": subjects.START, "payload": {"goal": name}, "dedupe_key": key}).encode()
+        while True:
+            with contextlib.suppress(TryAgain):
+                await self._link.publish(subjects.START, body, msg_id=key, headers={})
+                return
+
+
+@contextlib.asynccontextmanager
+async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
+    """So many open runs; on leaving, all have ended, or have had their time."""
+    settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
+    await create_missing(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
+    load, dead = Load(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
+    watching = consume(link, subjects.STREAM, "chaos", slots=64, handler=load.take, dead_letter=dead, in_progress_s=10)
+    tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]
+    try:
+        yield load
+        load.closing = True
+        await asyncio.wait(tasks[1:], timeout=ENDED_WITHIN_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# The faults
 
 
 @dataclass(slots=True)
 class Storm:
+    """`struck`: of each fault when it began and was over, and the copies of streams that were not whole in time."""
+
     fleet: Fleet
     chance: random.Random
-    struck: list[Struck] = field(default_factory=list)
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.fleet.cluster
-
-    @property
-    def stream(self) -> str:
-        """Without which no run goes on."""
-        return subjects.STREAM_RUNS if self.fleet.options.store == "jetstream" else subjects.STREAM
+    struck: list[tuple[str, float, float, list[str]]] = field(default_factory=list)
 
     async def strike(self, faults: Sequence[str], times: int) -> None:
         """Each so many times, in any order, with lulls between them."""
-        order = list(itertools.chain.from_iterable(itertools.repeat(faults, times)))
+        order = [*faults] * times
         self.chance.shuffle(order)
         for fault in order:
             await asyncio.sleep(self.chance.uniform(*LULL_S))
             began = time.time()
-            await FAULTS[fault](self)
+            of_member, _, what = fault.partition(" ")
+            if of_member in ("agent", "gateway"):
+                members = self.fleet.agents if of_member == "agent" else self.fleet.gateways
+                await OF_MEMBERS[what](self.chance.choice(members))
+            else:
+                await OF_FLEETS[fault](self)
             over = time.time()
-            behind = await self.cluster.whole(within_s=WHOLE_WITHIN_S)
-            self.struck.append(Struck(fault, began, over, time.time() - over, tuple(behind)))
-
-    def any_agent(self) -> Member:
-        return self.chance.choice(self.fleet.agents)
-
-    def any_gateway(self) -> Member:
-        return self.chance.choice(self.fleet.gateways)
-
-    async def killed(self, member: Member) -> None:
-        """Away for so long that the others have what it had."""
-        member.kill()
-        await asyncio.sleep(AWAY_S)
-        member.start()
-        await member.ready()
-
-    async def at_once_again(self, member: Member) -> None:
-        """As a supervisor starts what has died."""
-        member.kill()
-        member.start()
-        await member.ready()
-
-    async def stopped(self, member: Member) -> None:
-        """It sleeps until the others have what it had, and then goes on as if nothing had been."""
-        member.stop()
-        await asyncio.sleep(AWAY_S)
-        member.go_on()
-        await member.ready()
-
-    async def parted(self, member: Member) -> None:
-        """It lives, and hears nothing of the bus."""
-        member.way.cut()
-        await asyncio.sleep(AWAY_S)
-        member.way.mend()
-        await member.ready()
+            self.struck.append((fault, began, over, await self.fleet.cluster.whole(within_s=WHOLE_WITHIN_S)))
 
     async def rolled(self, members: Sequence[Member]) -> None:
         """Ended in good order and started again, one after another: an upgrade, where they ran an earlier version."""
@@ -108,46 +191,34 @@ class Storm:
             member.start()
             await member.ready()
 
-    async def leader_killed(self) -> None:
-        (await self.cluster.leader(self.stream)).kill()
+    async def leader(self, strikes: Callable[[Node], None]) -> None:
+        """Of the stream without which no run goes on."""
+        strikes(await self.fleet.cluster.leader(self._stream(subjects.STREAM)))
         await asyncio.sleep(ELECTION_S)
-        await self.cluster.heal()
+        await self.fleet.cluster.heal()
 
-    async def leader_stopped(self) -> None:
-        (await self.cluster.leader(self.stream)).stop()
-        await asyncio.sleep(ELECTION_S)
-        await self.cluster.heal()
-
-    async def leader_parted(self) -> None:
-        """From the other nodes: its clients still reach it."""
-        self.cluster.cut_off(await self.cluster.leader(self.stream))
-        await asyncio.sleep(ELECTION_S)
-        await self.cluster.heal()
-
-    async def two_nodes_killed(self) -> None:
-        for node in self.chance.sample(self.cluster.nodes, 2):
+    async def nodes_killed(self, number: int) -> None:
+        for node in self.chance.sample(self.fleet.cluster.nodes, number):
             node.kill()
         await asyncio.sleep(WITHOUT_QUORUM_S)
-        await self.cluster.heal()
-
-    async def all_nodes_killed(self) -> None:
-        self.cluster.kill()
-        await self.cluster.heal()
+        await self.fleet.cluster.heal()
 
     async def nodes_rolled(self) -> None:
-        for node in self.cluster.nodes:
+        for node in self.fleet.cluster.nodes:
             await node.end()
             node.start()
-            await self.cluster.ready()
+            await self.fleet.cluster.ready()
 
     async def stream_full(self) -> None:
         """A stream that refuses what it has no room for takes nothing more, until it is given room."""
-        stream = subjects.STREAM_RUNS if self.stream == subjects.STREAM_RUNS else subjects.STREAM_STARTS
-        async with self.cluster.linked() as link:
-            info = await link.jetstream.stream_info(stream)
+        async with self.fleet.cluster.linked() as link:
+            info = await link.jetstream.stream_info(self._stream(subjects.STREAM_STARTS))
             await _change(link, info.config, max(1, info.state.bytes))
             await asyncio.sleep(FULL_S)
             await _change(link, info.config, info.config.max_bytes or -1)
+
+    def _stream(self, otherwise: str) -> str:
+        return subjects.STREAM_RUNS if self.fleet.options.store == "jetstream" else otherwise
 
 
 async def _change(link: NatsLink, config: StreamConfig, max_bytes: int) -> None:
@@ -156,22 +227,191 @@ async def _change(link: NatsLink, config: StreamConfig, max_bytes: int) -> None:
     assert "error" not in json.loads(answer), answer
 
 
-FAULTS: Mapping[str, Callable[[Storm], Awaitable[None]]] = {
-    "agent killed": lambda storm: storm.killed(storm.any_agent()),
-    "agent killed, started at once": lambda storm: storm.at_once_again(storm.any_agent()),
-    "agent stopped": lambda storm: storm.stopped(storm.any_agent()),
-    "agent parted from the bus": lambda storm: storm.parted(storm.any_agent()),
+async def _killed(member: Member) -> None:
+    """Away for so long that the others have what it had."""
+    member.kill()
+    await asyncio.sleep(AWAY_S)
+    member.start()
+    await member.ready()
+
+
+async def _at_once_again(member: Member) -> None:
+    """As a supervisor starts what has died."""
+    member.kill()
+    member.start()
+    await member.ready()
+
+
+async def _stopped(member: Member) -> None:
+    """It sleeps until the others have what it had, and then goes on as if nothing had been."""
+    member.stop()
+    await asyncio.sleep(AWAY_S)
+    member.go_on()
+    await member.ready()
+
+
+async def _parted(member: Member) -> None:
+    """It lives, and hears nothing of the bus."""
+    member.way.cut()
+    await asyncio.sleep(AWAY_S)
+    member.way.mend()
+    await member.ready()
+
+
+OF_MEMBERS: Mapping[str, Callable[[Member], Awaitable[None]]] = {
+    "killed": _killed,
+    "killed, started at once": _at_once_again,
+    "stopped": _stopped,
+    "parted from the bus": _parted,
+}
+OF_FLEETS: Mapping[str, Callable[[Storm], Awaitable[None]]] = {
     "agents rolled": lambda storm: storm.rolled(storm.fleet.agents),
-    "gateway killed": lambda storm: storm.killed(storm.any_gateway()),
-    "gateway killed, started at once": lambda storm: storm.at_once_again(storm.any_gateway()),
-    "gateway stopped": lambda storm: storm.stopped(storm.any_gateway()),
-    "gateway parted from the bus": lambda storm: storm.parted(storm.any_gateway()),
     "gateways rolled": lambda storm: storm.rolled(storm.fleet.gateways),
-    "leader killed": Storm.leader_killed,
-    "leader stopped": Storm.leader_stopped,
-    "leader parted from its followers": Storm.leader_parted,
-    "two nodes killed": Storm.two_nodes_killed,
-    "all nodes killed": Storm.all_nodes_killed,
+    "leader killed": lambda storm: storm.leader(Node.kill),
+    "leader stopped": lambda storm: storm.leader(Node.stop),
+    "leader parted from its followers": lambda storm: storm.leader(storm.fleet.cluster.cut_off),
+    "two nodes killed": lambda storm: storm.nodes_killed(2),
+    "all nodes killed": lambda storm: storm.nodes_killed(3),
     "nodes rolled": Storm.nodes_rolled,
     "stream full": Storm.stream_full,
 }
+FAULTS = (*(f"{kind} {what}" for kind in ("agent", "gateway") for what in OF_MEMBERS), *OF_FLEETS)
+
+# What became of it
+
+
+@dataclass(slots=True)
+class Account:
+    """Runs by their ids, in the words of the streams. Times by the streams' clock, in seconds."""
+
+    accepted: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """The runs of a wake."""
+    endings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    said_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """When anything was stored of a run."""
+
+    async def read(self, link: NatsLink) -> None:
+        for stream in TOLD_IN:
+            async for message in messages(link, stream=stream):
+                payload = json.loads(message.data)["payload"]
+                run_id = (message.headers or {}).get(envelope.RUN_ID) or payload.get("run_id", "")
+                self.said_at[run_id].append(message.metadata.timestamp.timestamp())
+                if message.subject == subjects.WAKE_ACCEPTED:
+                    self.accepted[payload["wake_id"]].add(run_id)
+                if message.subject in subjects.ENDINGS:
+                    self.endings[run_id].append(message.subject)
+
+    def longest_silence(self, since: float, until: float) -> float:
+        """Of the runs that were under way at `since`, in times that began before `until`."""
+        under_way = (sorted(times) for times in self.said_at.values() if min(times) <= since < max(times))
+        gaps = (gap for times in under_way for gap in itertools.pairwise(times) if gap[1] > since and gap[0] < until)
+        return max((then - max(now, since) for now, then in gaps), default=0.0)
+
+    def told(self) -> dict[str, Any]:
+        """What may not be."""
+        accepted = {run for runs in self.accepted.values() for run in runs}
+        return {
+            "never_ended": sorted(accepted - self.endings.keys()),
+            "ended_twice": sorted(run for run, ended in self.endings.items() if len(ended) > 1),
+            "accepted_twice": sorted(wake for wake, runs in self.accepted.items() if len(runs) > 1),
+        }
+
+
+async def holes(link: NatsLink) -> dict[str, int]:
+    """How many messages of each stream are not there any more, of those from which nothing is taken or purged."""
+    states = {name: (await link.jetstream.stream_info(name)).state for name in TOLD_IN}
+    return {name: gone for name, state in states.items() if (gone := state.last_seq - state.messages)}
+
+
+async def listed(agent: Answering) -> dict[str, dict[str, Any]]:
+    """Every run, by its id, as this agent lists it."""
+    found: dict[str, dict[str, Any]] = {}
+    async with api(agent) as client:
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/v1/runs", params={"limit": 100} | ({"cursor": cursor} if cursor else {}))).json()
+            found |= {line["run_id"]: line for line in page["runs"]}
+            cursor = page["next_cursor"]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`runs`: at least so many. Each of the faults comes `times` times. `older`: a checkout that all run until they are
+    rolled. `keep`: a folder for logs and stores, which is not there yet."""
+
+    store: str = "jetstream"
+    agents: int = 3
+    gateways: int = 2
+    runs: int = 3000
+    open_runs: int = 40
+    wait_s: float = 0.5
+    older: Path | None = None
+    faults: Sequence[str] = FAULTS
+    times: int = 3
+    seed: int = 1
+    keep: Path | None = None
+
+
+async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
+    """Let it all happen, and tell what became of it."""
+    calls = write_tool(folder / "plugins", folder / "calls")
+    options = FleetOptions(
+        folder=folder / "fleet",
+        agents=plan.agents,
+        gateways=plan.gateways,
+        store="jetstream" if plan.store == "jetstream" else "sqlite",
+        script=script(plan.wait_s),
+        plugins=(folder / "plugins",),
+        written=(calls,),
+        cut=True,
+        older=plan.older,
+    )
+    async with wired(Cluster(folder / "nodes")) as cluster, fleet(cluster, options) as ships, cluster.linked() as link:
+        storm, books = Storm(ships, random.Random(plan.seed)), Account()  # noqa: S311 - an order that can be repeated
+        async with loaded(link, plan.open_runs) as load:
+            await storm.strike(plan.faults, plan.times)
+            await load.begun(plan.runs)
+        await books.read(link)
+        first, *others = [await listed(agent) for agent in ships.agents]
+        writes, endings = times_run(calls), Counter(itertools.chain.from_iterable(books.endings.values()))
+        return {
+            "runs": load.started,
+            "endings": dict(endings),
+            "lost": len(load.open),
+            **books.told(),
+            "writes_missing": max(0, STEPS * endings[subjects.COMPLETED] - len(writes)),
+            "writes_made_twice": sorted(call for call, times in writes.items() if times > 1),
+            "silence_s": _silences(storm, books),
+            "copies_not_current": [copy for *_, behind in storm.struck for copy in behind],
+            "holes": await holes(link),
+            "ended_by_themselves": {member.name: member.gave_up for member in ships.members if member.gave_up},
+            "listed_otherwise_by_another_agent": sorted(
+                run for run in first if any(first[run] != other.get(run) for other in others)
+            ),
+        }
+
+
+def _silences(storm: Storm, books: Account) -> dict[str, float]:
+    """The longest after each fault."""
+    longest: dict[str, float] = defaultdict(float)
+    for fault, began, over, _ in storm.struck:
+        longest[fault] = max(longest[fault], round(books.longest_silence(began, over), 1))
+    return dict(longest)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Let a storm come over a fleet on a cluster, print JSON.")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS)
+    for option in fields(Plan):
+        if option.name != "faults":
+            kind = Path if option.default is None else type(option.default)
+            parser.add_argument(f"--{option.name.replace('_', '-')}", type=kind, default=option.default)
+    plan = Plan(**vars(parser.parse_args()))
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        found = uvloop.run(figures(plan, plan.keep or Path(name)))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,16 +15,14 @@ from nats.js.errors import APIError
 from schemas import keys, subjects
 from schemas.generate import STREAMS
 from tests.kit.by_hand import Bench, bench
-from tests.kit.stack import DONE, action, messages, of_goal, payloads, planning, script, until
+from tests.kit.stack import DONE, messages, of_goal, payloads, planning, script, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MIB = 1024 * 1024
 START: dict[str, Any] = {"type": subjects.START, "payload": {"goal": "record"}}
-HALVES = [action("agent", "run", goal=f"half {number}") for number in (1, 2)]
 RULES = script(
     *of_goal("^put", planning("put"), DONE),
-    *of_goal("^family", {"phase": "plan", "plan": {"action": HALVES[0], "also": HALVES[1:]}}),
     planning("look"),
     DONE,
 )
@@ -32,7 +30,7 @@ RULES = script(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    limits = {"max_context_bytes": 1_010_000, "max_depth": 1, "parallel_reads": 2}
+    limits = {"max_context_bytes": 1_010_000}
     async with bench(tmp_path_factory.mktemp("bench"), RULES, max_payload=4 * MIB, limits=limits) as agent:
         yield agent
 
@@ -85,20 +83,6 @@ async def test_a_context_almost_as_large_as_a_message_survives_a_stop(made: Benc
     await made.restart()
     await made.answer(made.requests[asked])
     assert await is_done(made, made.requests[asked]["run_id"])
-
-
-async def test_a_cancel_ends_the_whole_family_at_once(made: Bench) -> None:
-    asked = len(made.requests)
-    run_id = (await made.wake("family", goal="family")).json()["run_id"]
-    await until(lambda: len(_looks(made, asked)) == 2)
-    await made.post(f"/v1/runs/{run_id}/cancel")
-    for each in (run_id, *_looks(made, asked)):
-        assert (await made.ended(each))["state"] == "cancelled"
-
-
-def _looks(made: Bench, asked: int) -> list[str]:
-    """The runs that have looked since."""
-    return [request["run_id"] for request in made.requests[asked:] if request["tool"] == "look"]
 
 
 async def test_the_address_of_a_callback_is_in_no_message_that_the_bus_keeps(made: Bench) -> None:

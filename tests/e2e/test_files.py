@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,10 @@ from agent_service.core.phases import Digest, Phase, Reflection, Verdict
 from agent_service.run.journal import Commit, commit_of
 from agent_service.settings import load
 from agent_service.store.sqlite import SqliteStore
-from schemas import keys, subjects
+from schemas import subjects
 from tests.kit.by_hand import READ, Bench, bench
 from tests.kit.runs import FRAMING, plan, replied, returned, started, wake_of
-from tests.kit.stack import DONE, action, get, messages, one_step, payloads, script, until
+from tests.kit.stack import get, messages, one_step, until
 
 FAR = "run_00000000000000000000000001"
 STEPS = 5000
@@ -38,16 +37,6 @@ DAMAGE = {
 }
 REWRITTEN = "UPDATE journal SET hash = zeroblob(32) WHERE run_id = ? AND kind = 'ModelReplied'"
 REMOVED = [f"DELETE FROM {table} WHERE run_id = ?" for table in ("items", "briefs", "journal", "runs")]  # noqa: S608
-ASKS = script(
-    {"phase": "plan", "ask": {"question": "Which sensor?", "tried": "Both are doors."}},
-    DONE | {"when": {"steps": 1}},
-    {
-        "phase": "reflect",
-        "when": {"person": "cellar"},
-        "reflect": {"verdict": "continue", "summary": "it is the cellar"},
-        "plan": {"action": action("look", where="cellar")},
-    },
-)
 
 
 @pytest.fixture
@@ -143,32 +132,6 @@ async def test_a_tool_of_one_that_answers_no_catalog_is_called_once_the_settings
         assert await made.is_ready()
         run_id, request = await made.begun("w")
         assert (request["tool"], request["executor"]) == ("jina-reader", None)
-        await made.answer(request)
-        assert (await made.ended(run_id))["state"] == "done"
-
-
-async def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start(
-    tmp_path: Path,
-) -> None:
-    async with bench(tmp_path, ASKS, limits={"answer_s": 6}) as made:
-        run_id = (await made.wake("w")).json()["run_id"]
-        waiting: list[dict[str, Any]] = []
-
-        async def asks() -> bool:
-            waiting[:] = await payloads(made.link, subjects.WAITING)
-            return bool(waiting)
-
-        await until(asks)
-        await made.here.stop()
-        key = keys.signal(run_id, "s-1")
-        said = {"run_id": run_id, "signal_id": "s-1", "kind": "message", "message": "the cellar"}
-        body = {"type": subjects.SIGNAL, "payload": said, "dedupe_key": key}
-        await made.publish(subjects.SIGNAL, body, msg_id=key)
-        expires_at = datetime.fromisoformat(waiting[0]["expires_at"])
-        await until(lambda: datetime.now(UTC) > expires_at, within_s=10)
-        made.here.start()
-        request = await made.request(1)
-        assert request["tool_payload"] == {"where": "cellar"}
         await made.answer(request)
         assert (await made.ended(run_id))["state"] == "done"
 

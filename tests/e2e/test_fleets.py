@@ -12,7 +12,7 @@ import pytest
 
 import agent_service
 from tests.cli.calling import agentic
-from tests.e2e.chaos_cluster import Plan, figures
+from tests.e2e.storm import Plan, figures
 from tests.kit.cluster import Cluster
 from tests.kit.fleet import Fleet, FleetOptions, Member, configure, fleet
 from tests.kit.stack import PROBES, lines, recording, shown, touch, until, view, wake
@@ -138,9 +138,8 @@ async def test_nothing_is_lost_or_done_twice_and_what_the_dead_had_goes_on_elsew
     """`make chaos-cluster` in small."""
     plan = Plan(agents=2, gateways=2, runs=30, open_runs=6, wait_s=0.2, faults=FAULTS, times=1)
     found = await figures(plan, tmp_path)
-    assert (found["holes"], [told["copies_not_current"] for told in found["faults"].values()]) == ({}, [[]] * 3)
-    silences = {fault: told["silence_s"]["max"] for fault, told in found["faults"].items()}
+    assert (found["holes"], found["copies_not_current"]) == ({}, [])
     assert (found["lost"], found["never_ended"], found["ended_twice"], found["accepted_twice"]) == (0, [], [], [])
     assert (found["writes_missing"], found["writes_made_twice"]) == (0, [])
     assert found["listed_otherwise_by_another_agent"] == []
-    assert silences["agent killed"] < 15.0, silences
+    assert found["silence_s"]["agent killed"] < 15.0, found

@@ -20,7 +20,7 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.link import NatsLink
 from groundwork.nats.settings import NatsSettings
 from schemas import keys, subjects
-from tests.e2e.chaos_load import script, times_run, write_tool
+from tests.e2e.storm import script, times_run, write_tool
 from tests.peers import job
 
 ENDED_WITHIN_S = 120.0

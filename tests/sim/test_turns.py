@@ -19,7 +19,7 @@ from agent_service.run.moments import retell
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.answers.model_calls import made_call
 from schemas import subjects
-from tests.sim.courses import COURSES, Course
+from tests.sim.courses import COURSES, Course, nobody
 from tests.sim.jetstream import head_of
 from tests.sim.mind import View, act
 from tests.sim.world import World
@@ -93,6 +93,19 @@ def test_a_start_waits_for_want_of_tools_and_begins_once_there_are() -> None:
         world.scheduler.run_until(lambda: False, within_s=10)
         assert world.record.paid == []
         world.start_gateway()
+        world.until(lambda: world.record.of(subjects.COMPLETED))
+
+
+def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at_the_start() -> None:
+    course = replace(COURSES["question"], says=nobody, agent={"limits": {"answer_s": 6}})
+    with closing(World(course)) as world:
+        world.start()
+        world.until(lambda: world.record.of(subjects.WAITING))
+        world.processes["agent"].kill()
+        about = {"run_id": world.record.of(subjects.WAITING)[0].run_id, "signal_id": "s", "kind": "message"}
+        world.say(subjects.SIGNAL, about | {"message": "take a"}, "signal")
+        world.scheduler.run_until(lambda: False, within_s=10)
+        world.start_agent()
         world.until(lambda: world.record.of(subjects.COMPLETED))
 
 

@@ -1,25 +1,20 @@
 """What the texts of many runs have in common is stored once, and they are read to the letter as they were written."""
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as some
-
 from agent_service.core.events import RunStarted
 from agent_service.run.journal import Commit
-from agent_service.store.rows import SHORTEST, CommonTexts
-from agent_service.store.sql.database import FILE, load_queries
+from agent_service.store.sql.database import FILE
 from agent_service.store.sqlite import SqliteStore
 from schemas.catalog import ToolOffer
 from tests.kit.runs import SEARCH, SECOND, accepted, after, run_id, started
 from tests.ports.stores import as_loaded, stored
 
 TOOLS: Sequence[ToolOffer] = tuple(
-    SEARCH.model_copy(update={"name": f"search-{number}", "description": "Söker på nätet. " * 20})
+    SEARCH.model_copy(update={"name": f"search-{number}", "description": f'Söker på nätet 🎉 "{number}". ' * 20})
     for number in range(9)
 )
 
@@ -43,23 +38,3 @@ async def test_common_texts_are_stored_once_and_entries_and_states_are_read_to_t
         for commits in runs:
             assert await store.entries(commits[0].entry.run_id) == [commit.entry for commit in commits]
             assert await store.load(commits[0].entry.run_id) == as_loaded(commits[-1])
-
-
-@given(
-    some.text(),
-    some.lists(some.text(min_size=50), max_size=30),
-    some.text(),
-)
-def test_what_is_cut_out_and_what_is_left_are_the_whole(before: str, items: list[str], after: str) -> None:
-    text = json.dumps({"before": before, "skills": items, "after": after}, ensure_ascii=False, separators=(",", ":"))
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("CREATE TABLE common_texts (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, text TEXT)")
-        cut = CommonTexts(load_queries()).cut(text, connection)
-        rows = connection.execute("SELECT text FROM common_texts").fetchall()
-    json.loads(cut.rest)
-    assert (cut.after is None) == (len(json.dumps(items, ensure_ascii=False, separators=(",", ":"))) - 2 < SHORTEST)
-    if cut.after is None:
-        assert cut.rest == text
-    else:
-        place = len(cut.rest) - cut.after
-        assert cut.rest[:place] + rows[0][0] + cut.rest[place:] == text

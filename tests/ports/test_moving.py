@@ -13,7 +13,6 @@ import pytest
 from agent_service.archive.retention import Ended
 from agent_service.core.waiting import Status
 from agent_service.run.ports import Dismissal
-from agent_service.store.retention import SqliteGraves
 from agent_service.store.shared_log.applying import Applying
 from agent_service.store.shared_log.moving import IntoLog, differences
 from agent_service.store.sql.database import open_database
@@ -68,11 +67,21 @@ async def _filled(store: SqliteStore) -> None:
 
 
 async def test_every_run_is_in_the_log_as_it_was_and_an_agent_goes_on_with_it(tmp_path: Path) -> None:
+    """Also what is left of one that is kept no longer."""
     log = MemoryLog()
+    async with SqliteStore.open(tmp_path / "old") as filled:
+        await _filled(filled)
+        gone = Ended(run_id=run_id(6), status=Status.DONE, version=filled.version(run_id(6)), at=NOON)
+        filled.told(gone.run_id, gone.version)
+        filled._write_told()
+        assert await filled.forgetting.forget([gone], "agent.keep_runs.done_days: 1", NOON + timedelta(days=9))
+        stone = await filled.tombstone(gone.run_id)
+    assert stone is not None
     async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
         assert await new.into.move(old) == len(await old.read("SELECT 1 FROM journal"))
         assert await differences(old, new.copied) == []
     async with joined(log, tmp_path, "me") as member:
+        assert await member.store.tombstone(gone.run_id) == replace(stone, last=0)
         store, waiting = member.store, accepted(MANY)
         assert await store.load(run_id(MANY)) == as_loaded(waiting)
         await store.commit(started(waiting))
@@ -114,21 +123,3 @@ async def test_a_row_that_is_not_what_it_was_is_found(tmp_path: Path) -> None:
         with closing(sqlite3.connect(new.copied.path)) as database, database:
             database.execute("UPDATE journal SET event = '{}' WHERE run_id = ? AND seq = 2", (run_id(4),))
         assert await differences(old, new.copied) == [f"journal: {run_id(4)} 2 is another"]
-
-
-async def test_what_is_left_of_runs_that_are_kept_no_longer_goes_along(tmp_path: Path) -> None:
-    rule, later = "agent.keep_runs.done_days: 1", NOON + timedelta(days=9)
-    log = MemoryLog()
-    async with SqliteStore.open(tmp_path / "old") as store:
-        await _filled(store)
-        run = Ended(run_id=run_id(6), status=Status.DONE, version=store.version(run_id(6)), at=NOON)
-        store.told(run.run_id, run.version)
-        store._write_told()
-        assert await store.forgetting.forget([run], rule, later)
-        before = await store.tombstone(run.run_id)
-    async with source(tmp_path / "old") as old, target(tmp_path / "copy", log) as new:
-        await new.into.move(old)
-        assert before is not None
-        assert SqliteGraves(new.copied).of(run.run_id) == replace(before, last=0)
-    async with source(tmp_path / "old") as old, target(tmp_path / "again", log) as new:
-        assert (await new.into.move(old), await differences(old, new.copied)) == (0, [])

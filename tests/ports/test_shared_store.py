@@ -1,6 +1,5 @@
 """What only a store that several processes share can get wrong."""
 
-import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,22 +32,6 @@ def noted(commit: Commit, by: str) -> Commit:
     return after(commit, SignalReceived(at=NOON + HOUR / 2, signal=said))
 
 
-async def test_what_is_decided_stands_on_the_newest_entry_though_the_copy_is_behind(a: Member, b: Member) -> None:
-    commits = whole_run(1)
-    await stored(a.store, commits[:2])
-    await b.copy.caught_up()
-    b.copy.open.clear()
-    await a.store.commit(commits[2])
-    loading = asyncio.create_task(b.store.load(RUN))
-    with pytest.raises(VersionMoved):
-        await asyncio.gather(b.store.commit(cancelled(commits[1], "b")), _opened_soon(b))
-    assert await loading == as_loaded(commits[2])
-
-
-async def _opened_soon(member: Member) -> None:
-    member.copy.open.set()
-
-
 async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there_is_room(a: Member) -> None:
     begun = await stored(a.store, whole_run(1)[:2])
     a.wire.next.append("full")
@@ -56,22 +39,6 @@ async def test_nothing_is_stored_in_a_log_that_is_full_and_it_goes_on_once_there
         await a.store.commit(noted(begun, "a"))
     await a.store.commit(noted(begun, "a"))
     assert await a.store.is_current(RUN, 3)
-
-
-async def test_what_a_member_left_is_its_heirs_and_before_that_nobody_elses(a: Member, b: Member) -> None:
-    await stored(b.store, [accepted(1)])
-    await stored(b.store, whole_run(2)[:4])
-    b.store.told(run_id(2), 1)
-    await b.store.tell()
-    await a.copy.caught_up()
-    late = NOON + 100 * HOUR
-    assert [await a.store.queued(9), await a.store.due(late, 9), await a.store.untold(9)] == [[], [], []]
-    assert not await a.store.sees_to(RUN, 1)
-    a.members.live = frozenset({"a"})
-    assert [await a.store.queued(9), await a.store.due(late, 9)] == [[RUN], [run_id(2), RUN]]
-    assert [(run.run_id, run.seqs) for run in await a.store.untold(9)] == [(RUN, (1,)), (run_id(2), (2, 3, 4))]
-    assert await a.store.ours([RUN, run_id(2), run_id(3)]) == [RUN, run_id(2)]
-    assert await a.store.sees_to(RUN, 1)
 
 
 NO_FACTS = (b"", b"{}", b"\xff", b'{"v":0,"by":"x"}', b"[" * 100_000)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from statistics import median
@@ -77,13 +76,9 @@ ALL = (
         durable=f"{OURS}; each call of the tool is a process in a box",
         python=Path(sys.executable),
     ),
-    Peer(name="langgraph", module="on_langgraph", durable="SQLite WAL synchronous FULL, durability sync; one process"),
-    Peer(
-        name="dbos", module="on_dbos", durable="SQLite rollback journal synchronous FULL, as it opens it; one process"
-    ),
-    Peer(
-        name="restate", module="on_restate", durable="server as it comes: its log is synced; server, worker and client"
-    ),
+    Peer(name="langgraph", module="on_langgraph", durable="SQLite WAL synchronous FULL, durability sync"),
+    Peer(name="dbos", module="on_dbos", durable="SQLite rollback journal synchronous FULL, as it opens it"),
+    Peer(name="restate", module="on_restate", durable="the log of its server is synced, as it comes"),
 )
 
 
@@ -114,13 +109,14 @@ class Running:
 
     def order(self, do: str, prefix: str, number: int, at_a_time: int = 1) -> None:
         what = {"do": do, "prefix": prefix, "number": number, "at_a_time": at_a_time}
-        _there(self._process.stdin).write(json.dumps(what) + "\n")
-        _there(self._process.stdin).flush()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
         """Raises RuntimeError where it has ended instead, with what it said."""
-        line = _there(self._process.stdout).readline()
-        if not line:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
             raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()[-2000:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -155,19 +151,8 @@ def syncs(peer: Peer, folder: Path) -> dict[str, float] | None:
     if not (strace := shutil.which("strace")):
         return None
     counted = folder / "syncs"
-    tracing = [
-        strace,
-        "-f",
-        "-qq",
-        "--seccomp-bpf",
-        "-e",
-        "trace=fsync,fdatasync",
-        "-e",
-        "signal=none",
-        "-o",
-        str(counted),
-    ]
-    with Running(peer, folder, before=tracing) as running:
+    tracing = ["-f", "-qq", "--seccomp-bpf", "-e", "trace=fsync,fdatasync", "-e", "signal=none", "-o"]
+    with Running(peer, folder, before=[strace, *tracing, str(counted)]) as running:
         return {str(at_a_time): _syncs(running, counted, at_a_time) for at_a_time in AT_A_TIME}
 
 
@@ -203,18 +188,6 @@ def _writes(folder: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def a_sync_ms(folder: Path, times: int = 200) -> float:
-    """What half of the syncs of this disk take at most, of one process that appends 4 kB before each."""
-    took = []
-    with (folder / "a-sync").open("wb", buffering=0) as file:
-        for _ in range(times):
-            file.write(bytes(4096))
-            began = time.perf_counter()
-            os.fdatasync(file.fileno())
-            took.append(time.perf_counter() - began)
-    return round(median(took) * 1000, 3)
-
-
 def versions() -> dict[str, str]:
     locked = [line for line in (HOME / "requirements-peers.lock").read_text().splitlines() if "==" in line]
     wanted = ("langgraph==", "langgraph-checkpoint-sqlite==", "dbos==", "restate-sdk==")
@@ -223,17 +196,16 @@ def versions() -> dict[str, str]:
     return {"agentic-loop-nats": metadata.version("agentic-loop-nats"), **found, **server}
 
 
-def compare(peers: Sequence[Peer], folder: Path, *, rounds: int, seconds: float) -> dict[str, Any]:
+def compare(peers: Sequence[Peer], *, rounds: int, seconds: float) -> dict[str, Any]:
     """All figures, in rounds, so that what befalls the machine meanwhile befalls all."""
-    inside = partial(_inside, folder)
     paces: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
     for _ in range(rounds):
         for peer in peers:
-            with inside() as room:
+            with a_folder() as room:
                 paces[peer.name].append(paced(peer, room, seconds))
     told: dict[str, Any] = {}
     for peer in peers:
-        with inside() as first, inside() as second:
+        with a_folder() as first, a_folder() as second:
             told[peer.name] = {
                 "durable": peer.durable,
                 "at_a_time": {key: _middle([pace[key] for pace in paces[peer.name]]) for key in paces[peer.name][0]},
@@ -248,14 +220,10 @@ def _middle(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 @contextmanager
-def _inside(folder: Path) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=folder) as made:
+def a_folder() -> Iterator[Path]:
+    """On the disk to be measured: TMPDIR names another."""
+    with tempfile.TemporaryDirectory() as made:
         yield Path(made)
-
-
-def _there(pipe: Any) -> Any:
-    assert pipe is not None
-    return pipe
 
 
 def main() -> None:
@@ -263,7 +231,6 @@ def main() -> None:
     reading.add_argument("--rounds", type=int, default=3)
     reading.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     reading.add_argument("--only", nargs="*", default=[peer.name for peer in ALL], help="names of runtimes")
-    reading.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to be measured")
     given = reading.parse_args()
     wanted = [peer for peer in ALL if peer.name in given.only]
     there = [peer for peer in wanted if not peer.missing]
@@ -272,9 +239,8 @@ def main() -> None:
         "versions": versions(),
         "processors": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 1),
-        "a_sync_ms": a_sync_ms(given.folder),
         "left_out": {peer.name: peer.missing for peer in wanted if peer.missing},
-        "figures": compare(there, given.folder, rounds=given.rounds, seconds=given.seconds),
+        "figures": compare(there, rounds=given.rounds, seconds=given.seconds),
     }
     print(json.dumps(told, indent=2))  # noqa: T201 # its use
 

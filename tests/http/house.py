@@ -91,38 +91,30 @@ TOKENS: Mapping[str, frozenset[Scope]] = {
 }
 
 
-class SilentBus:
-    """Fills the port Bus."""
+class Nobody:
+    """Whom the agent asks: the bus hears and says nothing, the model is away, and no gateway or executor is there."""
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None: ...
 
     async def tell(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None: ...
 
-
-class _NoModel:
-    """Away for a while, whatever it is asked."""
-
     def prepare(self, question: Question) -> ModelCall:
         raise ModelError("try_again", "unavailable", f"nobody thinks here about call {question.call}", 3600.0)
 
-
-class _NoSchemas:
     def flaws(self, *_: object) -> tuple[str, ...]:
         return ()
 
-
-class _NoSkills:
     async def catalog(self) -> Catalog:
         raise TryAgain("the gateway is away")
 
     def present(self) -> frozenset[str]:
         return frozenset()
 
-
-class _NoTroubles:
-    async def of(self, executor: str, *, run_id: str, step: int) -> str:
-        del executor, run_id, step
+    async def of(self, executor: str, *, run_id: str, step: int) -> str:  # noqa: ARG002 - it has no troubles
         return ""
+
+    async def prune(self, *, dry_run: bool) -> Beside:  # noqa: ARG002 - no dead letters
+        return Beside(trouble="no gateway answers")
 
 
 class Picky:
@@ -158,14 +150,6 @@ class Nowhere:
         del since
         self.asked.append((stream, subject, key))
         return None
-
-
-class _NothingBeside:
-    """No dead letters, and no gateway. Fills BesideRuns."""
-
-    async def prune(self, *, dry_run: bool) -> Beside:
-        del dry_run
-        return Beside(trouble="no gateway answers")
 
 
 @dataclass(slots=True)
@@ -208,25 +192,17 @@ class House:
             self.feed.tell(tell(before.state if before else None, commit.entry))
         return commits[0].entry.run_id
 
-    async def overhear(self, commits: Sequence[Commit]) -> str:
+    async def overhear(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears."""
         for commit in commits:
             await self.elsewhere([commit])
-            entry, state, position = commit.entry, commit.state, self.archive.newest()
-            heard = Elsewhere(
-                entry=entry, position=position, by="another", status=state.status, caller=state.brief.caller
-            )
-            self.feed.elsewhere(heard)
-        return commits[0].entry.run_id
+            who = {"by": "another", "status": commit.state.status, "caller": commit.state.brief.caller}
+            self.feed.elsewhere(Elsewhere(entry=commit.entry, position=self.archive.newest(), **who))  # type: ignore[arg-type] # each its own
 
-    async def elsewhere(self, commits: Sequence[Commit]) -> str:
+    async def elsewhere(self, commits: Sequence[Commit]) -> None:
         """Let it happen in another process, of which this one hears nothing."""
         for commit in commits:
-            if commit.entry.seq == 1:
-                await self.store.accept(wake_of(commit), commit)
-            else:
-                await self.store.commit(commit)
-        return commits[0].entry.run_id
+            await (self.store.commit(commit) if commit.entry.seq > 1 else self.store.accept(wake_of(commit), commit))
 
     async def state(self, run_id: str) -> RunState:
         run = await self.store.load(run_id)
@@ -243,10 +219,6 @@ def bearer(who: str | None) -> dict[str, str]:
 
 def known_token(name: str) -> TokenSettings:
     return TokenSettings(name=name, scopes=TOKENS[name], token=SecretStr(secret(name)))
-
-
-async def nothing_to_leave(_: float) -> None:
-    """Nobody listens to a bus here."""
 
 
 async def no_metrics() -> bytes:
@@ -267,7 +239,7 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
-        clock, brake = FakeClock(), Brake()
+        clock, brake, nobody = FakeClock(), Brake(), Nobody()
         archive: Any = MoodyArchive(store)
         feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
@@ -275,7 +247,7 @@ async def open_house(
         spending = Spending(clock)
         quotas = Quotas(clock, spending, settings.quota_of)
         limits = SharedLimits(Pace(), spending, quotas)
-        thinker = Thinker(_NoModel(), _NoSchemas(), Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
+        thinker = Thinker(nobody, nobody, Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
 
         def committed(moment: Moment) -> None:
             log_lines.write(moment)
@@ -285,7 +257,7 @@ async def open_house(
         spent = store.taken.spent(clock.now().date())
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
-        publisher = Publisher(SilentBus(), clock, lambda _: True, capabilities, signing, lambda _: "", brake)
+        publisher = Publisher(nobody, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
         turns = Turns(store, publisher, thinker, clock, committed, brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
@@ -294,7 +266,7 @@ async def open_house(
         room = Room(store.counts, max_queued=max_queued)
         intake = Intake(
             turns,
-            _NoSkills(),
+            nobody,
             Results(capabilities=capabilities, children=ChildResults(store, MemoryArtifacts())),
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
             Admission(brake=brake, room=room, quotas=quotas),
@@ -302,7 +274,7 @@ async def open_house(
             clock,
         )
         picky = Picky()
-        executors = Executors(skills=_NoSkills(), troubles=_NoTroubles(), callbacks=picky)
+        executors = Executors(skills=nobody, troubles=nobody, callbacks=picky)
         desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         files = RunFiles(workspace, archive, shelf)
@@ -312,9 +284,8 @@ async def open_house(
             return {"bus": "", "store": "", "skills": "", "halt": brake.holds} | wrong
 
         letters = Letterbox()
-        draining = Draining(
-            brake=brake, background=Background(group), leave=nothing_to_leave, thinking=lambda: 0, end=lambda: None
-        )
+        leaving: dict[str, Any] = {"leave": lambda _: asyncio.sleep(0), "thinking": lambda: 0, "end": lambda: None}
+        draining = Draining(brake=brake, background=Background(group), **leaving)
         rules = Rules(days=dict.fromkeys((Status.DONE, Status.CANCELLED), A_DAY), reopens=7 * A_DAY)
         belongings = RunBelongings(folder / "workspaces", MemoryArtifacts())
         operations = Operations(
@@ -322,11 +293,11 @@ async def open_house(
             inbox=InboxCalls(store, store.inbox, letters, now=clock.now),
             letters=DeadLetterCalls(letters),
             health=HealthCalls(readiness, {}),
-            why=WhyCalls(store, store.inbox, Nowhere(), letters, _NoSkills(), no_gateway, readiness),
+            why=WhyCalls(store, store.inbox, Nowhere(), letters, nobody, no_gateway, readiness),
             stopping=StoppingCalls(switch),
             draining=DrainCalls(draining),
-            pruning=PruneCalls(Pruning(store.forgetting, belongings, rules, clock), _NothingBeside()),
-            tools=ToolCalls(_NoSkills()),
+            pruning=PruneCalls(Pruning(store.forgetting, belongings, rules, clock), nobody),
+            tools=ToolCalls(nobody),
         )
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
@@ -344,16 +315,8 @@ async def serving(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        config = uvicorn.Config(
-            app,
-            loop="none",
-            http=protocol,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
+        quiet: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 1}
+        server = uvicorn.Server(uvicorn.Config(app, loop="none", http=protocol, lifespan="off", **quiet))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield int(listener.getsockname()[1])

@@ -92,21 +92,14 @@ async def test_a_person_decides_and_answers_over_the_bus(caller: Client, house: 
 REFUSED: list[tuple[str, object, str, str]] = [
     (WAKE, {"goal": "x"}, "500", ""),  # the clock gives it the id of a run that is there
     (WAKE, b"", "422", "goal"),
-    (WAKE, b"{", "400", "not JSON"),
     (WAKE, b'{"goal": "\\ud800"}', "400", "surrogate"),
     (WAKE, {"goal": "x", "run_id": "y"}, "422", "run_id"),
-    (WAKE, {"goal": "x", "constraints": {"deadline_at": "2020-01-01T00:00:00Z"}}, "422", "deadline_at"),
     (WAKE, b" " * (MAX_BODY_BYTES + 1), "413", "bytes"),
     (WAKE, {"goal": "x", "a\r\nNats-Service-Error-Code: 200\r\n\r\n": 1}, "422", "not permitted"),
     (STATUS, {"run_id": run_id(9)}, "404", "no run"),
-    (STATUS, {"run_id": run_id(9), "brief": True}, "404", "no run"),
     (STATUS, {"run_id": "../x"}, "422", "run_id"),
-    (STATUS, {}, "422", "run_id"),
-    (CANCEL, {"run_id": run_id(9)}, "404", "no run"),
     (CANCEL, {"run_id": run_id(1)}, "409", "done"),
-    (APPROVE, {"run_id": run_id(1), "decision": "approve"}, "422", "arguments_hash"),
     (APPROVE, {"run_id": run_id(1), "decision": "reject"}, "409", "took no notice"),
-    (ANSWER, {"run_id": run_id(1)}, "422", "answer"),
     (ANSWER, {"run_id": run_id(1), "answer": "x"}, "409", "took no notice"),
 ]
 

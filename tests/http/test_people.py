@@ -29,36 +29,31 @@ async def hash_of(house: House, run: str) -> str:
 
 
 async def test_the_inbox_has_all_that_waits_for_a_person_newest_first(client: httpx2.AsyncClient, house: House) -> None:
-    for commits in (stopped(1, "pause"), stopped(2), stopped(3, error_class="in_doubt"), whole_run(4)):
+    for commits in (
+        stopped(1, "pause"),
+        stopped(2),
+        stopped(3, error_class="in_doubt"),
+        whole_run(4),
+        with_a_letter(5),
+    ):
         await house.play(commits)
     house.letters.put(BODY, Reason="constraints: too much")
     told = await got(client, "inbox")
     assert [(item["id"], item["kind"], item["class"], item["actions"]) for item in told["items"]] == [
         ("letter:1", "dead_letter", "dead_letter", ["retry", "discard"]),
+        (f"run:{run_id(5)}", "approval", "approval", ["approve", "reject", "cancel"]),
         (f"run:{run_id(3)}", "in_doubt", "in_doubt", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(2)}", "escalated", "model_refused", ["answer", "start_again", "dismiss"]),
         (f"run:{run_id(1)}", "paused", "model_refused", ["resume", "cancel"]),
     ]
-    assert (told["total"], told["trouble"]) == (4, "")
-    assert told["items"][3]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
+    assert (told["total"], told["trouble"]) == (5, "")
+    assert told["items"][1]["asks"] == (await got(client, f"runs/{run_id(5)}"))["asks"]
+    assert told["items"][1]["asks"]["arguments"] == LETTER.arguments
+    assert told["items"][4]["remedy"]["command"] == f"agentic signal {run_id(1)} resume"
     assert (told["items"][0]["seq"], told["items"][0]["text"]) == (1, "constraints: too much")
     house.letters.away = TryAgain("not connected to NATS")
     told = await got(client, "inbox")
-    assert (len(told["items"]), told["total"], "not connected to NATS" in told["trouble"]) == (3, 3, True)
-
-
-async def test_whoever_is_asked_for_approval_sees_all_that_would_be_sent(
-    client: httpx2.AsyncClient, house: House
-) -> None:
-    run = await house.play(with_a_letter())
-    (item,) = (await got(client, "inbox"))["items"]
-    assert (item["kind"], item["class"], item["actions"]) == ("approval", "approval", ["approve", "reject", "cancel"])
-    asks = item["asks"]
-    assert (asks["kind"], asks["step"], asks["tool"], asks["command"]) == ("approval", 1, "mail", "send")
-    assert asks["arguments"] == LETTER.arguments
-    assert asks["arguments_json"] == '{"text":"The page is up.","to":"ann@example.org"}'
-    assert asks["arguments_hash"] == await hash_of(house, run)
-    assert (await got(client, f"runs/{run}"))["asks"] == asks
+    assert (len(told["items"]), told["total"], "not connected to NATS" in told["trouble"]) == (4, 4, True)
 
 
 async def test_a_dismissed_run_leaves_the_inbox(client: httpx2.AsyncClient, house: House) -> None:

@@ -105,15 +105,10 @@ WAKES: list[tuple[str, Any]] = [
     ),
 ]
 WORDS: list[tuple[str, str, dict[str, Any]]] = [
-    ("approvals", "decision", {}),
     ("approvals", "decision", {"decision": "maybe", "arguments_hash": OTHER}),
     ("approvals", "arguments_hash", {"decision": "approve"}),
-    ("approvals", "arguments_hash", {"decision": "approve", "arguments_hash": "0" * 15}),
     ("approvals", "why", {"decision": "reject", "why": "x"}),
-    ("answers", "answer", {}),
     ("answers", "answer", {"answer": "x" * 8193}),
-    ("answers", "outcome", {"answer": "x", "outcome": "perhaps"}),
-    ("signals", "kind", {}),
     ("signals", "kind", {"kind": "explode"}),
     ("signals", "message", {"kind": "answer"}),
     ("signals", "message", {"kind": "message", "message": "a\0"}),
@@ -122,7 +117,6 @@ WORDS: list[tuple[str, str, dict[str, Any]]] = [
     ("signals", "step", {"kind": "resume", "step": 1}),
     ("signals", "constraints", {"kind": "raise_budget"}),
     ("signals", "signal_id", {"kind": "resume", "signal_id": "a b"}),
-    ("signals", "run_id", {"kind": "resume", "run_id": run_id(9)}),
 ]
 
 

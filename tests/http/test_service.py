@@ -9,12 +9,10 @@ import httpx2
 from fastapi import Response
 
 from agent_service.api.app import create_app
-from agent_service.api.desk import Freshness
 from agent_service.api.handlers.inspection import WhyCalls
 from agent_service.api.handlers.service import ServiceCalls
 from agent_service.api.handlers.tools import ToolCalls
 from agent_service.settings import AgentSettings
-from groundwork.service.errors import TryAgain
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand
 from tests.http.house import House, Nowhere, no_gateway, no_metrics
@@ -110,14 +108,3 @@ async def test_why_a_run_waits_is_asked_of_the_bus_by_its_attempt_and_of_its_own
         (subjects.STREAM_RESULTS, subjects.TOOL_RESULT, keys.result(run, 1, 1)),
     ]
     assert [fact.text for fact in view.facts if fact.what == "dead letter"] == [f"1, of agentic.tool_result: of {run}"]
-
-
-async def test_what_is_known_is_shown_where_nobody_can_say_more() -> None:
-    async def nobody_says() -> None:
-        raise TryAgain("the log has no leader")
-
-    async def never_says() -> None:
-        await asyncio.Event().wait()
-
-    await asyncio.wait_for(Freshness(nobody_says).wait(), 1)
-    await asyncio.wait_for(Freshness(never_says, within_s=0.01).wait(), 1)

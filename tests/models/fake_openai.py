@@ -237,8 +237,8 @@ async def serve(**settings: Any) -> AsyncIterator[Served[FakeOpenAI]]:
     made = ModelSettings.model_validate({**defaults, **settings})
     key = made.api_key.get_secret_value() if made.api_key else ""
     try:
-        timing = {"max_retries": 0, "timeout": made.timeout_s}
-        async with openai.AsyncOpenAI(api_key=key, base_url=made.base_url, **timing) as client:
+        client = openai.AsyncOpenAI(api_key=key, base_url=made.base_url, max_retries=0, timeout=made.timeout_s)
+        async with client:
             api = openai_model.OpenAIApi(client, made, at_openai=True)
             yield Served(LanguageModel(api, made, Prices("openai", made.price)), fake)
     finally:

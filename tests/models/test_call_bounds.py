@@ -54,10 +54,6 @@ def test_a_reply_is_never_too_short_to_hold_a_decision() -> None:
     assert reserve(max_cost_usd=0.000001).reply_tokens == FIRST_REPLY
 
 
-def test_a_prompt_whose_beginning_was_counted_is_taken_at_that_count() -> None:
-    assert prompt_of(reserve(known=BYTES)) == pytest.approx(prompt_of(reserve()) / 2, rel=0.2)
-
-
 def test_the_last_call_that_fits_is_made() -> None:
     """With half of what the bytes alone would ask for, once the run has shown what its calls take."""
     left = BYTES // 4 + 1500

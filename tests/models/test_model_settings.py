@@ -1,7 +1,6 @@
 """How a model is chosen: by the file, the environment and the names of RFC-95; and what is said when it cannot be."""
 
 import logging
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.models.model_house import OPENING, framing
 from tests.models.wire import KEY, Response
 
 CHOSEN = {"AGENT_LLM_PROVIDER": "openai", "AGENT_LLM_MODEL": "gpt-5.4"}
-CLOUDS = {"AWS_REGION": "eu-central-1", "CLOUD_ML_REGION": "global", "ANTHROPIC_VERTEX_PROJECT_ID": "p"}
 
 
 async def opened(**settings: object) -> None:
@@ -129,23 +127,3 @@ async def test_a_server_that_sends_elsewhere_is_not_followed() -> None:
         with pytest.raises(ModelError):
             await claude.model.prepare(framing()).make()
         assert not elsewhere.fake.calls
-
-
-@pytest.mark.parametrize(
-    ("settings", "package", "needed"),
-    [
-        ({"platform": "bedrock"}, "botocore", r"anthropic\[bedrock\]"),
-        ({"platform": "vertex"}, "google.auth", r"anthropic\[vertex\]"),
-        ({"provider": "openai", "model": "m", "api_key": KEY}, "openai", r"agentic-loop-nats\[openai\]"),
-    ],
-)
-async def test_a_missing_package_is_named_with_how_to_install_it(
-    settings: dict[str, str], package: str, needed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in CLOUDS.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "agent_service.models.openai_model", raising=False)
-    with pytest.raises(Misconfigured, match=f"pip install '{needed}'"):
-        await opened(**settings)

@@ -4,7 +4,9 @@ The figures count tokens and bytes, not seconds: they are the same on every mach
 """
 
 from agent_service.core.phases import Phase
-from tests.models.prompt_costs import LONG, STEPS, run, told
+from tests.models.prompt_costs import STEPS, run, told
+
+LONG = 90
 
 
 async def test_a_fused_run_asks_once_a_step_from_the_cache_and_costs_a_third_of_separate_and_uncached() -> None:

@@ -5,10 +5,10 @@ A table per kind of answer, for the fakes of all providers alike; what one of th
 
 import asyncio
 import json
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,56 +196,43 @@ BY_EACH: dict[str, tuple[Script, Told]] = {
     "402": (fails(402), SPENT),
     "403": (fails(403), ("fail", "model_auth")),
     "404": (fails(404), ("fail", "model_not_found")),
-    "408": (fails(408), AGAIN),
     "413": (fails(413), TOO_LONG),
     "429": (fails(429), RATE_LIMIT),
     "429 for 17 s": (fails(429, retry_after="17"), (*RATE_LIMIT, 17.0)),
-    "429 until a date": (fails(429, retry_after="Wed, 21 Oct 2026 07:28:00 GMT"), RATE_LIMIT),
     "429 for ever": (fails(429, retry_after="inf"), RATE_LIMIT),
     "429 with nonsense": (fails(429, retry_after="-1"), RATE_LIMIT),
     "500": (fails(500), AGAIN),
     "503 for 3 s": (fails(503, retry_after="3"), ("try_again", "overloaded", 3.0)),
-    "504": (fails(504), AGAIN),
     "overloaded in a stream": (breaks_off("overloaded_error"), ("try_again", "overloaded")),
     "a rate limit in a stream": (breaks_off("rate_limit_error"), RATE_LIMIT),
     "an error in a stream": (breaks_off("api_error"), AGAIN),
     "a status in a stream": (breaks_off("400"), BAD_REQUEST),
     "an empty object": (sends({}), BAD_ANSWER),
-    "null": (sends(None), BAD_ANSWER),
     "a list": (sends([]), BAD_ANSWER),
     "text": (sends(b"hello", content_type="text/plain"), BAD_ANSWER),
-    "a page": (sends(b"<html>", content_type="text/html"), BAD_ANSWER),
     "no JSON": (sends(b"hello"), BAD_ANSWER),
-    "nothing": (sends(b""), BAD_ANSWER),
     "no UTF-8": (sends(b'{"id": "\xff"}'), BAD_ANSWER),
     "JSON without a bottom": (sends(b"[" * 100_000), BAD_ANSWER),
 }
 BY_CLAUDE: dict[str, tuple[Script, Told]] = {
-    "409": (fails(409), AGAIN),
     "422": (fails(422), BAD_REQUEST),
-    "499": (fails(499), AGAIN),
     "529": (fails(529), ("try_again", "overloaded")),
     "spend limit": (fails(429, "enforced_spend_limit_reached"), SPENT),
-    "contract's limit": (fails(429, "contract_spend_limit_reached"), SPENT),
     "no credit": (fails(400, message="Your credit balance is too low to access the Anthropic API."), SPENT),
     "too long": (fails(400, message="prompt is too long: 1200000 tokens > 1000000 maximum"), TOO_LONG),
     "no content": (says(without=("content",)), BAD_ANSWER),
     "content that is text": (says(content="text"), BAD_ANSWER),
-    "content without blocks": (says(content=[None]), BAD_ANSWER),
     "a block without a type": (says(content=[{"text": "x"}]), BAD_ANSWER),
     "no stop_reason": (says(stop_reason=None), BAD_ANSWER),
     "no usage": (says(without=("usage",)), BAD_ANSWER),
-    "usage without numbers": (says(usage={}), BAD_ANSWER),
     "usage in words": (says(usage={"input_tokens": "many", "output_tokens": 1}), BAD_ANSWER),
     "no model": (says(without=("model",)), BAD_ANSWER),
-    "no id": (says(without=("id",)), BAD_ANSWER),
 }
 LIMIT = "for gpt-5.4 on tokens per min (TPM): Limit 30000,"
 NO_CHOICE = {"id": "1", "model": "m", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
 BY_OPENAI: dict[str, tuple[Script, Told]] = {
     "rate limit": (fails(429, "rate_limit_exceeded"), RATE_LIMIT),
     "quota": (fails(429, "insufficient_quota"), SPENT),
-    "billing": (fails(429, "billing_hard_limit_reached"), SPENT),
     "a quota by its type": (sends({"error": {"message": "", "type": "insufficient_quota", "code": "x"}}, 429), SPENT),
     "too long by its code": (fails(400, "context_length_exceeded"), TOO_LONG),
     "more than a minute's": (fails(429, "400", message=f"Request too large {LIMIT} Requested 31284."), TOO_LONG),
@@ -253,7 +240,6 @@ BY_OPENAI: dict[str, tuple[Script, Told]] = {
     "forbidden": (fails(400, "invalid_prompt"), ("escalate", "model_refused")),
     "unknown parameter": (fails(400, "unsupported_parameter"), BAD_REQUEST),
     "no choice": (sends(NO_CHOICE), BAD_ANSWER),
-    "no choices": (completes(without=("choices",)), BAD_ANSWER),
     "no usage": (completes(without=("usage",)), BAD_ANSWER),
     "no end": (completes(finish_reason=None), BAD_ANSWER),
 }
@@ -401,31 +387,25 @@ async def test_a_call_that_is_given_up_ends_at_once(serve: Any, delivery: Delive
 # What an adapter does not foresee
 
 
-class Breaking:
-    """Raises what it is given: for the first question when it is prepared, else when it is asked."""
+def breaking(error: Exception) -> Any:
+    """An adapter that raises `error`: for the first question when it is prepared, else when it is asked."""
 
-    verifies = True
+    async def make() -> Answer:
+        raise error
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def prepare(self, question: Question) -> ModelCall:
+    def prepare(question: Question) -> ModelCall:
         if question.call == 0:
-            raise self._error
-        return ModelCall(estimate=None, make=self._make)
+            raise error
+        return ModelCall(estimate=None, make=make)
 
-    async def _make(self) -> Answer:
-        raise self._error
-
-    async def check(self) -> tuple[str, ...]:
-        return ()
+    return SimpleNamespace(verifies=True, prepare=prepare)
 
 
 async def test_an_unforeseen_error_is_tried_again_its_text_is_for_the_log_alone_and_a_foreseen_one_passes_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = ContainedModel(Breaking(ZeroDivisionError("a secret may stand here")))
-    with caplog.at_level(logging.ERROR), pytest.raises(ModelError) as caught:
+    model = ContainedModel(breaking(ZeroDivisionError("a secret may stand here")))
+    with pytest.raises(ModelError) as caught:
         await model.prepare(framing()).make()
     assert kind(caught.value) == ("try_again", "model_broken")
     assert "secret" not in str(caught.value)
@@ -434,5 +414,5 @@ async def test_an_unforeseen_error_is_tried_again_its_text_is_for_the_log_alone_
         model.prepare(replace(framing(), call=0))
     foreseen = ModelError("pause", "model_spend_limit", "raise it")
     with pytest.raises(ModelError) as caught:
-        await ContainedModel(Breaking(foreseen)).prepare(framing()).make()
+        await ContainedModel(breaking(foreseen)).prepare(framing()).make()
     assert caught.value is foreseen

@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_service.core.phases import (
-    Ask,
-    Digest,
-    Framing,
-    Phase,
-    Plan,
-    Reflection,
-    Unusable,
-    Verdict,
-)
+from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import LastResult, replace
 from agent_service.errors import ModelError
 from agent_service.models.script_review import Review, review
@@ -134,19 +125,13 @@ def test_of_the_scripts_that_come_along_none_leaves_anything_open(file: Path) ->
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ({**PLANS, "plan": {"action": ACTION, "rational": "so"}}, "rules.1.plan: .*rational"),
-        ({**PLANS, "plan": {"action": {**ACTION, "comand": "x"}}}, "rules.1.plan.action: .*comand"),
         ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "qoute": "x"}]}}, "rules.1.reflect.met.0: .*qoute"),
-        ({**PLANS, "wen": {}}, "rules.1.wen"),
         ({**PLANS, "ask": {"question": "which?"}}, "exactly one of"),
-        ({"phase": "plan"}, "exactly one of"),
         ({**PLANS, "when": {"goal": "("}}, "rules.1.when.goal: is no regular expression"),
         ({**PLANS, "when": {True: "x"}}, "rules.1.when: the key True is no text: put it in quotes"),
-        ({**DONE, "reflect": {"verdict": "finished", "summary": "x"}}, "^rules.1.reflect.verdict: "),
         ({"phase": "fram", "unusable": "x"}, "rules.1.phase: must be one of frame, plan, reflect, compact, verify"),
         ({**FRAMES, "frame": {**FRAMES["frame"], "definition_of_done": ["a"]}}, "rules.1.frame: .* 3 to 7 items"),
         ({**DONE, "phase": "plan"}, "rules.1: in phase plan the only verdict of `reflect` is escalate"),
-        ({**PLANS, "phase": "verify"}, "rules.1: `plan` answers no question of phase verify"),
         ({"phase": "plan", "wait": {"why": "x", "until": "2026-11-25T12:00:00"}}, "rules.1.wait: .* time zone"),
         ({**DONE, "reflect": {**DONE["reflect"], "met": [{**MET, "evidence": "all"}]}}, "rules.1.reflect: met.0: evid"),
     ],

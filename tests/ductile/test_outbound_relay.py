@@ -56,7 +56,7 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
     told = OutboundSettings(relay=settings(ductile), relays={"work": settings(newer)})
     town = Town(tmp_path)
     async with opened(tmp_path, SqliteOutbox) as outbox, relays_of(told, SystemClock()) as relays:
-        receivers = Receivers(relays=relays, callbacks=town.sender, addresses=town, dead_letters=town.grave)
+        receivers = Receivers(relays=relays, callbacks=town, addresses=town, dead_letters=town)
         outbound = Outbound(told, outbox, receivers, clock=SystemClock(), told=lambda *_: None, look_s=0.05)
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))

@@ -32,10 +32,8 @@ class Agent:
     def __init__(self, *told: AgentKey) -> None:
         self.told = told
         self.away = False
-        self.asked = 0
 
     async def keys(self) -> AgentKeys:
-        self.asked += 1
         if self.away:
             raise TryAgain("no agent answers")
         return AgentKeys(keys=self.told)
@@ -44,11 +42,11 @@ class Agent:
 class Town:
     """A gateway and the agent that it knows."""
 
-    def __init__(self, folder: Path, *told: AgentKey, given: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, *told: AgentKey) -> None:
         self.agent = Agent(*told)
         self.pins = PinnedKeys(folder, FakeClock(NOON))
         self.now = 0.0
-        self.trust = Trust(self.pins, self.agent, given=given, clock=lambda: self.now)
+        self.trust = Trust(self.pins, self.agent, clock=lambda: self.now)
 
     async def passes(self, signer: Signer, *, again: bool = False) -> bool:
         """Whether what that one says is passed on. A second goes by."""
@@ -66,24 +64,19 @@ class Town:
 @pytest.mark.attack(98)
 @pytest.mark.parametrize(
     "header",
-    [None, "", "agent.", AGENT.header("agent.failed", BODY), AGENT.header(SUBJECT, BODY + b" "), "agent." + "A" * 86],
-    ids=["none", "empty", "cut", "of another subject", "of another body", "made up"],
+    [
+        *(None, "", "agent.", "agent." + "A" * 86),
+        AGENT.header("agent.failed", BODY),
+        AGENT.header(SUBJECT, BODY + b" "),
+        STRANGER.header(SUBJECT, BODY),
+        STRANGER.header(SUBJECT, BODY).replace(STRANGER.id, AGENT.id),
+    ],
 )
-async def test_what_it_did_not_sign_is_not(tmp_path: Path, header: str | None) -> None:
+async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(tmp_path: Path, header: str | None) -> None:
     town = Town(tmp_path, AGENT.told())
     with pytest.raises(NotTheAgents, match="not said by the agent"):
         await town.trust.check(SUBJECT, BODY, header)
     assert "1 messages since the start were not the agent's word" in await town.told()
-
-
-@pytest.mark.attack(98)
-async def test_a_stranger_is_not_believed_though_it_signs_or_takes_the_agents_name(tmp_path: Path) -> None:
-    town = Town(tmp_path, AGENT.told())
-    assert await town.passes(AGENT)
-    assert not await town.passes(STRANGER)
-    message = STRANGER.header(SUBJECT, BODY).replace(STRANGER.id, AGENT.id)
-    with pytest.raises(NotTheAgents):
-        await town.trust.check(SUBJECT, BODY, message)
 
 
 async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
@@ -164,16 +157,12 @@ async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_tol
 
     settings = {"nats": {"urls": [some_server.url]}, "store": str(tmp_path / "store")}
     (tmp_path / "agentic.yaml").write_text(json.dumps({"gateway": settings}))
-    code, said = await trust("--again")
-    assert (code, "no agent answers on agentic-loop.keys" in said) == (69, True)
+    assert (await trust("--again"))[0] == 69, "no agent answers"
     await link.subscribe(subjects.AGENT_KEYS, answer)
-    code, said = await trust()
-    assert (code, f"told by the agent, and not trusted: {AGENT.id}" in said) == (0, True)
     code, said = await trust("--again")
     assert (code, f"{AGENT.id} {AGENT.public}\n" in said, "trusted since" in said) == (0, True, True)
     agent[0] = STRANGER
     code, said = await trust()
     assert (code, f"told by the agent, and not trusted: {STRANGER.id} {STRANGER.public}" in said) == (1, True)
-    assert f"{AGENT.id} {AGENT.public}, which the agent has retired" in said
     code, said = await trust("--again")
     assert (code, STRANGER.public in said, AGENT.public in said) == (0, True, False)

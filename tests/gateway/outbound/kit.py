@@ -7,14 +7,13 @@ import json
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ductile_gateway.outbound.dispatch import Outbound, Outbox, Receivers
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
-from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, NotYet, SendResult
+from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification, SendResult
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.service.errors import TryAgain
@@ -41,66 +40,21 @@ def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
     return read_event(event["type"], json.dumps(event).encode(), at=at)
 
 
-def down(_: Notification) -> SendResult:
-    """The answer of a receiver that is not there."""
-    return NotYet("ConnectError")
-
-
-Answer = Callable[[Notification], SendResult]
-
-
-@dataclass(slots=True)
-class FakeSender:
-    """Notes each try, and answers as it is told, by target; a target or address that `hangs` never answers."""
-
-    answers: dict[str, Answer] = field(default_factory=dict)
-    hangs: set[str] = field(default_factory=set)
-    tries: list[Notification] = field(default_factory=list)
-    under_way: list[str] = field(default_factory=list)
-    overlaps: int = 0
-    """How often two deliveries of one run went to one receiver at the same time."""
-
-    async def send(self, delivery: Notification) -> SendResult:
-        self.tries.append(delivery)
-        name = f"{delivery.lane} {delivery.run_id}"
-        self.overlaps += name in self.under_way
-        self.under_way.append(name)
-        try:
-            hangs = {delivery.target, delivery.url} & self.hangs
-            await (asyncio.Event().wait() if hangs else asyncio.sleep(0))
-        finally:
-            self.under_way.remove(name)
-        answer = self.answers.get(delivery.target)
-        return answer(delivery) if answer else Arrived()
-
-    def keys(self, target: str) -> list[str]:
-        """What was tried to be delivered there, in order."""
-        return [delivery.key for delivery in self.tries if delivery.target == target]
-
-
-@dataclass(slots=True)
-class Grave:
-    """Dead letters."""
-
-    buried: list[tuple[Notification, str]] = field(default_factory=list)
-
-    async def bury(self, delivery: Notification, why: str) -> None:
-        self.buried.append((delivery, why))
-
-
 class Town:
-    """Who is told, and when. A new Outbound over the same town is a gateway that was started again."""
+    """Who is told, and when; they answer with `answers`, by target, or never where one `hangs`. A new Outbound over the
+    same town is a gateway that was started again. Fills the ports Sender, Callbacks and DeadLetters."""
 
     def __init__(
         self, folder: Path, *, subscribers: tuple[str, ...] = (), relayed: frozenset[str] = frozenset()
     ) -> None:
         self.folder = folder
-        self.sender = FakeSender()
-        self.grave = Grave()
+        self.answers: dict[str, Callable[[Notification], SendResult]] = {}
+        self.hangs: set[str] = set()
+        self.tries: list[Notification] = []
+        self.buried: list[tuple[Notification, str]] = []
         self.clock = FakeClock(NOON)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """How many deliveries ended how, by their target."""
-        self.addresses = {RUN: HOOK}
         self.agent_away = False
         self.outbox: Outbox
         self.death: Points
@@ -109,11 +63,19 @@ class Town:
         told = {"relay": relay if relayed else None, "subscriptions": named}
         self.settings = OutboundSettings.model_validate(told)
 
+    async def send(self, delivery: Notification) -> SendResult:
+        self.tries.append(delivery)
+        await (asyncio.Event().wait() if delivery.target in self.hangs else asyncio.sleep(0))
+        return self.answers[delivery.target](delivery) if delivery.target in self.answers else Arrived()
+
+    async def bury(self, delivery: Notification, why: str) -> None:
+        self.buried.append((delivery, why))
+
     async def of(self, run_id: str) -> str | None:
-        """As an agent answers that knows these addresses, or is away. Fills the port Callbacks."""
+        """Where its callback goes, as an agent says it that is there."""
         if self.agent_away:
             raise TryAgain("no agent answers")
-        return self.addresses.get(run_id)
+        return HOOK if run_id == RUN else None
 
     def _note(self, target: str, outcome: str) -> None:
         if outcome != "put_off":
@@ -123,9 +85,7 @@ class Town:
     async def telling(self) -> AsyncIterator[Outbound]:
         """A gateway at work, until the end of the block."""
         self.outcomes.clear()
-        receivers = Receivers(
-            relays={RELAY: self.sender}, callbacks=self.sender, addresses=self, dead_letters=self.grave
-        )
+        receivers = Receivers(relays={RELAY: self}, callbacks=self, addresses=self, dead_letters=self)
         async with opened(self.folder, SqliteOutbox) as outbox:
             self.outbox = outbox
             self.death = dying("nowhere")
@@ -167,8 +127,7 @@ class Town:
         return not await self.outbox.lanes_due(self.clock.now())
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     line: str
     headers: dict[str, str]
     body: bytes

@@ -23,7 +23,7 @@ from ductile_gateway.outbound.notifications import (
     next_try,
 )
 from groundwork.service.errors import TryAgain
-from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, an_event, down, read
+from tests.gateway.outbound.kit import ENDINGS, HOOK, Town, an_event, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.waiting import until
 from tests.ledger.kit import a_delivery
@@ -35,8 +35,8 @@ async def test_ductile_the_callback_and_every_subscriber_are_told_once(tmp_path:
     town = Town(tmp_path, subscribers=("a", "b"), relayed=ENDINGS)
     for _ in range(2):  # the event comes again, also after a restart
         await town.tells(*[an_event(has_callback=True)] * 2)
-    assert sorted(one.target for one in town.sender.tries) == ["callback", "relay", "subscription:a", "subscription:b"]
-    assert {one.url for one in town.sender.tries if one.target == "callback"} == {HOOK}
+    assert sorted(one.target for one in town.tries) == ["callback", "relay", "subscription:a", "subscription:b"]
+    assert {one.url for one in town.tries if one.target == "callback"} == {HOOK}
 
 
 async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and_it_is_asked_again(
@@ -53,50 +53,48 @@ async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and
         town.agent_away = False
         await outbound.take(event)
         await town.settled()
-    assert [one.target for one in town.sender.tries] == ["subscription:a", "callback"]
+    assert [one.target for one in town.tries] == ["subscription:a", "callback"]
 
 
-async def test_events_of_a_run_arrive_in_their_order_and_one_at_a_time(tmp_path: Path) -> None:
+async def test_events_of_a_run_arrive_in_their_order_though_the_first_is_tried_again(tmp_path: Path) -> None:
     town = Town(tmp_path, relayed=ENDINGS)
     verdicts: Iterator[SendResult] = iter([NotYet("ConnectError"), NotYet("ConnectError")])
-    town.sender.answers["relay"] = lambda _: next(verdicts, Arrived())
+    town.answers["relay"] = lambda _: next(verdicts, Arrived())
     async with town.telling() as outbound:
         for number in (1, 2, 3):
             await outbound.take(read(an_event("escalated", number=number)))
         await outbound.take(read(an_event("completed")))
         await town.pass_by(120, step_s=10)
-    tried = [key.rpartition(":")[2] for key in town.sender.keys("relay")]
+    tried = [one.key.rpartition(":")[2] for one in town.tries]
     assert tried == ["escalated", "escalated", "escalated", "2", "3", "completed"]
-    assert town.sender.overlaps == 0
 
 
 @pytest.mark.parametrize(
     ("answer", "tries", "why"),
-    [(down, 7, "given up after 7 tries: ConnectError"), (lambda _: Never("not public"), 1, "not public")],
-    ids=["down", "never"],
+    [(NotYet("ConnectError"), 7, "given up after 7 tries: ConnectError"), (Never("not public"), 1, "not public")],
 )
 async def test_what_cannot_arrive_in_most_of_a_day_or_never_can_is_a_dead_letter(
-    tmp_path: Path, answer: Any, tries: int, why: str
+    tmp_path: Path, answer: SendResult, tries: int, why: str
 ) -> None:
     town = Town(tmp_path)
-    town.sender.answers["callback"] = answer
+    town.answers["callback"] = lambda _: answer
     async with town.telling() as outbound:
         await outbound.take(read(an_event(has_callback=True)))
         await town.pass_by(DAY_S, step_s=600)
         await until(lambda: town.outcomes == Counter({("callback", "dead"): 1}))
-    assert len(town.sender.tries) == tries
-    [(buried, told)] = town.grave.buried
+    assert len(town.tries) == tries
+    [(buried, told)] = town.buried
     assert (buried.target, buried.tries, told) == ("callback", tries, why)
 
 
 async def test_a_receiver_that_is_gone_is_told_nothing_more_of_that_run(tmp_path: Path) -> None:
     town = Town(tmp_path, subscribers=("a",))
-    town.sender.answers["subscription:a"] = lambda one: Gone() if one.run_id == "run_1" else Arrived()
+    town.answers["subscription:a"] = lambda one: Gone() if one.run_id == "run_1" else Arrived()
     told = (("run_1", "escalated"), ("run_1", "completed"), ("run_2", "completed"))
     await town.tells(*(an_event(kind, run_id=run_id) for run_id, kind in told))
-    tried = [(one.run_id, one.type) for one in town.sender.tries]
+    tried = [(one.run_id, one.type) for one in town.tries]
     assert tried == [("run_1", "agent.escalated"), ("run_2", "agent.completed")]
-    assert not town.grave.buried
+    assert not town.buried
 
 
 @pytest.mark.attack(40)
@@ -116,7 +114,7 @@ async def test_a_kill_at_any_write_loses_nothing_and_repeats_only_what_was_not_r
 ) -> None:
     town = Town(tmp_path, subscribers=("a",))
     verdicts: Iterator[SendResult] = iter([NotYet("ConnectError")] if method == "postpone" else [])
-    town.sender.answers["subscription:a"] = lambda _: next(verdicts, Arrived())
+    town.answers["subscription:a"] = lambda _: next(verdicts, Arrived())
     async with town.telling() as outbound:
         died = town.dies(when, method)
         take = asyncio.create_task(outbound.take(read(an_event())))
@@ -125,22 +123,22 @@ async def test_a_kill_at_any_write_loses_nothing_and_repeats_only_what_was_not_r
     async with town.telling() as outbound:
         await outbound.take(read(an_event()))  # the bus has no acknowledgement, and delivers it again
         await town.pass_by(60)
-    assert len(town.sender.tries) == tries
-    assert len({(one.key, one.body) for one in town.sender.tries}) == 1
+    assert len(town.tries) == tries
+    assert len({(one.key, one.body) for one in town.tries}) == 1
 
 
 @pytest.mark.attack(39)
 async def test_a_try_that_a_kill_cut_off_is_made_again_under_the_same_id_and_with_the_same_body(tmp_path: Path) -> None:
     town, event = Town(tmp_path), an_event(has_callback=True, outcome="o" * 100_000)
-    town.sender.hangs.add("callback")
+    town.hangs.add("callback")
     async with town.telling() as outbound:
         await outbound.take(read(event))
-        await until(lambda: len(town.sender.tries) == 1)
-    town.sender.hangs.clear()
+        await until(lambda: len(town.tries) == 1)
+    town.hangs.clear()
     async with town.telling() as outbound:
         await outbound.take(read(event, NOON + timedelta(minutes=1)))
         await town.settled()
-    first, second = town.sender.tries
+    first, second = town.tries
     assert (first.key, first.body) == (second.key, second.body) == (first.key, callback_body(read(event)))
 
 

@@ -3,35 +3,25 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+from agent_service.bus.topology import topology
 from ductile_gateway.bus.requests import Consumption, NatsRequests, RequestObservers
 from ductile_gateway.calls.relay import Relay
-from ductile_gateway.trust import Trust
 from groundwork.nats.link import NatsLink
-from groundwork.nats.topology import BucketSpec, ConsumerSpec, KeyValueSpec, StreamSpec, Topology, create_missing
+from groundwork.nats.topology import create_missing
 from schemas import keys, subjects
 from schemas.events import ToolRequest, ToolResult
-from schemas.generate import CONSUMERS, STREAMS
 from tests.gateway.parts import CATALOG, message_of, offering, result_in
 
-DAY = 86400.0
 ACK_WAIT = 5.0
 
 
 async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
-    """Everything that the setup of the service would create for the gateway."""
-    limits = {"max_age": DAY, "duplicate_window": DAY, "discard": "new", "max_bytes": 1 << 26}
-    needed = STREAMS.keys() - {subjects.STREAM_PROGRESS}
-    filters = {"filter_subjects": list(CONSUMERS[subjects.DURABLE_TOOLS]), "ack_wait": ack_wait}
-    topology = Topology(
-        streams=tuple(StreamSpec(name, {"subjects": list(STREAMS[name])} | limits) for name in needed),
-        consumers=(ConsumerSpec(subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, filters),),
-        buckets=(
-            BucketSpec(subjects.ARTIFACT_BUCKET, {"max_bytes": 1 << 26}),
-            KeyValueSpec(subjects.LEASE_BUCKET, {"max_bytes": 1 << 20}),
-        ),
-    )
-    await create_missing(link, topology)
+    """What the setup of the service makes, where a request comes again sooner."""
+    made = topology(max_gib=1)
+    sooner = (replace(one, settings={**one.settings, "ack_wait": ack_wait}) for one in made.consumers)
+    await create_missing(link, replace(made, consumers=tuple(sooner)))
 
 
 async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader") -> None:
@@ -41,13 +31,13 @@ async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader")
     await link.publish(subject, body, msg_id=key, headers=headers)
 
 
-def requests_of(link: NatsLink, relay: Relay, *, trust: Trust | None = None) -> NatsRequests:
+def requests_of(link: NatsLink, relay: Relay) -> NatsRequests:
     return NatsRequests(
         link,
         relay,
         offering(CATALOG),
         Consumption(slots=8, in_progress_s=0.5, grace_s=1),
-        trust=trust,
+        trust=None,
         observers=RequestObservers(heard=lambda *_: None, handled=lambda _: None),
     )
 

@@ -1,9 +1,5 @@
-"""The gateway on a real bus: requests in, results out, and writes that the agent did not sign made by nobody."""
+"""The gateway on a real bus: requests in, results out, and what its operator has to mend."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +9,15 @@ from ductile_gateway.bus.micro_service import serve_questions
 from ductile_gateway.bus.outgoing import NatsArtifacts, NatsBus
 from ductile_gateway.bus.prerequisites import ack_wait, require
 from ductile_gateway.calls.call import Answer, ProducedArtifact, ToolOutcome
-from ductile_gateway.store.agent_keys import PinnedKeys
-from ductile_gateway.trust import Trust
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import BucketSpec, Topology, create_missing
 from groundwork.service.errors import Broken, Misconfigured
-from schemas import keys, subjects
+from schemas import subjects
 from schemas.events import Envelope, Rejected
 from schemas.status import Finding, GatewayStatus
 from tests.gateway.on_nats import a_bus, all_acknowledged, consuming, dead_letters, requests_of, results, send
-from tests.gateway.parts import NOON, RUN, FakeRunner, MemoryLedger, World, a_request, message_of
-from tests.gateway.test_trust import Agent
-from tests.kit.agent_keys import AGENT, STRANGER, Signer
-from tests.kit.fakes import FakeClock
+from tests.gateway.parts import RUN, FakeRunner, MemoryLedger, World, a_request, message_of
 from tests.kit.waiting import until
 
 
@@ -105,53 +96,3 @@ async def test_the_agent_hears_why_a_callback_would_never_be_called_and_nothing_
     async with serve_questions(link, fine) as questions:
         await questions.answer_callbacks(flaw_of)
         assert await callbacks.flaw("https://10.0.0.7") == "not https://10.0.0.7"
-
-
-class Asking:
-    """A gateway on a bus, and who asks it."""
-
-    def __init__(self, link: NatsLink, folder: Path) -> None:
-        self.link = link
-        self.trust = Trust(PinnedKeys(folder, FakeClock(NOON)), Agent(AGENT.told()))
-        self.world = a_world(link)
-
-    @contextlib.asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
-        running = asyncio.create_task(requests_of(self.link, self.world.relay(), trust=self.trust).run())
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    async def ask(
-        self, command: str, step: int, by: Signer | None, *, of: tuple[str, bytes] | None = None, **changed: Any
-    ) -> None:
-        """`of`: what was signed, where it is another message."""
-        request = a_request(command, step=step, **changed)
-        subject, body, headers = message_of(request)
-        signed = by.headers(*(of or (subject, body))) if by else {}
-        key = f"forged-{step}-{by and by.id}" if of or changed else keys.request(RUN, step, 1)
-        await self.link.publish(subject, body, msg_id=key, headers=headers | signed)
-
-    async def settled(self) -> list[str]:
-        """What was carried out, by command and step, once all is settled."""
-        await until(lambda: all_acknowledged(self.link))
-        return [f"{call.command} {call.asked.request.step}" for call in self.world.runner.executed]
-
-
-@pytest.mark.attack(98)
-async def test_a_write_that_the_agent_did_not_sign_is_a_dead_letter_and_in_nobody_s_way(
-    link: NatsLink, tmp_path: Path
-) -> None:
-    await a_bus(link)
-    asking, evil = Asking(link, tmp_path), {"url": "http://evil.example"}
-    await asking.trust.check("agent.completed", b"{}", AGENT.header("agent.completed", b"{}"))
-    async with asking.at_work():
-        for forger in (None, STRANGER):
-            await asking.ask("save", 2, forger, payload=evil)
-        await asking.ask("save", 2, AGENT, of=message_of(a_request("save", step=1))[:2])
-        assert (await asking.settled(), len(await dead_letters(link))) == ([], 3)
-        await asking.ask("save", 2, AGENT)
-        await asking.ask("handle", 3, None)
-        assert sorted(await asking.settled()) == ["handle 3", "save 2"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -85,21 +84,17 @@ async def test_a_path_is_taken_as_it_is_written_and_a_head_has_one_meaning_or_no
     assert len(ingress.bus.messages) == (status == 202)
 
 
-@pytest.fixture
-async def deliveries(tmp_path: Path) -> AsyncIterator[SqliteDeliveries]:
-    async with opened(tmp_path, SqliteDeliveries) as record:
-        yield record
-
-
 async def test_many_copies_of_a_delivery_are_one_message_also_once_the_bus_has_forgotten_it(
-    link: NatsLink, deliveries: SqliteDeliveries
+    link: NatsLink, tmp_path: Path
 ) -> None:
     await a_bus(link)
-    ingress = Ingress(bus=NatsBus(link), deliveries=deliveries)
-    answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(200)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert sum(not answer.json()["duplicate"] for answer in answers) == 1
-    assert [result.run_id for result in await results(link)] == [RUN]
-    await link.jetstream.purge_stream(subjects.STREAM_RESULTS)
-    assert (await ingress.relay(an_event())).json()["duplicate"] is True
-    assert (await link.jetstream.stream_info(subjects.STREAM_RESULTS)).state.messages == 0
+    async with opened(tmp_path, SqliteDeliveries) as deliveries:
+        ingress = Ingress(bus=NatsBus(link), deliveries=deliveries)
+        answers = await asyncio.gather(*(ingress.relay(an_event()) for _ in range(200)))
+        assert {answer.status_code for answer in answers} == {202}
+        assert sum(not answer.json()["duplicate"] for answer in answers) == 1
+        assert [result.run_id for result in await results(link)] == [RUN]
+        await link.jetstream.delete_stream(subjects.STREAM_RESULTS)
+        await a_bus(link)
+        assert (await ingress.relay(an_event())).json()["duplicate"] is True
+    assert await results(link) == []

@@ -178,7 +178,6 @@ def job(status: str, result: Any = None, **fields: Any) -> dict[str, Any]:
     [
         *((read_job(job(status)), Going()) for status in ("queued", "running", "completed", "paused", "")),
         (read_job(job("queued", started_at="2026-11-21T12:00:00Z")), Going(retrying=True)),
-        (read_job(job("succeeded")), SeeLog()),
         *((read_job(job("failed", *odd)), SeeLog()) for odd in ([], [7], [{"status": "continuation"}])),
         (read_log([]), Going()),
         (read_tree([job("succeeded", OK), job("queued")]), Going()),
@@ -192,8 +191,6 @@ def test_only_what_ductile_calls_finished_and_tells_the_end_of_is_concluded_from
 
 
 REFUSED = {"status": "error", "error": "no such page", "error_class": "not_found"}
-BAD = {"status": "ok", "result": " "}
-SKIPPED = {"status": "skipped", "reason": "if: false"}
 BROKEN = job("failed", ERROR, completed_at="2026-11-21T12:00:01Z")
 LAST = [
     job("succeeded", OK | {"result": "last"}, completed_at="2026-11-21T12:00:02Z"),
@@ -203,26 +200,17 @@ LAST = [
 
 
 @pytest.mark.parametrize(
-    ("reading", "class_", "told"),
+    ("reading", "class_", "retryable", "told"),
     [
-        (read_job(job("failed", OK)), None, "done\n[the tool has succeeded, but"),
-        (read_log([job("failed", last_error="not JSON\0")]), "bad_output", "the plugin gave no valid response: not JS"),
-        (read_job(job("timed_out")), "timeout", "the plugin exceeded Ductile's time limit"),
-        (read_job(job("skipped", SKIPPED)), None, "Skipped by Ductile: if: false"),
-        *((read_job(job("succeeded", odd)), None, "The tool has succeeded") for odd in (["a"], "text", 7)),
-        (read_job(job("succeeded", BAD)), "bad_output", "the plugin wrote no valid response"),
-        (read_tree(LAST), None, "last"),
-        (read_tree([BROKEN, job("succeeded", OK, completed_at="2027")]), "tool_error", "no"),
-        (read_job(job("failed", REFUSED)), "not_found", "no such page"),
-        (read_job(job("failed", REFUSED | {"retry": False})), "not_found", "no such page"),
-        (read_job(job("failed", REFUSED | {"retry": True})), "not_found", "no such page"),
+        *((read_job(job("succeeded", odd)), None, False, "The tool has succeeded") for odd in (["a"], "text", 7)),
+        (read_tree(LAST), None, False, "last"),
+        (read_tree([BROKEN, job("succeeded", OK, completed_at="2027")]), "tool_error", False, "no"),
+        (read_job(job("failed", REFUSED)), "not_found", False, "no such page"),
+        (read_job(job("failed", REFUSED | {"retry": True})), "not_found", True, "no such page"),
     ],
 )
-def test_each_ending_of_a_job_has_its_outcome_and_only_a_plugin_says_that_it_is_to_be_tried_again(
-    reading: Any, class_: str | None, told: str
+def test_a_pipeline_has_the_outcome_of_its_worst_step_and_only_a_plugin_says_that_it_is_to_be_tried_again(
+    reading: Any, class_: str | None, retryable: bool, told: str
 ) -> None:
-    assert isinstance(reading, ToolOutcome)
-    retried = reading == read_job(job("failed", REFUSED | {"retry": True}))
-    assert (reading.error_class, reading.retryable) == (class_, retried)
+    assert (reading.error_class, reading.retryable) == (class_, retryable)
     assert (reading.message or reading.text).startswith(told)
-    assert "\0" not in str(reading.message)

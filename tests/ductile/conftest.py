@@ -21,13 +21,6 @@ def fake() -> Iterator[FakeDuctile]:
         yield ductile
 
 
-@pytest.fixture
-def newer() -> Iterator[FakeDuctile]:
-    """A fake of the newer version."""
-    with FakeDuctile(version="N") as ductile:
-        yield ductile
-
-
 @pytest.fixture(params=["fake", REAL])
 def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
     """The fake, and a real Ductile where there is one."""

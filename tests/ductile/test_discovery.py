@@ -176,10 +176,7 @@ def command(folder: Path, ductile: DuctileUnderTest, *words: str, token: str = "
     ("token", "tools", "code", "said"),
     [
         ("gateway", {"probe": None}, 0, "tool probe: plugin probe, handle (write), look (read), note (write)"),
-        ("reader", {"probe": None}, 0, "ductile token: the token does not open calls that write -> give it plugin:rw"),
         ("gateway", {"probe": None, "news": None}, 78, "problem: tool news: there is no plugin news"),
-        ("gateway", {"probe": {"output": "trusted"}}, 0, "a text of probe may ask for more in the tool's name"),
-        ("gateway", {"probe": {"commands": ["look", "sing"]}}, 78, "has no command sing"),
         ("caller", {"probe": None}, 78, "does not open jobs"),
     ],
 )

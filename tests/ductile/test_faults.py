@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,16 +56,12 @@ ONLY_EVENTS = Pace(first_s=15.0, most_s=15.0)
 HTML = b"<html><body>Nothing here</body></html>"
 
 
-def at_last() -> Behaviour:
-    return in_turn(fails(), fails(), answers("at last"))
-
-
 def cut(_: object) -> Outcome:
     return Outcome(b"no JSON", stderr=f"{'x' * 3000}\nSHED_API_KEY is not set, token-of-gateway is")
 
 
 ENDINGS: list[tuple[Behaviour, str, int]] = [
-    (at_last(), "at last", 3),
+    (in_turn(fails(), fails(), answers("at last")), "at last", 3),
     (lambda _: ROUTING_FAILED, "done\n[the tool has succeeded, but what follows", 1),
     (lambda _: SKIPPED, "Skipped by Ductile: if: false", 1),
     (lambda _: DEAD, "unknown", 1),
@@ -293,29 +288,25 @@ async def test_a_call_is_not_begun_while_the_queue_is_too_long(fake: FakeDuctile
             await running
 
 
-QUEUES: list[Callable[[], httpx2.Response]] = [
-    *(lambda depth=depth: httpx2.Response(200, json={"queue_depth": depth}) for depth in (0, 10, "many")),
-    *(lambda status=status: httpx2.Response(status) for status in (500, 403, 200)),
-    lambda: httpx2.Response(200, text="<html>"),
-    lambda: httpx2.Response(200, json={}),
+QUEUES: list[dict[str, Any]] = [
+    *({"json": {"queue_depth": depth}} for depth in (0, 10, "many")),
+    *({"status_code": status} for status in (500, 403, 200)),
+    {"text": "<html>"},
+    {"json": {}},
 ]
 
 
 async def test_a_queue_within_its_bounds_or_that_cannot_be_seen_holds_nobody_up_and_is_asked_for_seldom() -> None:
-    clock, asked = FakeClock(NOON), 0
-
-    def told(_: httpx2.Request) -> httpx2.Response:
-        nonlocal asked
-        asked += 1
-        return QUEUES[asked - 1]()
-
-    async with open_api(NOWHERE, httpx2.MockTransport(told)) as api:
+    clock, answers_to_come = FakeClock(NOON), [{"status_code": 200} | queue for queue in QUEUES]
+    told = httpx2.MockTransport(lambda _: httpx2.Response(**answers_to_come.pop()))
+    async with open_api(NOWHERE, told) as api:
         queue = QueueLimit(api.queue_depth, most=10, clock=clock)
-        for times in range(1, len(QUEUES) + 1):
+        while answers_to_come:
             clock.advance(QUEUE_FRESH_FOR.total_seconds())
+            left = len(answers_to_come)
             await queue.check()
             await queue.check()
-            assert asked == times
+            assert len(answers_to_come) == left - 1
 
 
 # Late jobs

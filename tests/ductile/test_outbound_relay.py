@@ -49,11 +49,11 @@ async def test_a_type_that_is_not_accepted_and_a_secret_that_is_wrong_say_what_t
 
 
 async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_is_away_later(
-    ductile: DuctileUnderTest, newer: FakeDuctile, tmp_path: Path
+    ductile: DuctileUnderTest, fake: FakeDuctile, tmp_path: Path
 ) -> None:
-    newer.pipeline("endings", on="agent.completed", plugin="probe")
-    newer.kill()
-    told = OutboundSettings(relay=settings(ductile), relays={"work": settings(newer)})
+    fake.pipeline("endings", on="agent.completed", plugin="probe")
+    fake.kill()
+    told = OutboundSettings(relay=settings(ductile), relays={"work": settings(fake)})
     town = Town(tmp_path)
     async with opened(tmp_path, SqliteOutbox) as outbox, relays_of(told, SystemClock()) as relays:
         receivers = Receivers(relays=relays, callbacks=town, addresses=town, dead_letters=town)
@@ -61,9 +61,9 @@ async def test_each_of_several_ductiles_is_told_by_its_own_secret_and_one_that_i
         running = asyncio.create_task(outbound.run())
         await outbound.take(read(an_event("completed")))
         await until(lambda: len(ductile.executions) == 1)
-        newer.start()
-        await until(lambda: len(newer.executions) == 1)
+        fake.start()
+        await until(lambda: len(fake.executions) == 1)
         running.cancel()
-    for execution in (*ductile.executions, *newer.executions):
+    for execution in (*ductile.executions, *fake.executions):
         payload = execution.payload
         assert (payload["run_id"], payload["outcome"], payload["goal"]) == (RUN, "42", "Find the answer — ü.")

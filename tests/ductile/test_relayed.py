@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import httpx2
 import pytest
 
 from ductile_gateway.calls.call import NeverStarted
-from tests.ductile.fake import FakeDuctile
-from tests.ductile.fake.behaviours import answers, held
 from tests.ductile.running import a_call, gateway, outcome, ran
 from tests.ductile.under_test import DuctileUnderTest, finished
 from tests.kit.waiting import until
@@ -30,14 +27,14 @@ class LossyWire(httpx2.AsyncBaseTransport):
     """The way to a relay ingress. `sent` is what was to go there.
 
     swallowed: so many of the first events never arrive. lost: the answers to so many of those that arrive do not come
-    back, and not before their jobs have ended where it `waits`.
+    back, and not before their jobs have ended.
     """
 
-    def __init__(self, ductile: DuctileUnderTest, *, swallowed: int = 0, lost: int = 0, waits: bool = True) -> None:
+    def __init__(self, ductile: DuctileUnderTest, *, swallowed: int = 0, lost: int = 0) -> None:
         self.sent: list[bytes] = []
         self.arrived = 0
         self._ductile = ductile
-        self._swallowed, self._lost, self._waits = swallowed, lost, waits
+        self._swallowed, self._lost = swallowed, lost
         self._network = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -49,8 +46,7 @@ class LossyWire(httpx2.AsyncBaseTransport):
         if self.arrived > self._lost:
             return answer
         job_id = json.loads(await answer.aread())["job_id"]
-        if self._waits:
-            await asyncio.to_thread(finished, self._ductile, job_id)
+        await asyncio.to_thread(finished, self._ductile, job_id)
         raise httpx2.ReadError("reset")
 
     async def aclose(self) -> None:
@@ -110,17 +106,3 @@ async def test_an_event_that_ductile_refuses_has_not_started_and_says_what_is_wr
             assert await runner.resume(call) == NeverStarted()
         assert (found.error_class, found.retryable, why in (found.message or "")) == (error_class, False, True), found
         assert not ran(shared, call)
-
-
-async def test_version_n_runs_an_event_once_that_comes_again_while_its_job_runs(
-    newer: FakeDuctile, tmp_path: Path
-) -> None:
-    release = threading.Event()
-    newer.on("probe", "handle", held(release, answers("noted")))
-    wire = LossyWire(newer, lost=2, waits=False)
-    async with gateway(newer, tmp_path, relay=by_events(newer), wire=wire) as runner:
-        running = asyncio.create_task(runner.run(a_call("handle", plugin=ROUTE)))
-        await until(lambda: wire.arrived == 3)
-        release.set()
-        assert outcome(await running).text == "noted"
-    assert len(newer.executions) == 1

@@ -58,26 +58,16 @@ class Peer:
 
 
 class DuctileUnderTest(Protocol):
-    """A running Ductile with the probe plugin and one relay peer."""
+    """A running Ductile with the probe plugin and one relay peer.
 
-    @property
-    def url(self) -> str:
-        """Where it listens, without a slash at the end."""
+    The peer may send `probe.asked`, which starts a pipeline whose one step is the probe's `handle`, and
+    `probe.unheard`, which nothing listens to. `token` is the one named `gateway`.
+    """
 
-    @property
-    def token(self) -> str:
-        """The token named `gateway`: it may call every command, read jobs and follow events."""
-
-    @property
-    def tokens(self) -> Mapping[str, str]:
-        """The tokens by the names in TOKENS."""
-
-    @property
-    def peer(self) -> Peer:
-        """The peer that the relay ingress knows. It may send `probe.asked` and `probe.unheard`.
-
-        `probe.asked` starts a pipeline whose one step is the probe's `handle`; nothing listens to `probe.unheard`.
-        """
+    url: str
+    token: str
+    tokens: Mapping[str, str]
+    peer: Peer
 
     @property
     def executions(self) -> Sequence[Execution]:

@@ -19,7 +19,6 @@ from ductile_gateway.calls.call import (
     NeverStarted,
     ToolCall,
     ToolOutcome,
-    Unknown,
     Verdict,
     read_request,
 )
@@ -37,7 +36,6 @@ from schemas import envelope as headers
 from schemas import keys, subjects
 from schemas.catalog import Catalog, ToolCommand, ToolOffer
 from schemas.events import Envelope, ToolRequest, ToolResult
-from tests.kit.crashes import Points
 from tests.kit.fakes import FakeClock
 
 Part = TypeVar("Part")
@@ -46,6 +44,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 RUN = "run_01JZ8Q5T7W9X2Y4Z6A8B0C1D2E"
 TRACE = "0123456789abcdef0123456789abcdef"
 
+DONE = ToolOutcome("ok", text="done")
 URL = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
 DOCUMENT = {"type": "object", "properties": {"document": {"type": "string", "format": "artifact"}}}
 FETCH = ToolOffer(
@@ -167,13 +166,12 @@ class MemoryLedger(SqliteLedger):
 
 
 class FakeRunner:
-    """Answers with `verdict`, once `gate` is open. If it `remembers`, what was started is `left` to be resumed."""
+    """Answers with `verdict`, once `gate` is open. What was started is `left` to be resumed."""
 
     finds_anywhere = False
 
-    def __init__(self, verdict: Verdict | None = None, *, remembers: bool = True) -> None:
-        self.verdict: Verdict = verdict or ToolOutcome("ok", text="done")
-        self.remembers = remembers
+    def __init__(self, verdict: Verdict = DONE) -> None:
+        self.verdict = verdict
         self.executed: list[ToolCall] = []
         self.resumed_with: list[Mapping[str, Any]] = []
         self.gate = asyncio.Event()
@@ -185,16 +183,12 @@ class FakeRunner:
             raise AlreadyStarted(call.key)
         await begin()
         self.executed.append(call)
-        if self.remembers:
-            self.left[call.key] = self.verdict
+        self.left[call.key] = self.verdict
         await self.gate.wait()
         return self.verdict
 
     async def resume(self, call: ToolCall) -> Verdict:
         self.resumed_with.append(call.payload)
-        if not self.remembers:
-            return Unknown("the gateway ended while it ran")
-        await self.gate.wait()
         return self.left.get(call.key, NeverStarted())
 
     async def forget(self, key: str) -> None:
@@ -202,15 +196,10 @@ class FakeRunner:
 
 
 class MemoryArtifacts:
-    """Keeps artifacts; while `down` it does not answer."""
-
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], tuple[bytes, str]] = {}
-        self.down = False
 
     async def put(self, run_id: str, name: str, content: bytes, content_type: str) -> None:
-        if self.down:
-            raise TryAgain("the bucket did not answer", 0.01)
         if ":" in run_id:
             raise CannotKeep(f"not a key: {run_id}/{name}")
         self.kept[run_id, name] = content, content_type
@@ -225,11 +214,9 @@ class MemoryBus:
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, bytes, dict[str, str]]] = []
         self.down = False
-        self.refused = 0
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None:
         if self.down:
-            self.refused += 1
             raise TryAgain("not connected", 0.01)
         self.messages.append((subject, key, body, headers))
 
@@ -244,17 +231,6 @@ def offering(catalog: Catalog) -> Offers:
     return offers
 
 
-class MemoryRuns:
-    """Knows of the runs that have ended; nothing while `away`."""
-
-    def __init__(self) -> None:
-        self.ended: set[str] = set()
-        self.away = False
-
-    async def has_ended(self, run_id: str) -> bool | None:
-        return None if self.away else run_id in self.ended
-
-
 class Lease:
     """A bus that this gateway holds."""
 
@@ -262,7 +238,8 @@ class Lease:
 
 
 class World:
-    """What lies around a relay. A new relay over the same world is a gateway that was started again."""
+    """What lies around a relay; an agent tells which runs have `ended`, unless it is away. A new relay
+    over the same world is a gateway that was started again."""
 
     def __init__(
         self,
@@ -276,7 +253,8 @@ class World:
         self.runner: Any = runner or FakeRunner()
         self.artifacts: Any = artifacts or MemoryArtifacts()
         self.bus: Any = bus or MemoryBus()
-        self.runs = MemoryRuns()
+        self.ended: set[str] = set()
+        self.agent_away = False
         self.ownership: Any = BusOwnership(cast("Any", Lease()), None)
         self.clock = FakeClock(NOON)
         self.observer: Observer = CallsTold(GatewayMetrics(), None, urls={"": ""}, clock=self.clock)
@@ -289,10 +267,13 @@ class World:
                 lanes=Lanes({offer.name: 4 for offer in catalog.tools}, most=32, room=16),
             ),
             CallRecords(ledger=self.ledger, artifacts=self.artifacts, answers=self.answers()),
-            StartConditions(runs=self.runs, ownership=self.ownership, standstill=Standstill()),
+            StartConditions(runs=self, ownership=self.ownership, standstill=Standstill()),
             observer=self.observer,
             clock=self.clock,
         )
+
+    async def has_ended(self, run_id: str) -> bool | None:
+        return None if self.agent_away else run_id in self.ended
 
     def answers(self) -> Answers:
         return Answers(
@@ -315,11 +296,3 @@ async def opened(folder: Path, part: Callable[[SqliteFile], Part]) -> AsyncItera
     """The part of the database in an existing folder, such as `SqliteLedger`."""
     async with open_store(folder) as file:
         yield part(file)
-
-
-def dying(point: str) -> Points:
-    """A gateway dies at this point: `before` or `after` a port's method. Whatever it does after its death is never
-    done, and a task that is torn away sees a cancellation."""
-    points = Points(final=True, raises=asyncio.CancelledError)
-    points.strike_each(point)
-    return points

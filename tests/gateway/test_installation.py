@@ -65,7 +65,6 @@ def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_ag
     for text in (
         "",
         "include: [plugins.yaml] # why\n",
-        "include: []\n",
         "include:\n- plugins.yaml\n# between\n- more.yaml\n",
         "include: # files\n  # first\n\n  - plugins.yaml\n",
         "include: [\n  plugins.yaml, # first\n]\n",
@@ -76,10 +75,6 @@ def test_one_entry_is_put_first_into_any_list_of_includes_and_taken_out_of_it_ag
         assert yaml.safe_load(config.read_text())["include"] == ["agentic/agentic.yaml", *before]
         removal(find(ductile)).carry_out(None)
         assert config.read_text() == text + own
-        installation(find(ductile), wishes(ductile)).carry_out(None)
-        config.write_text(config.read_text().replace("mine", "changed since"))
-        removal(find(ductile)).carry_out(None)
-        assert (yaml.safe_load(config.read_text())["include"] or []) == before
 
 
 def test_secrets_are_for_their_owner_alone_in_nothing_that_is_shown_and_not_in_the_environment_of_plugins(

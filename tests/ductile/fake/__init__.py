@@ -20,7 +20,7 @@ class FakeDuctile:
     """A Ductile that listens on a free port of the loopback interface from the moment it is made.
 
     Use it as a context manager. It knows the probe plugin and the pipelines that start it.
-    version: "M" is the measured one, "N" the newer one with narrower scopes and earlier deduplication.
+    version: "M" is the measured one, "N" the newer one with narrower scopes.
     backoff_seconds: before the second attempt; doubled for each further one.
     """
 
@@ -38,7 +38,7 @@ class FakeDuctile:
         self._behaviours: dict[tuple[str, str], Behaviour] = {}
         self._plugins: dict[str, Mapping[str, Any]] = {}
         self._pipelines: dict[str, tuple[str, str]] = {}
-        self._jobs = Jobs(self._behaviours, self.executions, backoff_seconds, early=version == "N")
+        self._jobs = Jobs(self._behaviours, self.executions, backoff_seconds)
         scopes = {self.tokens[name]: tokens[name] for name in tokens}
         self._api = Api(self._jobs, self._plugins, self._pipelines, version=version, tokens=scopes)
         self.plugin(yaml.safe_load((PROBE / "manifest.yaml").read_text(encoding="utf-8")))

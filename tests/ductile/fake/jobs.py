@@ -67,22 +67,16 @@ class Job:
 
 
 class Jobs:
-    """All jobs by id, the oldest first. After `end` nothing is recorded any more, though what runs goes on.
-
-    early: a queued or running job counts as one that is repeated, and not only one that succeeded (version N).
-    """
+    """All jobs by id, the oldest first. After `end` nothing is recorded any more, though what runs goes on."""
 
     def __init__(
         self,
         behaviours: Mapping[tuple[str, str], Behaviour],
         executions: list[Execution],
         backoff_seconds: float,
-        *,
-        early: bool,
     ) -> None:
         self._behaviours, self._executions = behaviours, executions
         self._backoff_seconds = backoff_seconds
-        self._counts = {"succeeded"} | ({"queued", "running"} if early else set())
         self._changed = threading.Condition(threading.RLock())
         self._queue: dict[str, Job] = {}
         self._turns: dict[object, threading.Lock] = {}
@@ -90,10 +84,10 @@ class Jobs:
         self._life = threading.Event()
 
     def enqueue(self, job: Job) -> str:
-        """The id of the job, or of the one that it repeats. A failed one never counts."""
+        """The id of the job, or of the one that it repeats, which has succeeded."""
         with self._changed:
             for other in self._queue.values():
-                if job.dedupe_key and other.target == job.target and other.status in self._counts:
+                if job.dedupe_key and other.target == job.target and other.status == "succeeded":
                     return other.job_id
             self._queue[job.job_id] = job
         self._tell("job.enqueued", job)

@@ -149,7 +149,7 @@ async def test_a_runner_that_fails_leaves_the_call_unknown_and_the_agent_hears_o
 @pytest.mark.parametrize(("command", "seconds"), [("save", 0), ("save", 3), ("handle", 31)])
 async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: str, seconds: int) -> None:
     world = World()
-    world.runs.ended.add(RUN)
+    world.ended.add(RUN)
     world.clock.advance(seconds)
     await world.relay().take(asked_for(a_request(command)))
     assert (outcomes(world), executed(world), error_of(world).retryable) == (["expired"], 0, False)
@@ -157,7 +157,7 @@ async def test_what_comes_or_waited_until_its_run_had_ended_is_not_run(command: 
 
 async def test_a_write_waits_for_an_agent_that_is_away_until_its_deadline_and_a_read_does_not() -> None:
     world, deadline = World(), NOON + timedelta(minutes=5)
-    world.runs.away = True
+    world.agent_away = True
     world.clock.advance(3)
     asked = asked_for(a_request("save", deadline_at=deadline, executor="us"))
     await given_back(world, asked, "no agent")

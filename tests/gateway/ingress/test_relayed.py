@@ -44,20 +44,16 @@ async def test_a_signed_result_is_on_the_bus_when_it_is_answered() -> None:
     [
         ({"without": "peer"}, "forbidden"),
         ({"peer": "another"}, "forbidden"),
-        ({"without": "timestamp"}, "missing relay timestamp"),
         ({"timestamp": "noon"}, "invalid relay timestamp"),
         ({"timestamp": "2026-11-21T11:54:59Z"}, "relay timestamp outside allowed clock skew"),
         ({"timestamp": "2026-11-21T12:05:01Z"}, "relay timestamp outside allowed clock skew"),
         ({"without": "key-id"}, "missing relay key id"),
         ({"key_id": "v3"}, "forbidden"),
-        ({"without": "signature"}, "missing relay signature"),
         ({"signature": ""}, "missing relay signature"),
-        ({"signature": "sha256="}, "forbidden"),
         ({"signature": "0" * 64}, "forbidden"),
         ({"signature": "\u00e9"}, "forbidden"),
         ({"secret": NEXT_SECRET}, "forbidden"),
         ({"path": "/ingest/peer"}, "forbidden"),
-        ({"timestamp": "noon", "key_id": "v3", "signature": ""}, "invalid relay timestamp"),
         ({"key_id": "v3", "signature": ""}, "missing relay signature"),
     ],
 )
@@ -76,12 +72,9 @@ async def test_who_does_not_sign_as_agreed_is_refused_and_learns_no_name_of_a_pe
         (b"", 400, "invalid JSON body"),
         (b"[]", 400, "invalid JSON body"),
         (b'{"event": []}', 400, "invalid JSON body"),
-        (b'{"event": {"type": "a", "payload": []}}', 400, "invalid JSON body"),
-        (b'{"event": {"type": 1}}', 400, "invalid JSON body"),
         # Others could read this otherwise.
         (b'{"event": {"type": "agentic.start", "type": "report.done"}}', 400, "invalid JSON body"),
         (b"{}", 400, "event.type is required"),
-        (b'{"event": {"type": " "}}', 400, "event.type is required"),
         (b'{"event": {"type": "Not.Lower"}}', 400, "event.type must use lower-case dotted form"),
         (b'{"event": {"type": "report.done"}, "origin": {"instance": "x"}}', 403, "origin instance mismatch"),
         (b'{"event": {"type": "another"}}', 422, "event type not allowed for peer"),
@@ -172,7 +165,6 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
         ),
         # The proof of a request comes back in the baggage, or in a result's own field; not in what it brought.
         (report({"text": "found"}, capability=GIVEN), {"capability": GIVEN, "result": {"text": "found"}}),
-        (report({"capability": NEWER, "a": 1}, capability=GIVEN), {"capability": GIVEN, "result": {"a": 1}}),
         (report({"capability": NEWER, "a": 1}), {"capability": None, "result": {"a": 1}}),
         (relayed(capability=GIVEN), {"capability": GIVEN}),
         (relayed(capability=NEWER) | {"baggage": {"capability": GIVEN}}, {"capability": GIVEN}),
@@ -181,16 +173,11 @@ def report(brought: Any, /, **baggage: Any) -> dict[str, Any]:
         (report({}, **{CALL_ID: keys.call(RUN, 2, "fetch", 1, *SUB)}), {"task": SUB[0], "round": SUB[1]}),
         (report({}, **{CALL_ID: keys.call(RUN, 2, "fetch", 1)}), {"task": None, "round": None}),
         (report({}, **{CALL_ID: keys.call("run_of_another", 2, "fetch", 1, *SUB)}), {"task": None, "round": None}),
-        (report({}, **{CALL_ID: "anything"}), {"task": None, "round": None}),
         (report({}, **{CALL_ID: 7}), {"task": None, "round": None}),
         # A tool that needs something says so in either form, and no stranger does in its place.
         (relayed(result={"continuation": ASKS}), {"status": "continuation", "result": BROUGHT}),
         (
             relayed(result={"summary": FORM.replace("jina-reader", "fetch")}),
-            {"status": "continuation", "result": BROUGHT},
-        ),
-        (
-            relayed(status="continuation", result={"continuation": ASKS}),
             {"status": "continuation", "result": BROUGHT},
         ),
         (relayed(status="continuation", result={"summary": FORM}), {"status": "continuation", "result": BROUGHT}),

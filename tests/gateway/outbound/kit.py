@@ -17,7 +17,7 @@ from ductile_gateway.outbound.notifications import RELAY, Arrived, Notification,
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.store.outbox import SqliteOutbox
 from groundwork.service.errors import TryAgain
-from tests.gateway.parts import NOON, RUN, dying, opened
+from tests.gateway.parts import NOON, RUN, opened
 from tests.kit.crashes import Mortal, Points
 from tests.kit.fakes import FakeClock
 from tests.kit.waiting import until
@@ -88,7 +88,7 @@ class Town:
         receivers = Receivers(relays={RELAY: self}, callbacks=self, addresses=self, dead_letters=self)
         async with opened(self.folder, SqliteOutbox) as outbox:
             self.outbox = outbox
-            self.death = dying("nowhere")
+            self.death = Points(final=True, raises=asyncio.CancelledError)
             mortal: Any = Mortal(outbox, self.death)
             outbound = Outbound(self.settings, mortal, receivers, clock=self.clock, told=self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())

@@ -56,21 +56,6 @@ async def test_a_plugin_that_everybody_may_write_to_by_now_is_not_run(tmp_path: 
     assert "everybody may write to it (chmod o-w" in (outcome.message or "")
 
 
-@pytest.mark.parametrize(
-    ("hows", "error_class", "retryable"),
-    [
-        ("garbage half silence wordless crash flood", "bad_output", True),
-        ("stumble", "transient", True),
-        ("refuse", "invalid_arguments", False),
-        ("give_up configuration", "configuration", False),
-    ],
-)
-async def test_each_misbehaviour_has_its_class(tmp_path: Path, hows: str, error_class: str, retryable: bool) -> None:
-    for how in hows.split():
-        outcome = await outcome_of(tmp_path / how, "misbehave", how=how)
-        assert (outcome.status, outcome.error_class, outcome.retryable) == ("error", error_class, retryable), how
-
-
 @pytest.mark.attack(64)
 @pytest.mark.parametrize("config", [{"token": "hunter2-secret"}, {"accounts": [{"token": "hunter2-secret"}]}], ids=str)
 async def test_a_crash_is_told_with_the_plugins_last_words_but_not_with_its_secrets(
@@ -111,23 +96,6 @@ def test_a_gateway_that_is_root_does_not_start_where_its_plugins_would_be_root(t
 DONE = ToolOutcome("ok", text="recorded")
 
 
-class Gateway:
-    """A gateway that runs one call in a process of its own."""
-
-    def __init__(self, state_dir: Path, command: str, **payload: Any) -> None:
-        arguments = [str(state_dir), command, json.dumps(payload)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.gateway.plugins.kit", *arguments], cwd=ROOT, stdout=subprocess.PIPE
-        )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"ready\n"
-
-    def killed(self) -> None:
-        """Kill -9 unless it is dead already."""
-        self._process.kill()
-        self._process.communicate()
-
-
 def resumed(state_dir: Path, call: ToolCall) -> Verdict:
     """The verdict of a gateway that was started again."""
     return asyncio.run(local_plugins(state_dir).resume(call))
@@ -136,9 +104,13 @@ def resumed(state_dir: Path, call: ToolCall) -> Verdict:
 @pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 12, 40])
 def test_killed_at_any_moment_the_plugin_runs_exactly_once_in_the_end(tmp_path: Path, milliseconds: int) -> None:
     file = tmp_path / "file"
-    gateway = Gateway(tmp_path, "record", file=str(file))
-    time.sleep(milliseconds / 1000)  # not a wait for anything: the moment of death is what varies
-    gateway.killed()
+    payload = json.dumps({"file": str(file)})
+    command = [sys.executable, "-m", "tests.gateway.plugins.kit", str(tmp_path), "record", payload]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as gateway:
+        assert gateway.stdout
+        assert gateway.stdout.readline() == b"ready\n"
+        time.sleep(milliseconds / 1000)  # not a wait for anything: the moment of death is what varies
+        gateway.kill()
     call = probe("record", file=str(file))
     verdict = resumed(tmp_path, call)
     if verdict == NeverStarted():

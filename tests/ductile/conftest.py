@@ -16,14 +16,12 @@ REAL = pytest.param("real", marks=pytest.mark.ductile)
 
 @pytest.fixture
 def fake() -> Iterator[FakeDuctile]:
-    """A fake of the measured version, in which nothing goes wrong yet."""
     with FakeDuctile() as ductile:
         yield ductile
 
 
 @pytest.fixture(params=["fake", REAL])
 def ductile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DuctileUnderTest]:
-    """The fake, and a real Ductile where there is one."""
     with _made(request.param, tmp_path / "ductile") as made:
         yield made
 

@@ -33,7 +33,6 @@ _steps = count(1)
 
 
 def a_call(command: str = "note", *, plugin: str = "probe", within_s: float = 20, **payload: Any) -> ToolCall:
-    """A call with a key of its own."""
     request = a_request("save").model_copy(update={"step": next(_steps), "tool": plugin})
     asked = replace(asked_for(), request=request)
     return ToolCall(asked.key, plugin, command, payload, datetime.now(UTC) + timedelta(seconds=within_s), asked)
@@ -96,5 +95,4 @@ def outcome(verdict: Verdict) -> ToolOutcome:
 
 
 def ran(ductile: DuctileUnderTest, call: ToolCall) -> list[Execution]:
-    """What ran for the call."""
     return [one for one in ductile.executions if one.payload.get(CALL_ID) == call.key]

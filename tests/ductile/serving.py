@@ -50,7 +50,6 @@ class Served:
             yield process
 
     async def ask(self, command: str, payload: dict[str, Any], *, step: int, tool: str = "probe", **more: Any) -> str:
-        """The key of the call."""
         request = a_request(command, payload, tool=tool, step=step, **more)
         key = keys.call(request.run_id, request.step, request.tool, request.attempt)
         self.asked[key] = request
@@ -66,7 +65,6 @@ class Served:
             return frozenset(key for (key,) in connection.execute("SELECT key FROM calls"))
 
     async def results(self) -> list[ToolResult]:
-        """All that the bus stores, in order."""
         return await results(self.link)
 
     async def has_results(self, number: int) -> bool:
@@ -94,7 +92,6 @@ class Served:
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """As a crash does."""
     process.kill()
     process.wait()
 

@@ -28,7 +28,6 @@ STARTS: list[tuple[httpx2.Response | Exception, type[Exception]]] = [
 
 
 def api_that(answers: httpx2.Response | Exception) -> AbstractAsyncContextManager[DuctileApi]:
-    """The client, and what answers everything that it asks."""
 
     def told(_: httpx2.Request) -> httpx2.Response:
         if isinstance(answers, Exception):

@@ -1,12 +1,10 @@
 """What is found of a Ductile, its tools and the token for it, without changing anything there, and what is told."""
 
 import asyncio
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from ductile_gateway.ductile.api import open_api
@@ -18,7 +16,7 @@ from groundwork.service.errors import Misconfigured
 from schemas.status import Finding
 from tests.ductile.fake import FakeDuctile
 from tests.ductile.fake.server import Answer
-from tests.ductile.running import NOWHERE, PIPELINE, settings_for
+from tests.ductile.running import PIPELINE, settings_for
 from tests.ductile.under_test import DuctileUnderTest
 from tests.gateway.served import Gateway
 from tests.kit.waiting import until
@@ -80,18 +78,6 @@ async def test_of_the_narrower_scopes_of_the_newer_version_those_that_lack_are_n
     with FakeDuctile(version="N", tokens={"gateway": scopes}) as newer:
         _, found = await look(newer, writes=False)
     assert (found.mark, said in found.remedy) == (mark, True), found
-
-
-@pytest.mark.parametrize("version", ["1\u0000", "\u001b[31mred", "a\nb", 7, None, ["x"], "x" * 10_000])
-async def test_whatever_a_ductile_calls_itself_can_be_shown(version: Any) -> None:
-    health = json.dumps({"version": version, "queue_depth": 0, "plugins_loaded": 3}).encode()
-
-    def told(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, content=health) if request.url.path == "/healthz" else httpx2.Response(404)
-
-    async with open_api(NOWHERE, httpx2.MockTransport(told)) as api:
-        found, _ = await look_at(api, NOWHERE, writes=False)
-    assert (found.mark, found.text.isprintable(), len(found.text) < 500) == ("ok", True, True)
 
 
 async def test_what_is_there_is_discovered_for_the_chosen_tools_alone(shared: DuctileUnderTest) -> None:

@@ -27,7 +27,6 @@ async def home(ductile: DuctileUnderTest, tmp_path: Path) -> AsyncIterator[Serve
 
 
 async def checks(link: NatsLink) -> dict[str, Finding]:
-    """What the doctor says of the gateway."""
     return {check.name: check async for check in doctor(link, AgentSettings())}
 
 

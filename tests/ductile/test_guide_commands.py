@@ -120,7 +120,6 @@ class Place:
         return f"http://127.0.0.1:{self.ports[port]}"
 
     def _here(self, text: str) -> str:
-        """The text with the addresses of this place."""
         for port, own in self.ports.items():
             text = re.sub(rf"\b{port}\b", str(own), text)
         text = text.replace("/path/to/ductile/plugins", str(self.folder / "ductiles-own"))

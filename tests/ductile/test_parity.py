@@ -44,7 +44,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both[Any]]:
 
 
 def called(ductile: DuctileUnderTest, command: str = "note", **payload: Any) -> str:
-    """The id of the job of a call of the probe."""
     with client(ductile) as http:
         answer = http.post(f"/plugin/probe/{command}", json={"payload": payload})
     assert answer.status_code == 202, answer.text
@@ -52,7 +51,6 @@ def called(ductile: DuctileUnderTest, command: str = "note", **payload: Any) -> 
 
 
 def envelope(kind: str = "probe.asked", /, *, key: str | None = None, **payload: Any) -> dict[str, Any]:
-    """An event for the relay ingress."""
     return {"event": {"type": kind, "payload": payload} | ({"dedupe_key": key} if key else {})}
 
 
@@ -95,7 +93,6 @@ def test_each_request_has_the_same_answer(both: Both[Any], token: str, method: s
 
 
 def attempts(ductile: DuctileUnderTest, job_id: str) -> list[int]:
-    """Those of a job that ran, in their order."""
     return [one.attempt for one in ductile.executions if one.job_id == job_id]
 
 

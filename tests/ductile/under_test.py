@@ -81,7 +81,6 @@ class DuctileUnderTest(Protocol):
 
 
 def client(ductile: DuctileUnderTest, token: str = "gateway") -> httpx2.Client:  # noqa: S107 - the name of a token
-    """A client with one of the tokens."""
     headers = {"Authorization": f"Bearer {ductile.tokens[token]}"}
     return httpx2.Client(base_url=ductile.url, headers=headers, trust_env=False, timeout=20)
 

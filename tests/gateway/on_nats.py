@@ -25,7 +25,6 @@ async def a_bus(link: NatsLink, *, ack_wait: float = ACK_WAIT) -> None:
 
 
 async def send(link: NatsLink, request: ToolRequest, route: str = "jina-reader") -> None:
-    """Ask as the agent does."""
     subject, body, headers = message_of(request, route)
     key = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     await link.publish(subject, body, msg_id=key, headers=headers)
@@ -60,7 +59,6 @@ async def all_acknowledged(link: NatsLink) -> bool:
 
 
 async def results(link: NatsLink) -> list[ToolResult]:
-    """All results that the stream stores, in order."""
     return [result_in(body) for body in await _bodies(link, subjects.STREAM_RESULTS, subjects.TOOL_RESULT)]
 
 

@@ -115,7 +115,6 @@ def a_request(
 
 
 def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, bytes, dict[str, str]]:
-    """Subject, body and headers, as the agent sends them."""
     key = keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
     subject = subjects.tool_request(route)
     envelope = Envelope[ToolRequest](type=subject, payload=request, dedupe_key=key)
@@ -126,7 +125,6 @@ def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, b
 
 
 def asked_for(request: ToolRequest | None = None, route: str = "jina-reader") -> Asked:
-    """The request as the gateway reads it."""
     return read_request(*message_of(request or a_request(), route))
 
 
@@ -158,8 +156,6 @@ class MemoryFile:
 
 
 class MemoryLedger(SqliteLedger):
-    """The ledger over a database in memory."""
-
     def __init__(self) -> None:
         self.file = MemoryFile()
         super().__init__(cast("SqliteFile", self.file))
@@ -232,8 +228,6 @@ def offering(catalog: Catalog) -> Offers:
 
 
 class Lease:
-    """A bus that this gateway holds."""
-
     async def held(self) -> None: ...
 
 

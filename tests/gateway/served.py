@@ -47,7 +47,6 @@ class Gateway:
             process.wait()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command line, run to its end."""
         command = [sys.executable, "-m", "ductile_gateway", *arguments, "--config", str(self.config)]
         return subprocess.run(
             command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False

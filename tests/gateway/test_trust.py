@@ -150,7 +150,6 @@ async def test_the_command_believes_an_agent_that_began_anew_only_when_it_is_tol
         await question.respond(told.model_dump_json().encode())
 
     async def trust(*options: str) -> tuple[int, str]:
-        """The exit code and what it says."""
         command = [sys.executable, "-m", "ductile_gateway", "trust", "--config", "agentic.yaml", *options]
         ended = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True)
         return ended.returncode, ended.stdout

@@ -61,7 +61,6 @@ class Crowd:
 
     @asynccontextmanager
     async def gateway(self, name: str) -> AsyncIterator[Stores]:
-        """One of them, with its copy in a folder of its own."""
         (folder := self._folder / name).mkdir(exist_ok=True)
         async with open_store(folder) as file, asyncio.TaskGroup() as group:
             copy = self.copies[name] = MemoryCopy(self.log, file, cast("Any", copying))
@@ -102,7 +101,6 @@ async def joined(
 
 
 async def ledger_stream(link: NatsLink) -> None:
-    """The stream of facts, as the setup makes it."""
     await create_missing(link, topology(replicas=1, max_gib=1, shared=True))
 
 

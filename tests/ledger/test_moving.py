@@ -66,7 +66,6 @@ class Kept:
         return self.settings.model_copy(update=shared) if kind == "jetstream" else self.settings
 
     async def backed_up(self, kind: Kind) -> str:
-        """The name of the backup."""
         place = self.folder / "it.backup"
         await asyncio.to_thread(backup, self.of(kind), str(place), into=None, with_keys=False, as_json=True)
         with Archive.to_read(place) as archive:
@@ -95,7 +94,6 @@ class Kept:
 
 @pytest.fixture
 async def kept(tmp_path: Path, some_server: EmbeddedNats, link: NatsLink) -> Kept:
-    """With something of each kind in its database."""
     await ledger_stream(link)
     kept = Kept(tmp_path, some_server, link)
     async with kept.opened("sqlite") as stores:

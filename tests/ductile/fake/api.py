@@ -67,7 +67,6 @@ class Api:
         )
 
     def answer(self, request: Request) -> Answer:
-        """Raises Refused."""
         for route, permission, handle in self._routes:
             if found := re.fullmatch(route, f"{request.method} {request.path}"):
                 if permission and not self._allowed(request, permission):

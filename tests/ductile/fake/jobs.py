@@ -24,7 +24,6 @@ _LOGGED = ("job_id", "plugin", "command", "status", "attempt", "submitted_by", "
 
 
 def now() -> str:
-    """RFC 3339, UTC."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -98,7 +97,6 @@ class Jobs:
         return self._queue.get(job_id)
 
     def outstanding(self) -> list[Job]:
-        """What is queued or running."""
         return [job for job in list(self._queue.values()) if job.status not in TERMINAL]
 
     def listed(self, query: Mapping[str, str]) -> dict[str, Any]:
@@ -213,7 +211,6 @@ def _fault(said: dict[str, Any]) -> str:
 
 
 def _matching(jobs: Iterable[Job], query: Mapping[str, str]) -> list[Job]:
-    """Newest first."""
     names = ("job_id", "plugin", "command", "submitted_by")
     wanted = {name: query[name] for name in names if query.get(name)}
     found = [job for job in reversed(list(jobs)) if all(getattr(job, name) == value for name, value in wanted.items())]

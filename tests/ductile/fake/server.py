@@ -46,7 +46,6 @@ class Refused(Exception):
 
 
 def says(status: int, body: Any) -> Answer:
-    """An answer in JSON, ended by a newline as Ductile's are."""
     return Answer(status, json.dumps(body).encode() + b"\n")
 
 

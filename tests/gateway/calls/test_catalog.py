@@ -36,7 +36,6 @@ def drawn(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) ->
 
 
 def offered(*manifests: Manifest, choices: dict[str, ToolChoice] | None = None) -> dict[str, list[str]]:
-    """The commands on offer, by tool."""
     catalog, _ = drawn(*manifests, choices=choices)
     return {tool.name: [command.name for command in tool.commands] for tool in catalog.tools}
 

@@ -171,8 +171,6 @@ def test_no_more_places_are_dealt_than_there_are_and_none_is_left_that_somebody_
 
 
 class MemoryRecords:
-    """The records, as all gateways see them."""
-
     def __init__(self) -> None:
         self.record = Record()
         self.listening: list[SharedPlaces] = []

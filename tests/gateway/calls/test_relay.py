@@ -61,7 +61,6 @@ def error_of(world: World) -> Any:
 async def result_of(
     outcome: ToolOutcome, asked: Asked | None = None, *, catalog: Catalog = CATALOG
 ) -> tuple[World, ToolResult]:
-    """What the agent hears of this outcome."""
     world = World(runner=FakeRunner(outcome))
     await world.relay(catalog).take(asked or asked_for())
     (result,) = world.bus.results
@@ -69,7 +68,6 @@ async def result_of(
 
 
 async def given_back(world: World, asked: Asked, why: str | None = None) -> None:
-    """The relay says that it may be tried again."""
     with pytest.raises(TryAgain, match=why):
         await world.relay().take(asked)
 

@@ -158,7 +158,6 @@ def output(outcome: ToolOutcome, *kept: Kept) -> dict[str, Any]:
 
 
 def kept_of(outcome: ToolOutcome) -> list[Kept]:
-    """The artifacts of an outcome under their own names."""
     return [Kept(artifact.name, artifact) for artifact in outcome.artifacts]
 
 

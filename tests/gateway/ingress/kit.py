@@ -44,8 +44,6 @@ PEERS: dict[str, Any] = {
 
 
 class Ingress:
-    """An ingress with its surroundings."""
-
     def __init__(
         self,
         *,
@@ -87,7 +85,6 @@ class Ingress:
         return [event.model_dump(mode="json", exclude_none=True) for event in read]
 
     def payload(self) -> dict[str, Any]:
-        """That of the only event on the bus."""
         (event,) = self.events()
         found: dict[str, Any] = event["payload"]
         return found
@@ -109,7 +106,6 @@ async def on_the_wire(ingress: Ingress) -> AsyncIterator[int]:
 def an_event(
     event_type: str = "agentic.tool_result", payload: Mapping[str, Any] = RESULT, **others: Any
 ) -> dict[str, Any]:
-    """An envelope of Ductile's relay."""
     origin = {"instance": "ductile-test", "plugin": "core.relay", "job_id": "job-1", "event_id": "event-1"}
     return {"event": {"type": event_type, "payload": dict(payload)}, "origin": origin} | others
 
@@ -133,7 +129,6 @@ def hex_of(message: bytes, secret: str) -> str:
 
 
 def standard(body: bytes, *, at: str = str(UNIX_NOW), name: str = "msg_1", key: bytes) -> dict[str, str]:
-    """The headers of Standard Webhooks."""
     mac = hmac.new(key, f"{name}.{at}.".encode() + body, hashlib.sha256).digest()
     signature = f"v1,{base64.b64encode(mac).decode()}"
     return {"webhook-id": name, "webhook-timestamp": at, "webhook-signature": signature}

@@ -29,14 +29,12 @@ ENDINGS = frozenset({"agent.completed", "agent.escalated", "agent.failed", "agen
 
 
 def an_event(kind: str = "completed", /, *, run_id: str = RUN, number: int = 1, **more: Any) -> Any:
-    """An ending as the agent says it."""
     key = f"agentic:run:{run_id}:{kind}" + (f":{number}" if number > 1 else "")
     payload = {"run_id": run_id, "goal": "Find the answer — ü.", "outcome": "42"} | more
     return {"type": f"agent.{kind}", "payload": payload, "dedupe_key": key}
 
 
 def read(event: Any, at: datetime = NOON) -> LifecycleEvent:
-    """The event as the gateway reads it."""
     return read_event(event["type"], json.dumps(event).encode(), at=at)
 
 
@@ -120,7 +118,6 @@ class Town:
             await self.settled()
 
     async def settled(self) -> None:
-        """Nothing is due any more."""
         await until(self._nothing_due)
 
     async def _nothing_due(self) -> bool:

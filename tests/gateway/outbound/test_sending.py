@@ -54,7 +54,6 @@ async def sent(
 
 
 async def allowed(receiver: Receiver, *, names: Names = LOCAL, timeout_s: float = 5) -> SendResult:
-    """Sent where private networks are allowed."""
     url = f"http://hook.test:{receiver.port}/token?a=b"
     rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (receiver.port,)}
     return await sent(url, names=names, timeout_s=timeout_s, **rules)

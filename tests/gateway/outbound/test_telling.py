@@ -16,7 +16,6 @@ from ductile_gateway.outbound.lifecycle import MOST_BYTES, LifecycleEvent, Unrea
 from ductile_gateway.outbound.notifications import (
     LONGEST_WISH_S,
     Arrived,
-    Gone,
     Never,
     NotYet,
     SendResult,
@@ -56,19 +55,6 @@ async def test_while_no_agent_says_where_a_callback_goes_the_others_are_told_and
     assert [one.target for one in town.tries] == ["subscription:a", "callback"]
 
 
-async def test_events_of_a_run_arrive_in_their_order_though_the_first_is_tried_again(tmp_path: Path) -> None:
-    town = Town(tmp_path, relayed=ENDINGS)
-    verdicts: Iterator[SendResult] = iter([NotYet("ConnectError"), NotYet("ConnectError")])
-    town.answers["relay"] = lambda _: next(verdicts, Arrived())
-    async with town.telling() as outbound:
-        for number in (1, 2, 3):
-            await outbound.take(read(an_event("escalated", number=number)))
-        await outbound.take(read(an_event("completed")))
-        await town.pass_by(120, step_s=10)
-    tried = [one.key.rpartition(":")[2] for one in town.tries]
-    assert tried == ["escalated", "escalated", "escalated", "2", "3", "completed"]
-
-
 @pytest.mark.parametrize(
     ("answer", "tries", "why"),
     [(NotYet("ConnectError"), 7, "given up after 7 tries: ConnectError"), (Never("not public"), 1, "not public")],
@@ -85,16 +71,6 @@ async def test_what_cannot_arrive_in_most_of_a_day_or_never_can_is_a_dead_letter
     assert len(town.tries) == tries
     [(buried, told)] = town.buried
     assert (buried.target, buried.tries, told) == ("callback", tries, why)
-
-
-async def test_a_receiver_that_is_gone_is_told_nothing_more_of_that_run(tmp_path: Path) -> None:
-    town = Town(tmp_path, subscribers=("a",))
-    town.answers["subscription:a"] = lambda one: Gone() if one.run_id == "run_1" else Arrived()
-    told = (("run_1", "escalated"), ("run_1", "completed"), ("run_2", "completed"))
-    await town.tells(*(an_event(kind, run_id=run_id) for run_id, kind in told))
-    tried = [(one.run_id, one.type) for one in town.tries]
-    assert tried == [("run_1", "agent.escalated"), ("run_2", "agent.completed")]
-    assert not town.buried
 
 
 @pytest.mark.attack(40)

@@ -29,7 +29,6 @@ def called(cwd: Path, arguments: str = EXAMPLE) -> subprocess.CompletedProcess[s
 
 
 def words(cwd: Path, lang: str = "bash") -> Path:
-    """The folder of a new tool of this name."""
     assert gateway(cwd, "new", "words", "--lang", lang).returncode == 0
     return cwd / "tools" / "words"
 
@@ -67,17 +66,6 @@ def test_a_call_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     ):
         refused = gateway(tmp_path, "call", *arguments)
         assert (refused.returncode, why in refused.stderr) == (2, True), refused
-
-
-def test_a_tool_that_asks_for_more_though_it_says_it_never_does_fails_as_in_a_run(tmp_path: Path) -> None:
-    asked = {"action": "retrieve", "query": "x", "reason": "y"}
-    answer = json.dumps({"status": "continuation", "result": "It depends.", "continuation": asked})
-    folder = words(tmp_path)
-    (folder / "run.sh").write_text(f"#!/usr/bin/env bash\ncat >/dev/null\necho '{answer}'\n")
-    failed = called(tmp_path)
-    assert (failed.returncode, "✗ bad_continuation" in failed.stdout) == (1, True), failed
-    changed(folder / "manifest.yaml", "continues: false", "continues: true")
-    assert called(tmp_path).returncode == 0
 
 
 async def test_a_tool_that_is_new_changed_or_gone_while_the_gateway_runs_is_so_on_offer(

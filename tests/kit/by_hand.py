@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from nats.js import api
 from agent_service import app
 from agent_service.bus.topology import topology
 from agent_service.settings import load
-from agent_service.workbench.dev import Service, free_port
+from agent_service.workbench.dev import free_port
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from schemas import subjects
@@ -59,8 +58,6 @@ class Bench:
     """The agent, the bus it is on, and what it asked its tools for."""
 
     folder: Path
-    agent: Service
-    """For those who start it as a process of its own and kill it."""
     here: Here
     http: httpx2.AsyncClient
     link: NatsLink
@@ -136,13 +133,6 @@ class Bench:
         except httpx2.TransportError:
             return False
 
-    async def crash(self) -> None:
-        """The agent is killed, and starts again."""
-        before = self.agent.starts
-        self.agent.kill()
-        await until(lambda: self.agent.starts > before)
-        await until(self.is_ready)
-
     async def restart(self) -> None:
         """It is stopped in good order, and starts again."""
         await self.here.stop()
@@ -169,50 +159,28 @@ async def bench(
     folder: Path,
     rules: Mapping[str, Any],
     *,
-    mortal: bool = False,
     max_payload: int = 1024 * 1024,
     offers: Sequence[dict[str, Any]] = (READ, WRITE),
     **agent: Any,
 ) -> AsyncIterator[Bench]:
-    """An agent with the scripted model that follows `rules`; `agent` are further settings of it.
-
-    A `mortal` one is a process that may be killed, and is then started again.
-    """
+    """An agent with the scripted model that follows `rules`; `agent` are further settings of it."""
     bus_port, http_port = free_port(), free_port()
     config = _written(folder, rules, agent, bus_port=bus_port, http_port=http_port)
     bus = {"jetstream": {"store_dir": str(folder / "nats")}, "max_payload": max_payload}
-    command = (sys.executable, "-m", "agent_service", "serve", "--config", str(config))
     async with (
         server_with(folder, bus_port, bus) as address,
         linked(address) as link,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{http_port}", trust_env=False, limits=NO_REUSE) as http,
     ):
-        service = Service("agent", command, folder / "agent.log")
-        made = Bench(folder, service, Here(config), http, link, offers)
+        made = Bench(folder, Here(config), http, link, offers)
         await made.set_up()
         await made.listen()
-        async with _process(service) if mortal else _in_process(made.here):
+        made.here.start()
+        try:
             await until(lambda: made.here.has_ended() or made.is_ready())
             yield made
-
-
-@asynccontextmanager
-async def _process(agent: Service) -> AsyncIterator[None]:
-    running = asyncio.ensure_future(agent.run())
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-@asynccontextmanager
-async def _in_process(agent: Here) -> AsyncIterator[None]:
-    agent.start()
-    try:
-        yield
-    finally:
-        await agent.stop()
+        finally:
+            await made.here.stop()
 
 
 def _written(

@@ -173,12 +173,12 @@ class Cluster:
                 node.start()
         await self.ready()
 
-    async def leader(self, stream: str, consumer: str = "") -> Node:
-        """The leader of a stream or of one of its consumers, once there is one that lives."""
+    async def leader(self, stream: str) -> Node:
+        """Once there is one that lives."""
         found: list[Node] = []
 
         async def elected() -> bool:
-            name = (await self._info(stream, consumer)).get("cluster", {}).get("leader")
+            name = (await self._info(stream)).get("cluster", {}).get("leader")
             found[:] = [node for node in self.living if node.name == name]
             return bool(found)
 
@@ -197,7 +197,7 @@ class Cluster:
         async with self.linked() as link:
             names = json.loads(await link.request("$JS.API.STREAM.NAMES", b""))["streams"] or ()
             for name in names:
-                info = (await self._info(name, "")).get("cluster", {})
+                info = (await self._info(name)).get("cluster", {})
                 found += [] if info.get("leader") else [f"{name}: no leader"]
                 found += [
                     f"{name} on {copy['name']}: {'offline' if copy.get('offline') else copy.get('lag', 'not current')}"
@@ -251,11 +251,12 @@ class Cluster:
                 return await link.jetstream.delete_stream(PROBE)
         return False
 
-    async def _info(self, stream: str, consumer: str) -> dict[str, Any]:
-        kind = f"CONSUMER.INFO.{stream}.{consumer}" if consumer else f"STREAM.INFO.{stream}"
+    async def _info(self, stream: str) -> dict[str, Any]:
         with contextlib.suppress(Failure):
             async with self.linked() as link:
-                answer: dict[str, Any] = json.loads(await link.request(f"$JS.API.{kind}", b"", timeout_s=1))
+                answer: dict[str, Any] = json.loads(
+                    await link.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=1)
+                )
                 return answer
         return {}
 

@@ -7,7 +7,7 @@ A test runs its subject until `Crash` comes out of it, throws the subject away, 
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 
@@ -22,22 +22,13 @@ class Points:
     looks like from inside.
     """
 
-    def __init__(
-        self,
-        *,
-        final: bool = False,
-        raises: type[BaseException] = Crash,
-    ) -> None:
+    def __init__(self, *, final: bool = False, raises: type[BaseException] = Crash) -> None:
         self.names: list[str] = []
         self.died = asyncio.Event()
         self._final = final
         self._raises = raises
         self._at: int | None = None
         self._named: Counter[str] = Counter()
-
-    @property
-    def passed(self) -> int:
-        return len(self.names)
 
     def strike_at(self, number: int | None) -> None:
         """Die at the `number`-th point from here, counted from 1; None: nowhere."""
@@ -52,26 +43,21 @@ class Points:
         self.names.append(name)
         named = self._named[name] > 0
         self._named[name] -= named
-        if named or self.passed == self._at or (self._final and self.died.is_set()):
+        if named or len(self.names) == self._at or (self._final and self.died.is_set()):
             self.died.set()
             raise self._raises(name)
 
 
 class Mortal:
-    """A port of a process that can die before or after each of its calls, or each of those named in `at`.
+    """A port of a process that can die before or after each of its calls."""
 
-    `forgetful`: what is only queued there, by a method that nobody waits for, is lost with the process.
-    """
-
-    def __init__(self, port: Any, points: Points, *, at: Collection[str] = (), forgetful: bool = False) -> None:
+    def __init__(self, port: Any, points: Points) -> None:
         self._port = port
         self._points = points
-        self._at = at
-        self._forgetful = forgetful
 
     def __getattr__(self, method: str) -> Any:
         work = getattr(self._port, method)
-        if not callable(work) or (self._at and method not in self._at):
+        if not callable(work):
             return work
         return self._awaited(method, work) if inspect.iscoroutinefunction(work) else self._at_once(method, work)
 
@@ -85,12 +71,10 @@ class Mortal:
         return call
 
     def _at_once(self, method: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        name = method.removesuffix("_soon")
-
         def call(*args: Any) -> Any:
-            self._points.point(f"before {name}")
-            value = None if self._forgetful else work(*args)
-            self._points.point(f"after {name}")
+            self._points.point(f"before {method}")
+            value = work(*args)
+            self._points.point(f"after {method}")
             return value
 
         return call

@@ -1,16 +1,13 @@
 """An OTLP receiver for tests: takes traces and metrics over HTTP and decodes the real protobuf.
 
-    with receiving() as otlp:
-        …OTEL_EXPORTER_OTLP_ENDPOINT=otlp.url…
-        trace = otlp.trace(trace_id, lambda trace: trace.named("finish_run"))
-        assert trace.tree() == [...]
-
-A receiver at a port where one was before takes what comes from then on (`receiving(port=…)`).
+with receiving() as otlp:
+    …OTEL_EXPORTER_OTLP_ENDPOINT=otlp.url…
+    trace = otlp.trace(trace_id)
+    assert trace.tree() == [...]
 """
 
 import gzip
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -83,18 +80,14 @@ class Trace:
         for child in self.children(span):
             yield from self._lines(child, indent + "  ")
 
-    def __str__(self) -> str:
-        return "\n".join(self.tree())
-
 
 @dataclass
 class Otlp:
-    """What was received. `status` is what callers are answered; other than 200, what they send is dropped."""
+    """What was received."""
 
     url: str = ""
-    status: int = 200
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
-    """Path and headers of each, also of those that were dropped. Names of headers are in lower case."""
+    """Path and headers of each. Names of headers are in lower case."""
     spans: list[Received] = field(default_factory=list)
     """All of them, also those told again."""
     metrics: list[tuple[str, Metric]] = field(default_factory=list)
@@ -105,34 +98,26 @@ class Otlp:
         found: dict[str, list[Received]] = {}
         for span in tuple(self.spans):
             found.setdefault(span.trace_id, []).append(span)
-        return {trace_id: _trace(spans) for trace_id, spans in found.items()}
+        return {
+            trace_id: Trace(tuple({repr(span): span for span in told}.values())) for trace_id, told in found.items()
+        }
 
-    def trace(
-        self, trace_id: str, complete: Callable[[Trace], object] = lambda trace: trace.spans, *, within_s: float = 30.0
-    ) -> Trace:
-        """The trace once it is `complete`; by default, once anything of it is here."""
+    def trace(self, trace_id: str) -> Trace:
+        """Once anything of it is here."""
+        wait_until(lambda: trace_id in self.traces(), lambda: f"nothing of trace {trace_id}")
+        return self.traces()[trace_id]
 
-        def now() -> Trace:
-            return _trace(span for span in tuple(self.spans) if span.trace_id == trace_id)
-
-        wait_until(lambda: complete(now()), lambda: f"incomplete trace {trace_id}:\n{now()}", within_s=within_s)
-        return now()
-
-    def take(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
-        """What one request is answered, once it is kept."""
+    def take(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
         self.requests.append((path, headers))
-        if self.status != 200:
-            return b""
         if path == "/v1/traces":
             self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
         else:
             self.metrics.extend(_metrics(ExportMetricsServiceRequest.FromString(body)))
-        return b""  # as protobuf, an answer in which all was taken
 
 
 @contextmanager
-def receiving(port: int = 0) -> Iterator[Otlp]:
-    """A receiver on `port`, 0 being a free one, until the block ends."""
+def receiving() -> Iterator[Otlp]:
+    """A receiver, until the block ends."""
     otlp = Otlp()
 
     class Handler(BaseHTTPRequestHandler):
@@ -141,17 +126,16 @@ def receiving(port: int = 0) -> Iterator[Otlp]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = otlp.take(self.path, headers, _unpacked(body, headers.get("content-encoding", "")))
-            self.send_response(otlp.status)
+            otlp.take(self.path, headers, gzip.decompress(body) if "content-encoding" in headers else body)
+            self.send_response(200)
             self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", str(len(answer)))
+            self.send_header("content-length", "0")  # as protobuf, an answer in which all was taken
             self.end_headers()
-            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             """A test's output is not the place for it."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     otlp.url = f"http://127.0.0.1:{server.server_port}"
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -162,14 +146,6 @@ def receiving(port: int = 0) -> Iterator[Otlp]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _trace(spans: Iterable[Received]) -> Trace:
-    return Trace(tuple({repr(span): span for span in spans}.values()))
-
-
-def _unpacked(body: bytes, encoding: str) -> bytes:
-    return gzip.decompress(body) if encoding == "gzip" else zlib.decompress(body) if encoding == "deflate" else body
 
 
 def _spans(request: ExportTraceServiceRequest) -> Iterator[Received]:

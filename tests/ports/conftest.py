@@ -1,5 +1,5 @@
-"""Every test of a run store or an archive runs once for each adapter: in memory, SQLite, and a shared log on one server
-and on three."""
+"""Every test of a run store or an archive runs once for each adapter: SQLite, and a shared log on one server and on
+three."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,18 +11,15 @@ from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.settings import NatsSettings
 from tests.kit.cluster import Cluster
 from tests.kit.memory_log import Member, MemoryLog, joined
-from tests.ports.stores import Opened, Opener, memory, on_jetstream, sqlite
-
-OPENERS = {"memory": memory, "sqlite": sqlite}
-
+from tests.ports.stores import Opened, Opener, on_jetstream, sqlite
 
 ON_JETSTREAM = {"R1": "shared_server", "R3": "shared_cluster"}
 
 
-@pytest.fixture(params=[*OPENERS, *ON_JETSTREAM])
+@pytest.fixture(params=["sqlite", *ON_JETSTREAM])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    if request.param in OPENERS:
-        return OPENERS[request.param](tmp_path)
+    if request.param == "sqlite":
+        return sqlite(tmp_path)
     server: EmbeddedNats | Cluster = request.getfixturevalue(ON_JETSTREAM[request.param])
     if isinstance(server, Cluster):
         return on_jetstream(tmp_path, server.settings, 3)

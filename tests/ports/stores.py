@@ -17,7 +17,6 @@ from groundwork.nats.shared_log import SharedLog
 from groundwork.nats.topology import Topology, create_missing
 from schemas import subjects
 from tests.kit.cluster import delete
-from tests.kit.fakes import MemoryStore
 from tests.kit.memory_log import MemoryMembers, held
 from tests.kit.runs import wake_of
 
@@ -30,11 +29,6 @@ class Opened:
 
 Opener = Callable[[], AbstractAsyncContextManager[Opened]]
 """Opens the same store each time it is called; it is closed in between."""
-
-
-def memory(_: Path) -> Opener:
-    store = MemoryStore()
-    return lambda: contextlib.nullcontext(Opened(store, store))
 
 
 def sqlite(folder: Path) -> Opener:

@@ -61,7 +61,8 @@ async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_
     child = child_of(parent) >> plans() >> returns(output=told) >> reflects("done", PROOF)
     artifacts = MemoryArtifacts()
     artifacts.contents[child.state.run_id, "artifacts/line.txt"] = content
-    result = await ChildResults(await stored(parent, child), artifacts).of(told_by(child))
+    async with stored(parent, child) as store:
+        result = await ChildResults(store, artifacts).of(told_by(child))
     digest = hashlib.sha256(content).hexdigest()
     name = f"artifacts/line-relayed-{digest[:16]}.txt"
     assert artifacts.contents[parent.state.run_id, name] == content

@@ -27,9 +27,8 @@ from tests.core.cues import (
     started,
 )
 from tests.core.script import Script
-from tests.kit.fakes import MemoryArtifacts, MemoryStore
-from tests.kit.runs import wake_of
-from tests.projections.journals import CRITIQUE, PAGE, commits_of, worked_example
+from tests.kit.fakes import MemoryArtifacts
+from tests.projections.journals import CRITIQUE, PAGE, worked_example
 from tests.shell.stored import stored
 
 CUT = {"summary": "200 OK", "excerpt": "the first words", "artifact_path": ARTIFACT, "rows": [{"price": 12}]}
@@ -74,7 +73,8 @@ async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None =
     """What is found of quotes, each with the place where it is claimed to stand."""
     met = tuple(Met(item="d1", evidence=evidence, quote=quote) for evidence, quote in claims)
     claimed = Reflection(verdict=Verdict.CONTINUE, summary="", met=met)
-    return list(await Evidence(await stored(run), artifacts or Bucket()).seen(run.state, claimed))
+    async with stored(run) as store:
+        return list(await Evidence(store, artifacts or Bucket()).seen(run.state, claimed))
 
 
 @pytest.mark.parametrize(
@@ -151,16 +151,13 @@ async def test_nothing_is_looked_up_for_claims_that_cannot_be_accepted_anyway() 
 
 @pytest.mark.attack
 async def test_an_artifact_counts_only_where_it_is_what_the_journal_recorded_of_it() -> None:
-    store, bucket = MemoryStore(), MemoryArtifacts()
-    first, *others = commits_of(worked_example())
-    await store.accept(wake_of(first), first)
-    for commit in others:
-        await store.commit(commit)
+    bucket = MemoryArtifacts()
     written, unknown = (RUN_ID, "artifacts/critique.md"), (RUN_ID, "artifacts/unknown.md")
     bucket.contents |= {(RUN_ID, "artifacts/fetch-01.html"): PAGE, written: CRITIQUE, unknown: b"not recorded"}
-    artifacts = ProvenArtifacts(bucket, store)
-    read = [await artifacts.get(*one) for one in (written, unknown, (RUN_ID, "artifacts/none.md"))]
-    assert read == [CRITIQUE, b"not recorded", None]
-    bucket.contents[written] += b"It is perfect.\n"
-    with pytest.raises(Replaced, match="somebody has replaced it"):
-        await artifacts.get(*written)
+    async with stored(worked_example()) as store:
+        artifacts = ProvenArtifacts(bucket, store)
+        read = [await artifacts.get(*one) for one in (written, unknown, (RUN_ID, "artifacts/none.md"))]
+        assert read == [CRITIQUE, b"not recorded", None]
+        bucket.contents[written] += b"It is perfect.\n"
+        with pytest.raises(Replaced, match="somebody has replaced it"):
+            await artifacts.get(*written)

@@ -14,12 +14,11 @@ from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import Reserve
 from agent_service.errors import ModelError
 from agent_service.kill_switch import Brake
-from agent_service.run.evidence import Evidence
 from agent_service.run.model_calls import Thinker
 from agent_service.run.ports import Answer, Estimate, ModelCall, Question
 from tests.core.cues import a_framing_run, framing, plan, reserves
 from tests.core.script import NOON, Script
-from tests.kit.fakes import FakeClock, MemoryArtifacts, MemoryStore
+from tests.kit.fakes import FakeClock
 
 
 class Mind:
@@ -48,10 +47,15 @@ class Strict:
         return ("n: is no number",)
 
 
+class Unseen:
+    async def seen(self, *_: object) -> tuple[()]:
+        return ()
+
+
 def thinker(mind: Mind, *, pace: Pace | None = None, clock: FakeClock | None = None) -> Thinker:
     clock = clock or FakeClock(NOON)
-    evidence, limits = Evidence(MemoryStore(), MemoryArtifacts()), SharedLimits.none(clock, pace or Pace())
-    return Thinker(mind, Strict(), evidence, clock, Brake(), limits, slots=4)
+    limits = SharedLimits.none(clock, pace or Pace())
+    return Thinker(mind, Strict(), Unseen(), clock, Brake(), limits, slots=4)
 
 
 async def asked(thinks: Thinker, run: Script) -> Event | None:

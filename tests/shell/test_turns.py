@@ -39,18 +39,16 @@ class Thinks:
 
 
 async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
-    store, publisher, thinker = await stored(queued()), Quiet(), Thinks(breaks=True)
-    parts: Any = (store, publisher, thinker, FakeClock(), lambda _: None, Brake())
-    turns = Turns(*parts)
-    await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
-    for _ in range(2):
+    publisher, thinker = Quiet(), Thinks(breaks=True)
+    async with stored(queued()) as store:
+        parts: Any = (store, publisher, thinker, FakeClock(), lambda _: None, Brake())
+        turns = Turns(*parts)
+        await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
+        for _ in range(2):
+            async with asyncio.TaskGroup() as group:
+                also: Any = (store, store, publisher, Background(group), Brake())
+                Recovery(turns, *also, slots=1).try_again()
         run = await store.load(RUN_ID)
-        assert run
-        assert run.state.status is Status.RUNNING
-        async with asyncio.TaskGroup() as group:
-            also: Any = (store, store, publisher, Background(group), Brake())
-            Recovery(turns, *also, slots=1).try_again()
-    run = await store.load(RUN_ID)
     assert run
     assert (run.state.status, run.state.ending_class) == (Status.FAILED, "internal")
     assert "nobody foresaw it" not in run.state.reason, "what an error says is for the log alone"
@@ -58,9 +56,10 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
 
 
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:
-    store, thinker = await stored(queued()), Thinks(breaks=False)
-    parts: Any = (store, Quiet(), thinker, FakeClock(), lambda _: 1 / 0, Brake())
-    transition = await Turns(*parts).take(RUN_ID, RunStarted(at=NOON, skills=()))
+    thinker = Thinks(breaks=False)
+    async with stored(queued()) as store:
+        parts: Any = (store, Quiet(), thinker, FakeClock(), lambda _: 1 / 0, Brake())
+        transition = await Turns(*parts).take(RUN_ID, RunStarted(at=NOON, skills=()))
     assert transition.state is not None
     assert (transition.state.status, thinker.asked) == (Status.RUNNING, 1)
 

@@ -30,10 +30,9 @@ def test_the_guide_shows_settings_that_exist() -> None:
     assert all(tool.commands for tool in (gateway.choices() or {}).values())
     settings["gateway"]["ductile"]["relay"] = relayed["ductile"]["relay"]
     by_events = GatewaySettings.model_validate(settings["gateway"] | {"tools": relayed["tools"]})
-    assert by_events.ductile is not None
-    assert by_events.ductile.relay is not None
-    assert by_events.ductile.relay.event_types() == {"save-note": "agentic.tool_request.save-note"}
-    assert by_events.ductile.relay.secret.get_secret_value() in by_events.secrets()
+    relay = by_events.ductile and by_events.ductile.relay
+    assert relay
+    assert relay.event_types() == {"save-note": "agentic.tool_request.save-note"}
 
 
 def test_the_guide_shows_how_an_answer_is_taken_that_its_pipeline_passes_on() -> None:

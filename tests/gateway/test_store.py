@@ -1,5 +1,6 @@
 """The gateway's file: what is old and done is forgotten, nothing else, and a file that cannot be used says so."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -55,20 +56,19 @@ async def test_a_full_disk_is_logged_as_an_error_once_and_seen_until_there_is_ro
     assert ours == ["ERROR", "WARNING"]
 
 
-@pytest.fixture
-async def settings(tmp_path: Path) -> GatewaySettings:
-    """A ledger with one old answer that was told, and two calls that are open."""
-    async with opened(tmp_path, SqliteLedger) as ledger:
-        for step in range(1, 4):
-            await ledger.intend(an_intent(step))
-        await ledger.answer(an_answer())
-    look(tmp_path, "UPDATE calls SET completed_at = 1, published = 1 WHERE answer IS NOT NULL")
-    return GatewaySettings(store=tmp_path)
-
-
 def test_old_answers_and_folders_that_nobody_asks_for_go_and_what_is_open_or_held_stays(
-    settings: GatewaySettings, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    async def kept() -> None:
+        async with opened(tmp_path, SqliteLedger) as ledger:
+            for step in range(1, 4):
+                await ledger.intend(an_intent(step))
+            await ledger.answer(an_answer())
+
+    asyncio.run(kept())
+    look(tmp_path, "UPDATE calls SET completed_at = 1, published = 1 WHERE answer IS NOT NULL")
+    settings = GatewaySettings(store=tmp_path)
+
     def pruned(*, dry_run: bool = False) -> tuple[int, int]:
         prune(settings, dry_run=dry_run, as_json=True)
         rows = json.loads(capsys.readouterr().out)["rows"]

@@ -1,13 +1,11 @@
 """Several gateways over one ledger: what only then can go wrong."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from ductile_gateway.calls.call import Intent, Receipt
 from ductile_gateway.store.shared.rows import CALL, subject_of
-from ductile_gateway.store.stores import Stores
 from groundwork.service.errors import TryAgain
 from tests.gateway.parts import NOON, RUN
 from tests.ledger.kit import NAMES, SECOND, Crowd, a_delivery, an_answer, an_intent, named
@@ -18,18 +16,6 @@ KEY = an_intent().key
 @pytest.fixture
 def crowd(tmp_path: Path) -> Crowd:
     return Crowd(tmp_path)
-
-
-@pytest.fixture
-async def a(crowd: Crowd) -> AsyncIterator[Stores]:
-    async with crowd.gateway("a") as stores:
-        yield stores
-
-
-@pytest.fixture
-async def b(crowd: Crowd) -> AsyncIterator[Stores]:
-    async with crowd.gateway("b") as stores:
-        yield stores
 
 
 async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no_more(crowd: Crowd) -> None:
@@ -47,50 +33,52 @@ async def test_of_two_that_adopt_a_call_one_does_and_its_first_gateway_has_it_no
         assert await b.receipts.find(KEY) == Receipt(NOON)
 
 
-async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd, a: Stores, b: Stores) -> None:
-    crowd.copies["b"].open.clear()
-    await a.ledger.intend(an_intent(), Receipt(NOON))
-    await a.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
-    assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
-    assert await b.ledger.find(KEY) == an_intent()
-    assert await b.receipts.find(KEY) == Receipt(NOON)
-    assert await b.deliveries.find("peer", "delivery-1") == "key"
-    assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
-    assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
-    assert await b.ledger.open_intents() == []
+async def test_what_is_asked_by_key_is_known_though_the_own_copy_is_behind(crowd: Crowd) -> None:
+    async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        crowd.copies["b"].open.clear()
+        await a.ledger.intend(an_intent(), Receipt(NOON))
+        await a.deliveries.record("peer", "delivery-1", event_key="key", at=NOON)
+        assert await named(a.ledger, RUN, "call-1", NAMES) == ("a.md",)
+        assert await b.ledger.find(KEY) == an_intent()
+        assert await b.receipts.find(KEY) == Receipt(NOON)
+        assert await b.deliveries.find("peer", "delivery-1") == "key"
+        assert await b.ledger.digest_of(RUN, "A.md") == "of call-1"
+        assert await named(b.ledger, RUN, "call-2", NAMES) == ("a-02.md",)
+        assert await b.ledger.open_intents() == []
 
 
 @pytest.mark.parametrize(
     ("fact", "why"),
     [
         (b"no fact", "written by no gateway"),
-        (b"{}\n", "written by no gateway"),
         (b'{"version": 1, "key": 7}\n', "written by no gateway"),
         (b'{"version": 2, "key": "another form"}\n', "newer gateway"),
     ],
 )
 async def test_a_fact_that_nobody_can_read_or_a_newer_gateway_wrote_stays_and_holds_up_its_own_call_alone(
-    crowd: Crowd, a: Stores, b: Stores, fact: bytes, why: str
+    crowd: Crowd, fact: bytes, why: str
 ) -> None:
-    await crowd.log.append(subject_of(CALL, KEY), fact, after=None)
-    for refused in (a.ledger.find(KEY), a.ledger.intend(an_intent()), a.ledger.answer(an_answer())):
-        with pytest.raises(TryAgain, match=why):
-            await refused
-    assert [kept.body for kept in crowd.log.facts] == [fact]
-    await b.ledger.intend(an_intent(2))
-    await crowd.caught_up()
-    assert await a.ledger.open_intents() == [an_intent(2)]
+    async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        await crowd.log.append(subject_of(CALL, KEY), fact, after=None)
+        for refused in (a.ledger.find(KEY), a.ledger.intend(an_intent()), a.ledger.answer(an_answer())):
+            with pytest.raises(TryAgain, match=why):
+                await refused
+        assert [kept.body for kept in crowd.log.facts] == [fact]
+        await b.ledger.intend(an_intent(2))
+        await crowd.caught_up()
+        assert await a.ledger.open_intents() == [an_intent(2)]
 
 
-async def test_what_a_dead_gateway_owed_is_its_heirs_and_no_longer_its_own(crowd: Crowd, a: Stores, b: Stores) -> None:
-    await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
-    crowd.live.discard("b")
-    await crowd.caught_up()
-    assert await a.outbox.lanes_due(NOON) == ["subscription:a"]
-    due = await a.outbox.due("subscription:a", NOON, 10)
-    assert [await a.outbox.claim(one) for one in due] == [True, True]
-    assert not await b.outbox.claim(a_delivery())
-    await b.outbox.postpone(a_delivery(), NOON + 60 * SECOND, why="it had been stopped")
-    assert await a.outbox.due("subscription:a", NOON, 1) == [a_delivery()]
-    await a.outbox.settle(a_delivery(), "arrived", at=NOON)
-    assert not await a.outbox.claim(a_delivery())
+async def test_what_a_dead_gateway_owed_is_its_heirs_and_no_longer_its_own(crowd: Crowd) -> None:
+    async with crowd.gateway("a") as a, crowd.gateway("b") as b:
+        await b.outbox.add([a_delivery(), a_delivery(run_id="run_another")])
+        crowd.live.discard("b")
+        await crowd.caught_up()
+        assert await a.outbox.lanes_due(NOON) == ["subscription:a"]
+        due = await a.outbox.due("subscription:a", NOON, 10)
+        assert [await a.outbox.claim(one) for one in due] == [True, True]
+        assert not await b.outbox.claim(a_delivery())
+        await b.outbox.postpone(a_delivery(), NOON + 60 * SECOND, why="it had been stopped")
+        assert await a.outbox.due("subscription:a", NOON, 1) == [a_delivery()]
+        await a.outbox.settle(a_delivery(), "arrived", at=NOON)
+        assert not await a.outbox.claim(a_delivery())

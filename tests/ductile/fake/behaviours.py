@@ -49,12 +49,12 @@ def fails(error: str = "it failed", **fields: Any) -> Behaviour:
     return lambda _: Outcome(json.dumps({"status": "error", "error": error} | fields).encode())
 
 
-def held(release: threading.Event, then: Behaviour | None = None) -> Behaviour:
-    """Runs until `release` is set, then does what `then` does (by default: succeeds)."""
+def held(release: threading.Event) -> Behaviour:
+    """Runs until `release` is set, then succeeds."""
 
     def wait(execution: Execution) -> Outcome:
         release.wait(30)
-        return (then or answers())(execution)
+        return answers()(execution)
 
     return wait
 

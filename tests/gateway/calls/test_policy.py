@@ -1,7 +1,6 @@
 """What may run, what is refused and as what, and what follows from a call whose end nobody saw."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from schemas.catalog import ToolOffer
 from schemas.events import RESERVED_KEYS
 from tests.gateway.parts import FETCH, NOON, a_request, asked_for
 
-SECOND = timedelta(seconds=1)
 DONE = ToolOutcome("ok", text="done")
 
 
@@ -39,14 +37,6 @@ def refusal(*asked: Any, **facts: Any) -> ToolOutcome:
     refused = admission(*asked, **facts)
     assert isinstance(refused, Refuse)
     return refused.outcome
-
-
-@pytest.mark.parametrize(("deadline", "ends"), [(None, 60), (10, 10), (3600, 60)])
-def test_a_call_runs_until_the_time_of_its_tool_is_over_or_the_deadline_of_its_request(
-    deadline: int | None, ends: int
-) -> None:
-    request = a_request(deadline_at=NOON + deadline * SECOND if deadline else None)
-    assert run(request).deadline_at == NOON + ends * SECOND
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,16 @@ class BrokenRunner(FakeRunner):
         raise ZeroDivisionError
 
 
-async def test_a_request_that_comes_often_runs_once_until_the_time_of_its_tool_is_over() -> None:
+async def test_a_request_that_comes_often_runs_once_until_the_time_of_its_tool_or_request_is_over() -> None:
     world, waits = World(), NOON + timedelta(hours=1)
     relay = world.relay()
     await asyncio.gather(*(relay.take(asked_for(a_request(deadline_at=waits))) for _ in range(5)))
     (call,) = world.runner.executed
     assert (call.plugin, call.command, call.payload) == ("jina-reader", "handle", {"url": "http://example.org"})
     assert (call.deadline_at, call.wanted_until) == (NOON + timedelta(seconds=FETCH.timeout_s), waits)
-    assert {message[:2] for message in world.bus.messages} == {(subjects.TOOL_RESULT, keys.result(RUN, 1, 1))}
+    await relay.take(asked_for(a_request(step=2, deadline_at=(soon := NOON + timedelta(seconds=10)))))
+    assert world.runner.executed[1].deadline_at == soon
+    assert {message[:2] for message in world.bus.messages[:-1]} == {(subjects.TOOL_RESULT, keys.result(RUN, 1, 1))}
 
 
 async def test_another_request_under_the_same_key_never_runs_and_leaves_the_answer_alone() -> None:

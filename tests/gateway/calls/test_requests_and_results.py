@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from ductile_gateway.calls.artifacts import artifact_arguments, candidates, text_of
+from ductile_gateway.calls.artifacts import candidates, text_of
 from ductile_gateway.calls.call import (
     Answer,
     ProducedArtifact,
@@ -17,7 +17,6 @@ from ductile_gateway.calls.call import (
     read_request,
 )
 from ductile_gateway.calls.results import MAX_ARTIFACTS, MAX_RESULT_BYTES, Kept, answer_to, made_fit
-from schemas.catalog import ToolCommand
 from tests.gateway.parts import ILLEGAL_NAMES, NOON, RUN, TRACE, a_request, asked_for, message_of, result_in
 
 SUBJECT, BODY, HEADERS = message_of(a_request())
@@ -79,11 +78,6 @@ def test_a_body_that_breaks_the_contract_or_is_too_large_or_deep_is_never_taken(
     assert len(str(refusal.value)) < 1500
 
 
-def test_another_tool_command_or_argument_makes_another_request() -> None:
-    others = (a_request("save"), a_request(payload={"url": "http://example.net"}), a_request(tool="fetcher"))
-    assert len({asked_for(one).digest for one in (a_request(), *others)}) == 4
-
-
 def names(name: str, content_type: str = "text/plain", *, step: int = 1, attempt: int = 1, place: int = 0) -> list[str]:
     asked = asked_for(a_request(step=step, attempt=attempt))
     return list(candidates(ProducedArtifact(name, content_type, b""), asked, place=place))
@@ -113,14 +107,6 @@ def test_a_name_that_is_taken_gets_the_step_or_the_attempt_and_at_last_one_that_
     assert names("page.html", step=12, attempt=3)[:2] == ["fetch-12.html", "fetch-12-3.html"]
     last = {names("page.html", step=s, attempt=a, place=p)[-1] for s in (1, 2) for a in (1, 2) for p in (0, 1)}
     assert len(last) == 8
-
-
-def test_only_arguments_whose_schema_has_the_format_are_artifacts() -> None:
-    artifact = {"type": "string", "format": "artifact"}
-    places = {"document": artifact, "other": artifact, "address": {"type": "string", "format": "uri"}, "anything": True}
-    command = ToolCommand(name="read", tier="read", input_schema={"properties": places})
-    payload = {"document": "artifacts/a.md", "address": "artifacts/b.md", "anything": "artifacts/c.md"}
-    assert artifact_arguments(command, payload) == {"document": "artifacts/a.md"}
 
 
 @pytest.mark.parametrize(

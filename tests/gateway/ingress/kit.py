@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from ductile_gateway.ingress.http import create_app
 from ductile_gateway.ingress.intake import Deliveries, Intake
 from ductile_gateway.ingress.settings import IngressSettings
-from ductile_gateway.ports import Artifacts, Bus
+from ductile_gateway.ports import Bus
 from ductile_gateway.store.outbox import SqliteDeliveries
 from groundwork.http.listener import listening
 from groundwork.http.server import serve_http
@@ -48,14 +48,13 @@ class Ingress:
         self,
         *,
         bus: Bus | None = None,
-        artifacts: Artifacts | None = None,
         deliveries: Deliveries | None = None,
         offers: Sequence[ToolOffer] = (),
         **settings: Any,
     ) -> None:
         chosen = IngressSettings.model_validate({"peers": PEERS} | settings)
         self.bus: Any = bus or MemoryBus()
-        self.artifacts: Any = artifacts or MemoryArtifacts()
+        self.artifacts: Any = MemoryArtifacts()
         self.clock = FakeClock(NOON)
         record = deliveries or SqliteDeliveries(cast("SqliteFile", MemoryFile()))
         within_s, most = chosen.answer_within_s, chosen.max_in_hand

@@ -163,16 +163,13 @@ def test_what_a_person_is_asked_to_allow_is_named_also_where_its_arguments_are_c
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
         b"[]",
-        b"null",
         b'{"type": "agent.failed", "payload": {"run_id": "r"}, "dedupe_key": "k"}',
         b'{"type": "agent.completed", "payload": {"run_id": "r"}}',
         b'{"type": "agent.completed", "payload": {"run_id": "r"}, "dedupe_key": "a\\r\\nb"}',
         b'{"type": "agent.completed", "payload": {"run_id": "r r"}, "dedupe_key": "k"}',
         b'{"type": "agent.completed", "payload": [], "dedupe_key": "k"}',
         b'{"type": "agent.completed", "payload": {"run_id": "r", "step": NaN}, "dedupe_key": "k"}',
-        b'{"type": "agent.completed", "payload": {"run_id": "r", "step": 1e999}, "dedupe_key": "k"}',
         b'{"type": "agent.completed", "payload": {"run_id": "r", "goal": "\\ud800"}, "dedupe_key": "k"}',
     ],
 )

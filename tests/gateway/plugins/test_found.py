@@ -141,9 +141,7 @@ def test_a_plugin_without_its_required_configuration_is_left_out(tmp_path: Path)
     [
         ("echo hello\n", "write `#!/usr/bin/env bash` as line 1"),
         ("#!/usr/bin/env no-such-thing\n", "wants no-such-thing, which is not on PATH"),
-        ("#!/opt/none/bin/perl -w\n", "wants /opt/none/bin/perl, which is not here"),
         ("#!/usr/bin/env bash\r\necho hello\r\n", "sed -i"),
-        ("#!\n", "nothing follows `#!`"),
     ],
 )
 def test_a_program_that_cannot_be_started_is_left_out_with_the_mend(tmp_path: Path, text: str, mend: str) -> None:

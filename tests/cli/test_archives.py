@@ -40,7 +40,7 @@ from tests.cli.stores import SHELF, filled, name_bus, names, opened, recorded, t
 from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
 from tests.kit.disks import small_disk as a_small_disk
 from tests.kit.runs import run_id, whole_run
-from tests.kit.struck import struck
+from tests.kit.struck import strikes
 from tests.ports.stores import stored
 from tests.projections.conftest import small_disk
 from tests.projections.journals import commits_of, worked_example
@@ -293,18 +293,16 @@ async def test_a_killed_backup_costs_none_before_it_and_a_killed_restore_has_res
 ) -> None:
     place, store = tmp_path / "it.backup", config.parent / "agent"
     first = (await backup(config, BackUp(place=str(place)))).backup
-    with struck(tmp_path, *AT_A_BACKUP) as command:
-        for _ in command.strikes("backup", place, "--config", config):
-            with Archive.to_read(place) as archive:
-                assert first in archive.backups()
+    for _ in strikes(tmp_path, AT_A_BACKUP, "backup", place, "--config", config):
+        with Archive.to_read(place) as archive:
+            assert first in archive.backups()
     lost(config)
     assert (await restore(config, BringBack(place=str(place), backup=first))).runs == 1
     lost(config)
-    with struck(tmp_path, *AT_A_RESTORE) as command:
-        for _ in command.strikes("restore", place, "--config", config):
-            if "runs.db" in contents(store):
-                assert await flawed_places(config) == set()
-                shutil.rmtree(store)
+    for _ in strikes(tmp_path, AT_A_RESTORE, "restore", place, "--config", config):
+        if "runs.db" in contents(store):
+            assert await flawed_places(config) == set()
+            shutil.rmtree(store)
     assert await flawed_places(config) == set()
     assert "restoring" not in names(store)
     assert [name for name in names(tmp_path) if name.startswith("it.")] == ["it.backup"]

@@ -41,7 +41,7 @@ from tests.kit.stack import Answering, api, messages
 STEPS = 5
 AWAY_S, ELECTION_S, WITHOUT_QUORUM_S, FULL_S = 8.0, 12.0, 5.0, 5.0
 """Longer than what they try: a member's lease (4 s), ack_wait (5 s), an election (4 to 9 s)."""
-WHOLE_WITHIN_S, ENDED_WITHIN_S, STANDS_STILL_S, LOOK_S = 30.0, 180.0, 60.0, 0.5
+ENDED_WITHIN_S, STANDS_STILL_S, LOOK_S = 180.0, 60.0, 0.5
 LULL_S = (3.0, 5.0)
 """Least and most: what one fault has delayed goes on before the next comes."""
 TOLD_IN = (subjects.STREAM, subjects.STREAM_PROGRESS, subjects.STREAM_REQUESTS, subjects.STREAM_RESULTS)
@@ -161,11 +161,11 @@ async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
 
 @dataclass(slots=True)
 class Storm:
-    """`struck`: of each fault when it began and was over, and the copies of streams that were not whole in time."""
+    """`struck`: of each fault when it began and was over."""
 
     fleet: Fleet
     chance: random.Random
-    struck: list[tuple[str, float, float, list[str]]] = field(default_factory=list)
+    struck: list[tuple[str, float, float]] = field(default_factory=list)
 
     async def strike(self, faults: Sequence[str], times: int) -> None:
         """Each so many times, in any order, with lulls between them."""
@@ -180,8 +180,7 @@ class Storm:
                 await OF_MEMBERS[what](self.chance.choice(members))
             else:
                 await OF_FLEETS[fault](self)
-            over = time.time()
-            self.struck.append((fault, began, over, await self.fleet.cluster.whole(within_s=WHOLE_WITHIN_S)))
+            self.struck.append((fault, began, time.time()))
 
     async def rolled(self, members: Sequence[Member]) -> None:
         """Ended in good order and started again, one after another: an upgrade, where they ran an earlier version."""
@@ -383,7 +382,6 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
             "writes_missing": max(0, STEPS * endings[subjects.COMPLETED] - len(writes)),
             "writes_made_twice": sorted(call for call, times in writes.items() if times > 1),
             "silence_s": _silences(storm, books),
-            "copies_not_current": [copy for *_, behind in storm.struck for copy in behind],
             "holes": await holes(link),
             "ended_by_themselves": {member.name: member.gave_up for member in ships.members if member.gave_up},
             "listed_otherwise_by_another_agent": sorted(
@@ -395,7 +393,7 @@ async def figures(plan: Plan, folder: Path) -> dict[str, Any]:
 def _silences(storm: Storm, books: Account) -> dict[str, float]:
     """The longest after each fault."""
     longest: dict[str, float] = defaultdict(float)
-    for fault, began, over, _ in storm.struck:
+    for fault, began, over in storm.struck:
         longest[fault] = max(longest[fault], round(books.longest_silence(began, over), 1))
     return dict(longest)
 

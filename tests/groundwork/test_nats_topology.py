@@ -1,6 +1,8 @@
 """What should exist on the bus: created where missing, given what the topology adds, else told and left as it is."""
 
+import asyncio
 import shlex
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -132,9 +134,10 @@ async def test_the_commands_that_are_told_of_what_differs_mend_it(
     findings = await check_topology(link, wished)
     assert len(findings) == 11
     for_the_setup = [finding for finding in findings if "run the setup" in finding.remedy]
+    environ = nats_cli.environment(tmp_path, nats_server.url)
     for finding in (one for one in findings if one not in for_the_setup):
-        command = shlex.split(finding.remedy.partition(", or: ")[2])
-        await nats_cli.said(*command, "--force", environ=nats_cli.environment(tmp_path, nats_server.url))
+        command = [*shlex.split(finding.remedy.partition(", or: ")[2]), "--force"]
+        await asyncio.to_thread(subprocess.run, command, env=environ, check=True, stdin=subprocess.DEVNULL, timeout=30)
     assert await check_topology(link, wished) == for_the_setup
 
 

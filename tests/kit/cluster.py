@@ -37,7 +37,6 @@ NODES = 3
 READY_WITHIN_S = 40.0
 LEADER_WITHIN_S = 20.0
 """Electing one takes 4 to 9 s."""
-WHOLE_LOOK_S = 0.5
 PROBE = "PROBE"
 NOWHERE = "127.0.0.1:9"
 LARGE = 1 << 40
@@ -189,33 +188,6 @@ class Cluster:
         """All but the leader."""
         leader = await self.leader(stream)
         return tuple(node for node in self.nodes if node is not leader)
-
-    async def behind(self) -> list[str]:
-        """Streams that nobody leads, and copies of streams that are not where their leader is. An empty list: all are
-        whole."""
-        found: list[str] = []
-        async with self.linked() as link:
-            names = json.loads(await link.request("$JS.API.STREAM.NAMES", b""))["streams"] or ()
-            for name in names:
-                info = (await self._info(name)).get("cluster", {})
-                found += [] if info.get("leader") else [f"{name}: no leader"]
-                found += [
-                    f"{name} on {copy['name']}: {'offline' if copy.get('offline') else copy.get('lag', 'not current')}"
-                    for copy in info.get("replicas") or ()
-                    if copy.get("offline") or not copy.get("current")
-                ]
-        return found
-
-    async def whole(self, *, within_s: float) -> list[str]:
-        """What of `behind` is left when all is whole, or the time is over."""
-        until_ = asyncio.get_running_loop().time() + within_s
-        left = ["nothing was answered"]
-        while left and asyncio.get_running_loop().time() < until_:
-            with contextlib.suppress(Failure, KeyError):
-                left = await self.behind()
-            if left:
-                await asyncio.sleep(WHOLE_LOOK_S)
-        return left
 
     def cut_off(self, *nodes: Node) -> None:
         """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `wired`."""

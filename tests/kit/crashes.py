@@ -7,7 +7,6 @@ A test runs its subject until `Crash` comes out of it, throws the subject away, 
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 
@@ -57,23 +56,12 @@ class Mortal:
 
     def __getattr__(self, method: str) -> Any:
         work = getattr(self._port, method)
-        if not callable(work):
+        if not inspect.iscoroutinefunction(work):
             return work
-        return self._awaited(method, work) if inspect.iscoroutinefunction(work) else self._at_once(method, work)
 
-    def _awaited(self, method: str, work: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self._points.point(f"before {method}")
             value = await work(*args, **kwargs)
-            self._points.point(f"after {method}")
-            return value
-
-        return call
-
-    def _at_once(self, method: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            self._points.point(f"before {method}")
-            value = work(*args)
             self._points.point(f"after {method}")
             return value
 

@@ -1,8 +1,7 @@
 """A command that is killed (SIGKILL) at a point that it passes: where one of some functions begins, or leaves off.
 
-    with struck(folder, "groundwork.backup.files:set_aside") as command:
-        for point in command.strikes("restore", place):    # killed at the first point, at the second, until it is not
-            ...                                            # what has it left?
+    for point in strikes(folder, ("groundwork.backup.files:set_aside",), "restore", place):
+        ...                     # killed at the first point, at the second, until it is not: what has it left?
 
 Each function counts once as begun and once as left. A process that has loaded everything forks for each strike.
 """
@@ -16,73 +15,56 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from functools import reduce
+from itertools import count
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 
-class Struck:
-    def __init__(self, server: "subprocess.Popen[str]") -> None:
-        self._server = server
+def strikes(folder: Path, functions: Sequence[str], *arguments: str | Path) -> Iterator[int]:
+    """The number of each point, once the command was killed there; until it ends in good order before it.
 
-    def strikes(self, *arguments: str | Path) -> Iterator[int]:
-        """The number of each point, once the command was killed there; until it ends in good order before it."""
-        point = 1
-        while (code := self.run(*arguments, point=point)) == -signal.SIGKILL:
+    `functions` as `module:function` or `module:Class.method`. What the command says is in `folder`.
+    """
+    told = json.dumps([functions, arguments], default=str)
+    command = [sys.executable, "-m", "tests.kit.struck", told]
+    with (
+        (folder / "struck.log").open("a") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+    ):
+        assert server.stdin
+        assert server.stdout
+        for point in count(1):
+            if (code := int(server.stdout.readline())) != -signal.SIGKILL:
+                break
             yield point
-            point += 1
-        assert code == 0, f"it ended with {code}"
-        assert point > 1, "there is no point to strike at"
-
-    def run(self, *arguments: str | Path, point: int | None = None) -> int:
-        """Its exit code, negative for a signal."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps([point, [str(argument) for argument in arguments]]) + "\n")
-        self._server.stdin.flush()
-        return int(self._server.stdout.readline())
+            server.stdin.write("go on\n")
+            server.stdin.flush()
+    assert code == 0, f"it ended with {code}"
+    assert point > 1, "there is no point to strike at"
 
 
-@contextmanager
-def struck(folder: Path, *functions: str) -> Iterator[Struck]:
-    """`functions` as `module:function` or `module:Class.method`. What the commands say is in `folder`."""
-    command = [sys.executable, "-m", "tests.kit.struck", *functions]
-    with (folder / "struck.log").open("a") as log:
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-    with server:
-        try:
-            yield Struck(server)
-        finally:
-            server.kill()
-
-
-def _serve(functions: Sequence[str]) -> None:
-    importlib.import_module("agent_service.cli.main")
-    commands = importlib.import_module("agent_service.cli.commands").Agentic.table
+def _serve(functions: Sequence[str], arguments: list[str]) -> None:
+    main = importlib.import_module("agent_service.cli.main").main
+    importlib.import_module(importlib.import_module("agent_service.cli.commands").Agentic.table[arguments[0]].module)
     codes = {_code(function) for function in functions}
-    for line in sys.stdin:
-        point, arguments = json.loads(line)
-        importlib.import_module(commands[arguments[0]].module)
+    for point in count(1):
         if (child := os.fork()) == 0:
-            _call(arguments, point, codes)
+            os.dup2(2, 1)
+            _dies_at(point, codes)
+            main(arguments)
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+        if not sys.stdin.readline():
+            return
 
 
 def _code(function: str) -> CodeType:
     module, _, name = function.partition(":")
     code: CodeType = inspect.unwrap(reduce(getattr, name.split("."), importlib.import_module(module))).__code__  # type: ignore[arg-type]
     return code
-
-
-def _call(arguments: list[str], point: int | None, codes: Collection[CodeType]) -> None:
-    os.dup2(2, 1)
-    if point is not None:
-        _dies_at(point, codes)
-    sys.modules["agent_service.cli.main"].main(arguments)
 
 
 def _dies_at(point: int, codes: Collection[CodeType]) -> None:
@@ -102,4 +84,4 @@ def _dies_at(point: int, codes: Collection[CodeType]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1:])
+    _serve(*json.loads(sys.argv[1]))

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -170,10 +171,16 @@ def test_no_more_places_are_dealt_than_there_are_and_none_is_left_that_somebody_
     assert all(after[name].has >= share.has for name, share in shares.items() if share.has)
 
 
-class MemoryRecords:
-    def __init__(self) -> None:
+class Gateways:
+    """Each with lanes of its own for one tool, and the records that all see. `most`: of the calls at a time, of all."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
         self.record = Record()
-        self.listening: list[SharedPlaces] = []
+        self.gone: set[str] = set()
+        self.lanes: dict[str, Lanes] = {}
+        self.shared: dict[str, SharedPlaces] = {}
+        self.inside = self.most = self.done = 0
 
     async def look(self, _tool: str) -> Record:
         await asyncio.sleep(0)
@@ -184,46 +191,23 @@ class MemoryRecords:
         if after != self.record.seq:
             return None
         self.record = Record(dict(shares), after + 1)
-        for one in self.listening:
-            asyncio.get_running_loop().call_soon(one.heard, tool)
+        for name in self.shared.keys() - self.gone:
+            asyncio.get_running_loop().call_soon(self.shared[name].heard, tool)
         await asyncio.sleep(0)
         return self.record.seq
 
-
-class Gateways:
-    """Each with lanes of its own for one tool. `most`: of the calls at a time, over all of them."""
-
-    def __init__(self, records: Any, width: int) -> None:
-        self.records = records
-        self.width = width
-        self.gone: set[str] = set()
-        self.lanes: dict[str, Lanes] = {}
-        self.inside = self.most = self.done = 0
-
     @contextlib.asynccontextmanager
     async def open(self, *names: str) -> AsyncIterator[None]:
-        async with asyncio.TaskGroup() as group:
-            tasks = []
+        async with asyncio.TaskGroup() as group, asyncio.timeout(15):
             for name in names:
-                self.lanes[name] = self._lanes(name)
-                shared = self._shared(name)
-                self.records.listening.append(shared)
-                tasks.append(group.create_task(shared.run()))
-            async with asyncio.timeout(15):
-                yield
+                share = partial(SharedPlaces, records=self, me=name, is_gone=self.gone.__contains__)
+                lanes = self.lanes[name] = Lanes({TOOL: self.width}, most=32, room=64, share=share)
+                assert lanes.shared
+                self.shared[name] = lanes.shared
+            tasks = [group.create_task(shared.run()) for shared in self.shared.values()]
+            yield
             for task in tasks:
                 task.cancel()
-
-    def _lanes(self, name: str) -> Lanes:
-        def share(places: Places, widths: Any) -> SharedPlaces:
-            return SharedPlaces(places, widths, self.records, me=name, is_gone=self.gone.__contains__)
-
-        return Lanes({TOOL: self.width}, most=32, room=64, share=share)
-
-    def _shared(self, name: str) -> SharedPlaces:
-        shared = self.lanes[name].shared
-        assert shared is not None
-        return shared
 
     async def call(self, name: str, ended: Callable[[], bool] = lambda: True) -> None:
         async with self.lanes[name].enter(f"run_{name}", TOOL):
@@ -238,23 +222,22 @@ class Gateways:
         """Nothing more is heard of it, and what it carried out is over."""
         self.inside = 0
         self.gone.add(name)
-        self.records.listening.remove(self._shared(name))
-        for survivor in self.records.listening:
-            survivor.heard_all()
+        for survivor in self.shared.keys() - self.gone:
+            self.shared[survivor].heard_all()
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
 async def test_gateways_together_never_run_more_than_may_leave_nobody_waiting_and_take_the_places_of_the_dead(
     width: int,
 ) -> None:
-    gateways, over = Gateways(MemoryRecords(), width), asyncio.Event()
+    gateways, over = Gateways(width), asyncio.Event()
     async with gateways.open(*NAMES), asyncio.TaskGroup() as calls:
         for _ in range(width):
             calls.create_task(gateways.call("a", over.is_set))
         await until(lambda: gateways.inside == width)
         for number in range(60):
             calls.create_task(gateways.call("bc"[number % 2]))
-        await until(lambda: gateways.records.record.shares.get("b", Share()).lacks)
+        await until(lambda: gateways.record.shares.get("b", Share()).lacks)
         assert gateways.done == 0
         gateways.dies("a")
         await until(lambda: gateways.done == 60)

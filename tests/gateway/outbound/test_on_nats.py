@@ -48,7 +48,7 @@ class Telling:
     def __init__(self, folder: Path, link: NatsLink, receiver: Receiver) -> None:
         network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
         one = {"url": f"http://127.0.0.1:{receiver.port}/", "secret": SECRET, "network": network}
-        told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}, "agent_keys": [AGENT.public]}
+        told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}}
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
         self.link = link
@@ -90,53 +90,39 @@ async def say(link: NatsLink, event: Any, by: Signer | None = AGENT) -> None:
     await link.publish(event["type"], body, msg_id=event["dedupe_key"], headers=headers)
 
 
-async def dead_letter(link: NatsLink) -> dict[str, str]:
-    """The headers of the newest, once there is one."""
-
-    async def there() -> bool:
-        return (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.messages > 0
-
-    await until(there)
-    letter = await link.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.DEAD_LETTERS_OUTBOUND)
-    return letter.headers or {}
+async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
+    """Their headers, by what they were to arrive at."""
+    last = (await link.jetstream.stream_info(subjects.STREAM_DEAD_LETTERS)).state.last_seq
+    stored = [await link.jetstream.get_msg(subjects.STREAM_DEAD_LETTERS, seq) for seq in range(1, last + 1)]
+    letters = [message.headers or {} for message in stored if message.subject == subjects.DEAD_LETTERS_OUTBOUND]
+    return {letter.get("Dead-Letter-Target", ""): letter for letter in letters}
 
 
-async def test_a_callback_into_a_private_network_is_a_dead_letter_with_the_reason(
+@pytest.mark.attack(98)
+async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callback_goes_into_the_house(
     tmp_path: Path, bus: NatsLink, receiver: Receiver
 ) -> None:
-    async def answer(question: Msg) -> None:
+    async def tell_keys(question: Msg) -> None:
+        await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
+
+    async def tell_callback(question: Msg) -> None:
         await question.respond(json.dumps({"callback": "https://127.0.0.1/secret-token"}).encode())
 
     telling = Telling(tmp_path, bus, receiver)
     async with telling.at_work():
-        await bus.subscribe(subjects.RUN_CALLBACK, answer)
-        await say(bus, an_event(has_callback=True))
-        letter = await dead_letter(bus)
-        await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
-    assert letter["Dead-Letter-Target"] == "callback"
-    assert "127.0.0.1 is not a public address" in letter["Dead-Letter-Reason"]
-    assert "secret-token" not in json.dumps(letter)
-
-
-@pytest.mark.attack(98)
-async def test_who_may_publish_endings_has_none_of_its_own_sent_on(
-    tmp_path: Path, bus: NatsLink, receiver: Receiver
-) -> None:
-    async def answer(question: Msg) -> None:
-        await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
-
-    telling = Telling(tmp_path, bus, receiver)
-    telling.settings = telling.settings.model_copy(update={"agent_keys": ()})
-    async with telling.at_work():
         await say(bus, an_event(run_id="run_1", has_callback=True), by=None)
         await until(lambda: telling.says("no agent has told the keys that it signs with"))
-        await bus.subscribe(subjects.AGENT_KEYS, answer)
+        await bus.subscribe(subjects.AGENT_KEYS, tell_keys)
+        await bus.subscribe(subjects.RUN_CALLBACK, tell_callback)
         await say(bus, an_event(run_id="run_2", has_callback=True), by=STRANGER)
-        await say(bus, an_event(run_id="run_3"))
+        await say(bus, an_event(run_id="run_3", has_callback=True))
         await until(lambda: len(receiver.requests) >= 1)
         await until(lambda: telling.says("2 messages since the start were not the agent's word"))
-        letter = await dead_letter(bus)
+        await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
+        letters = await dead_letters(bus)
         rejected = await bus.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
     assert [json.loads(request.body)["data"]["run_id"] for request in receiver.requests] == ["run_3"]
-    assert "not said by the agent" in letter["Dead-Letter-Reason"]
+    assert "not said by the agent" in letters[""]["Dead-Letter-Reason"]
+    assert "127.0.0.1 is not a public address" in letters["callback"]["Dead-Letter-Reason"]
+    assert "secret-token" not in json.dumps(letters)
     assert json.loads(rejected.data or b"")["payload"]["subject"] == "agent.completed"

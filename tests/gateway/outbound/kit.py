@@ -1,15 +1,14 @@
-"""Stand-ins for tests of what the gateway tells others: receivers that answer as told, and a world round Outbound."""
+"""Stand-ins for tests of what the gateway tells others: a world round Outbound."""
 
 import asyncio
 import base64
 import contextlib
 import json
-import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ductile_gateway.outbound.dispatch import Outbound, Outbox, Receivers
 from ductile_gateway.outbound.lifecycle import LifecycleEvent, read_event
@@ -122,51 +121,3 @@ class Town:
 
     async def _nothing_due(self) -> bool:
         return not await self.outbox.lanes_due(self.clock.now())
-
-
-class Request(NamedTuple):
-    line: str
-    headers: dict[str, str]
-    body: bytes
-
-
-class Receiver:
-    """An HTTP server that gives every request the same `answer`; an empty one is none. If it `drips`, it never ends."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-        self.drips = False
-        self.port = 0
-        self._serving: set[asyncio.Task[None]] = set()
-
-    @contextlib.asynccontextmanager
-    async def listening(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            server.close()
-            for task in self._serving:
-                task.cancel()
-            await asyncio.gather(*self._serving, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._serving.add(asyncio.create_task(self._serve(reader, writer)))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
-            self.requests.append(await _request(reader))
-            writer.write(b"HTTP/1.1 200 OK\r\n" if self.drips else self.answer)
-            while self.drips:
-                writer.write(b"X: y\r\n")
-                await writer.drain()
-                await asyncio.sleep(0.05)
-            await (reader.read() if not self.answer else writer.drain())
-
-
-async def _request(reader: asyncio.StreamReader) -> Request:
-    line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
-    return Request(line, headers, await reader.readexactly(int(headers.get("content-length", 0))))

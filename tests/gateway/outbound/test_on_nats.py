@@ -26,10 +26,11 @@ from groundwork.nats.topology import create_missing
 from schemas import subjects
 from schemas.signing import AgentKeys
 from schemas.status import Finding
-from tests.gateway.outbound.kit import SECRET, Receiver, an_event
+from tests.gateway.outbound.kit import SECRET, an_event
 from tests.gateway.parts import opened
 from tests.kit.agent_keys import AGENT, STRANGER, Signer
 from tests.kit.waiting import until
+from tests.plugins.serving import Site, serving
 
 
 @pytest.fixture
@@ -43,11 +44,11 @@ async def fine() -> list[Finding]:
 
 
 class Telling:
-    """A gateway with one subscription, to the receiver."""
+    """A gateway with one subscription, to the site."""
 
-    def __init__(self, folder: Path, link: NatsLink, receiver: Receiver) -> None:
-        network = {"allow_private": True, "allow_http": True, "ports": [receiver.port]}
-        one = {"url": f"http://127.0.0.1:{receiver.port}/", "secret": SECRET, "network": network}
+    def __init__(self, folder: Path, link: NatsLink, site: Site) -> None:
+        network = {"allow_private": True, "allow_http": True, "ports": [site.server_port]}
+        one = {"url": f"{site.url}/", "secret": SECRET, "network": network}
         told = {"subscriptions": {"one": one}, "callbacks": {"secret": SECRET}}
         self.settings = OutboundSettings.model_validate(told)
         self.folder = folder
@@ -100,7 +101,7 @@ async def dead_letters(link: NatsLink) -> dict[str, dict[str, str]]:
 
 @pytest.mark.attack(98)
 async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callback_goes_into_the_house(
-    tmp_path: Path, bus: NatsLink, receiver: Receiver
+    tmp_path: Path, bus: NatsLink
 ) -> None:
     async def tell_keys(question: Msg) -> None:
         await question.respond(AgentKeys(keys=(AGENT.told(),)).model_dump_json().encode())
@@ -108,20 +109,21 @@ async def test_who_may_publish_endings_has_none_of_its_own_sent_on_and_no_callba
     async def tell_callback(question: Msg) -> None:
         await question.respond(json.dumps({"callback": "https://127.0.0.1/secret-token"}).encode())
 
-    telling = Telling(tmp_path, bus, receiver)
-    async with telling.at_work():
-        await say(bus, an_event(run_id="run_1", has_callback=True), by=None)
-        await until(lambda: telling.says("no agent has told the keys that it signs with"))
-        await bus.subscribe(subjects.AGENT_KEYS, tell_keys)
-        await bus.subscribe(subjects.RUN_CALLBACK, tell_callback)
-        await say(bus, an_event(run_id="run_2", has_callback=True), by=STRANGER)
-        await say(bus, an_event(run_id="run_3", has_callback=True))
-        await until(lambda: len(receiver.requests) >= 1)
-        await until(lambda: telling.says("2 messages since the start were not the agent's word"))
-        await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
-        letters = await dead_letters(bus)
-        rejected = await bus.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
-    assert [json.loads(request.body)["data"]["run_id"] for request in receiver.requests] == ["run_3"]
+    with serving(lambda _: (200, {}, b"")) as site:
+        telling = Telling(tmp_path, bus, site)
+        async with telling.at_work():
+            await say(bus, an_event(run_id="run_1", has_callback=True), by=None)
+            await until(lambda: telling.says("no agent has told the keys that it signs with"))
+            await bus.subscribe(subjects.AGENT_KEYS, tell_keys)
+            await bus.subscribe(subjects.RUN_CALLBACK, tell_callback)
+            await say(bus, an_event(run_id="run_2", has_callback=True), by=STRANGER)
+            await say(bus, an_event(run_id="run_3", has_callback=True))
+            await until(lambda: len(site.heard) >= 1)
+            await until(lambda: telling.says("2 messages since the start were not the agent's word"))
+            await until(lambda: telling.says("1 deliveries were given up in the last 15 days"))
+            letters = await dead_letters(bus)
+            rejected = await bus.jetstream.get_last_msg(subjects.STREAM_DEAD_LETTERS, subjects.REJECTED)
+    assert [json.loads(request.body)["data"]["run_id"] for request in site.heard] == ["run_3"]
     assert "not said by the agent" in letters[""]["Dead-Letter-Reason"]
     assert "127.0.0.1 is not a public address" in letters["callback"]["Dead-Letter-Reason"]
     assert "secret-token" not in json.dumps(letters)

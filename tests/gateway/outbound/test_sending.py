@@ -1,11 +1,12 @@
 """Callbacks over HTTP to a receiver that answers as told, and events on the wire of Ductile's relay."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import ssl
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from ductile_gateway.outbound.senders import open_callback_sender
 from ductile_gateway.outbound.settings import OutboundSettings
 from ductile_gateway.signatures import standard_headers
 from groundwork.service.json_log import set_up
-from tests.gateway.outbound.kit import KEY, SECRET, Receiver, an_event, read
+from tests.gateway.outbound.kit import KEY, SECRET, an_event, read
 from tests.gateway.parts import NOON, RUN
 from tests.kit.fakes import FakeClock
 from tests.kit.logs import logging_kept
 from tests.ledger.kit import a_delivery
+from tests.plugins.serving import HANG_UP, Site, serving
 
 
 class Names:
@@ -53,62 +55,75 @@ async def sent(
         return await sender.send(replace(a_delivery(target="callback"), url=url))
 
 
-async def allowed(receiver: Receiver, *, names: Names = LOCAL, timeout_s: float = 5) -> SendResult:
-    url = f"http://hook.test:{receiver.port}/token?a=b"
-    rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (receiver.port,)}
-    return await sent(url, names=names, timeout_s=timeout_s, **rules)
+async def allowed(to: Site | int, *, names: Names = LOCAL, timeout_s: float = 5) -> SendResult:
+    """Sent where private networks are allowed, to a site or a port."""
+    port = to if isinstance(to, int) else to.server_port
+    rules: dict[str, Any] = {"allow_private": True, "allow_http": True, "ports": (port,)}
+    return await sent(f"http://hook.test:{port}/token?a=b", names=names, timeout_s=timeout_s, **rules)
 
 
-async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(receiver: Receiver) -> None:
-    assert await allowed(receiver) == Arrived()
-    [request] = receiver.requests
-    assert request.line == "POST /token?a=b HTTP/1.1"
-    assert request.headers["host"] == f"hook.test:{receiver.port}"
-    assert request.body == b'{"type": "agent.completed"}'
-    expected = standard_headers(f"{RUN}:completed", request.body, [KEY], at=NOON)
-    assert {name: request.headers[name] for name in expected} == expected
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving(lambda _: (200, {}, b"")) as site:
+        yield site
+
+
+async def test_a_receiver_gets_the_signed_body_under_the_name_it_was_called_by(site: Site) -> None:
+    assert await allowed(site) == Arrived()
+    (heard,) = site.heard
+    assert (heard.method, heard.path, heard.headers["host"]) == ("POST", "/token?a=b", f"hook.test:{site.server_port}")
+    assert heard.body == b'{"type": "agent.completed"}'
+    expected = standard_headers(f"{RUN}:completed", heard.body, [KEY], at=NOON)
+    assert {name: heard.headers[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
+    ("status", "headers", "verdict"),
     [
-        ("200 OK", Arrived()),
-        ("204 No Content", Arrived()),
-        ("410 Gone", Gone()),
-        ("404 Not Found", NotYet("callback answered 404")),
-        ("500 Oh", NotYet("callback answered 500")),
-        ("429 Slow\r\nRetry-After: 120", NotYet("callback answered 429", 120.0)),
-        ("503 Busy\r\nRetry-After: Sat, 21 Nov 2026 12:01:00 GMT", NotYet("callback answered 503", 60.0)),
+        (200, {}, Arrived()),
+        (204, {}, Arrived()),
+        (410, {}, Gone()),
+        (404, {}, NotYet("callback answered 404")),
+        (500, {}, NotYet("callback answered 500")),
+        (429, {"Retry-After": "120"}, NotYet("callback answered 429", 120.0)),
+        (503, {"Retry-After": "Sat, 21 Nov 2026 12:01:00 GMT"}, NotYet("callback answered 503", 60.0)),
         # A redirect is not followed.
-        ("307 Go\r\nLocation: http://hook.test:{port}/elsewhere", NotYet("callback answered 307")),
+        (307, {"Location": "/elsewhere"}, NotYet("callback answered 307")),
     ],
 )
-async def test_the_status_decides(receiver: Receiver, status: str, verdict: SendResult) -> None:
-    receiver.answer = f"HTTP/1.1 {status.format(port=receiver.port)}\r\nContent-Length: 0\r\n\r\n".encode()
-    assert await allowed(receiver) == verdict
-    assert len(receiver.requests) == 1
+async def test_the_status_decides(site: Site, status: int, headers: dict[str, str], verdict: SendResult) -> None:
+    site.answer = lambda _: (status, headers, b"")
+    assert await allowed(site) == verdict
+    assert len(site.heard) == 1
 
 
 @pytest.mark.attack(78)
 async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
-    receiver: Receiver, capsys: pytest.CaptureFixture[str]
+    site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = "\x1b]52;;x\x07 the answer of a stranger"
     head = f"HTTP/1.1 500 {told}\r\nX-Told: {told}\r\nRetry-After: {told}\r\nContent-Length: {len(told)}\r\n\r\n"
-    receiver.answer = f"{head}{told}".encode()
+    site.answer = lambda _: (HANG_UP[0], {}, f"{head}{told}".encode())
     with logging_kept():
         set_up("DEBUG", "json", redact=tuple)
-        verdict = await allowed(receiver)
+        verdict = await allowed(site)
     assert verdict == NotYet("callback answered 500")
     assert "stranger" not in capsys.readouterr().err
 
 
-async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(receiver: Receiver) -> None:
-    receiver.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n" + b"x" * 100000
-    assert await allowed(receiver, timeout_s=2) == Arrived()
-    receiver.drips = True
-    async with asyncio.timeout(3):
-        assert isinstance(await allowed(receiver, timeout_s=0.5), NotYet)
+async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site: Site) -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError), contextlib.closing(writer):
+            writer.write(b"HTTP/1.1 200 OK\r\n")
+            while True:
+                writer.write(b"X: y\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    site.answer = lambda _: (200, {"Content-Length": "1000000000000"}, b"x" * 100000)
+    assert await allowed(site, timeout_s=2) == Arrived()
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, asyncio.timeout(3):
+        assert isinstance(await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5), NotYet)
 
 
 @pytest.mark.parametrize(
@@ -123,17 +138,17 @@ async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(rece
         ("hook.test", ["93.184.216.34", "127.0.0.1"]),  # one private address among public ones
     ],
 )
-async def test_nothing_is_sent_into_private_networks(receiver: Receiver, host: str, addresses: list[str]) -> None:
+async def test_nothing_is_sent_into_private_networks(site: Site, host: str, addresses: list[str]) -> None:
     names = Names({name: [addresses] for name in (host.strip("[]"), "::ffff:7f00:1")})
-    verdict = await sent(f"http://{host}:{receiver.port}/", names=names, allow_http=True, ports=(receiver.port,))
-    assert (isinstance(verdict, Never), receiver.requests) == (True, [])
+    verdict = await sent(f"http://{host}:{site.server_port}/", names=names, allow_http=True, ports=(site.server_port,))
+    assert (isinstance(verdict, Never), site.heard) == (True, [])
 
 
-async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(receiver: Receiver) -> None:
+async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(site: Site) -> None:
     names = Names({"hook.test": [["127.0.0.1"], ["169.254.169.254"]]})
-    assert await allowed(receiver, names=names) == Arrived()
+    assert await allowed(site, names=names) == Arrived()
     assert names.asked == ["hook.test"]
-    verdict = await allowed(receiver, names=names)
+    verdict = await allowed(site, names=names)
     assert isinstance(verdict, Never), "the second try looks the name up again, and checks again"
 
 
@@ -150,11 +165,12 @@ async def test_the_certificate_must_be_that_of_the_name_and_not_of_the_address(
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(held, key)
     trusting = ssl.create_default_context(cafile=held)
-    async with Receiver().listening(server) as receiver:
-        url, names = f"https://{host}:{receiver.port}/", Names({host: [["127.0.0.1"]]})
-        verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(receiver.port,))
+    with serving(lambda _: (200, {}, b"")) as site:
+        site.socket = server.wrap_socket(site.socket, server_side=True)
+        url, names = f"https://{host}:{site.server_port}/", Names({host: [["127.0.0.1"]]})
+        verdict = await sent(url, names=names, tls=trusting, allow_private=True, ports=(site.server_port,))
     assert isinstance(verdict, Arrived if arrives else NotYet)
-    assert len(receiver.requests) == int(arrives)
+    assert len(site.heard) == int(arrives)
 
 
 PEER = RelayPeerSettings.model_validate({"peer": "agent-gateway", "secret": "a-relay-secret-for-tests"})

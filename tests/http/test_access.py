@@ -234,13 +234,3 @@ async def test_every_answer_is_hardened(house: House) -> None:
             assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(
                 headers["content-security-policy"].split("; ")
             ), path
-
-
-async def test_a_caller_is_told_who_it_is_and_what_it_may_do(house: House) -> None:
-    told = {}
-    for who in ("reader", "admin"):
-        async with house.client(who) as client:
-            told[who] = (await client.get("/v1/whoami")).json()
-    assert (told["reader"]["caller"], told["reader"]["scopes"]) == ("reader", ["read"])
-    assert (told["admin"]["caller"], told["admin"]["scopes"]) == ("admin", ["wake", "read", "control", "operate"])
-    assert (told["admin"]["tokens"], told["admin"]["trace_url"]) == (True, "http://traces/{trace_id}")

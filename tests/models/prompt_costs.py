@@ -6,9 +6,8 @@ Tokens are those of the fake API: a quarter of the bytes. Prices are those of th
 """
 
 import asyncio
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +15,12 @@ from agent_service.core.events import CallReserved, ModelReplied, ModelUsage, Se
 from agent_service.core.phases import Phase, Reflection
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Asking
-from agent_service.run.journal import Run, commit_of
 from agent_service.run.ports import Model, Question
 from schemas.catalog import ToolCommand, ToolOffer
 from tests.core.cues import queued, returns, started
 from tests.core.script import Script
 from tests.models.fake_anthropic import serve
 from tests.models.model_house import action, wanted, without_nothing
-from tests.models.prompt_cache import canonical
 
 SEARCH = ToolOffer(
     name="search",
@@ -52,40 +49,27 @@ RESULT = "The boiler was serviced on 7 May; the pressure valve was replaced and 
 
 @dataclass(frozen=True, kw_only=True)
 class Thought:
-    """One model call: for what, after how many steps, what it used, and what the provider was sent."""
+    """One model call: for what, after how many steps, and what it used."""
 
     phase: Phase
     step: int
     usage: ModelUsage
-    request: Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    """What a run left: its calls, and its journal in bytes per entry."""
-
-    thoughts: list[Thought]
-    entries: list[int]
-    final: RunState
-
-
-async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> Course:
-    """A run of `steps` steps to its end."""
+async def run(*, steps: int, fused: bool, settings: Mapping[str, Any]) -> tuple[list[Thought], RunState]:
+    """A run of `steps` steps to its end: its calls, and its last state."""
     async with serve(**settings) as served:
         served.fake.policy = _policy(steps)
         told = queued(goal=GOAL, context={}, fused=fused, max_steps=steps, max_attempts_of_run=10_000)
         told >> started((SEARCH,))
-        calls = []
+        thoughts = []
         while not told.state.final:
             if asking := told.state.asking:
-                calls.append((asking.phase, told.state.step, await _thinks(served.model, told, asking)))
+                step, usage = told.state.step, await _thinks(served.model, told, asking)
+                thoughts.append(Thought(phase=asking.phase, step=step, usage=usage))
             else:
                 told >> returns(output={"summary": RESULT})
-        thoughts = [
-            Thought(phase=phase, step=step, usage=usage, request=request)
-            for (phase, step, usage), request in zip(calls, served.requests, strict=True)
-        ]
-        return Course(thoughts=thoughts, entries=[*_entries(told)], final=told.state)
+        return thoughts, told.state
 
 
 async def _thinks(model: Model, told: Script, asking: Asking) -> ModelUsage:
@@ -107,15 +91,6 @@ async def _thinks(model: Model, told: Script, asking: Asking) -> ModelUsage:
         prompt_bytes=answer.prompt_bytes,
     )
     return answer.usage
-
-
-def _entries(told: Script) -> Iterator[int]:
-    """The size of each."""
-    before: Run | None = None
-    for moment in told.story:
-        commit = commit_of(before, moment.event, moment.transition)
-        before = Run(state=commit.state, head=commit.entry.hash)
-        yield len(commit.entry.event)
 
 
 def _policy(steps: int) -> Any:
@@ -180,55 +155,31 @@ def _reflection(step: int, *, done: bool) -> dict[str, Any]:
 STEPS, LONG = 10, 200
 
 
-def told(course: Course, steps: int) -> dict[str, Any]:
+def told(thoughts: Sequence[Thought], steps: int) -> dict[str, Any]:
     """The figures of one run. Shares are of the prompt's tokens, from step 3 on, the smallest of all calls."""
-    usages = [thought.usage for thought in course.thoughts]
-    later = [t.usage for t in course.thoughts if t.step >= 3]
-    prompts = [t.usage.input_tokens for t in course.thoughts if t.phase is Phase.REFLECT]
+    usages = [thought.usage for thought in thoughts]
+    later = [t.usage for t in thoughts if t.step >= 3]
+    prompts = [t.usage.input_tokens for t in thoughts if t.phase is Phase.REFLECT]
     return {
         "calls_per_step": round(len(usages) / steps, 2),
         "prompt_tokens": sum(u.input_tokens for u in usages),
         "reply_tokens_per_decision": round(sum(u.output_tokens for u in usages) / len(usages)),
         "cacheable_share": round(min((u.cache_read_tokens + u.cache_write_tokens) / u.input_tokens for u in later), 3),
-        "repeated_share": repeated(course.thoughts),
         "read_from_cache": round(sum(u.cache_read_tokens for u in usages) / sum(u.input_tokens for u in usages), 3),
         "growth_per_step": round((prompts[-1] - prompts[0]) / max(1, len(prompts) - 1)),
         "largest_prompt": max(u.input_tokens for u in usages),
         "cost_usd": round(sum(u.cost_usd or 0.0 for u in usages), 4),
-        "journal_bytes_per_step": sum(course.entries) // steps,
     }
-
-
-def repeated(thoughts: Sequence[Thought]) -> float:
-    """Of the bytes of all prompts from step 3 on, the share that an earlier call began with, under the same schema."""
-    known: set[str] = set()
-    sent = shared = 0
-    for thought in thoughts:
-        begun, same = "", 0
-        for block in _blocks(thought.request):
-            begun = hashlib.sha256((begun + block).encode()).hexdigest()
-            same += len(block.encode()) if begun in known else 0
-            sent += len(block.encode()) if thought.step >= 3 else 0
-            known.add(begun)
-        shared += same if thought.step >= 3 else 0
-    return round(shared / sent, 3)
-
-
-def _blocks(request: Mapping[str, Any]) -> Iterator[str]:
-    """The prompt's blocks in the order of the provider's cache; whoever has another schema begins anew."""
-    yield canonical(request["output_config"]["format"])
-    for block in (*request["system"], *request["messages"][0]["content"]):
-        yield block["text"]
 
 
 async def measure() -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for phases in ("separate", "fused"):
         for cache in ("off", "5m"):
-            course = await run(steps=STEPS, fused=phases == "fused", settings={"cache": cache})
-            figures[f"{STEPS} steps, {phases}, {'no cache' if cache == 'off' else 'cached'}"] = told(course, STEPS)
-    course = await run(steps=LONG, fused=True, settings={})
-    figures[f"{LONG} steps, fused, cached"] = told(course, LONG)
+            thoughts, _ = await run(steps=STEPS, fused=phases == "fused", settings={"cache": cache})
+            figures[f"{STEPS} steps, {phases}, {'no cache' if cache == 'off' else 'cached'}"] = told(thoughts, STEPS)
+    thoughts, _ = await run(steps=LONG, fused=True, settings={})
+    figures[f"{LONG} steps, fused, cached"] = told(thoughts, LONG)
     return figures
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.phases import Ask, Framing, Phase, Plan, Reflection, Unusable, Wait
-from agent_service.core.state import replace
+from agent_service.core.phases import Phase, Plan, Reflection, Unusable
 from agent_service.models.prompts.judging import Read, read
 from agent_service.run.ports import Question
 from tests.kit.golden import Golden
@@ -165,17 +164,6 @@ def test_no_reply_takes_long_to_read_or_to_be_told_of_or_the_process_along(said:
     assert time.process_time() - before < 0.5
 
 
-def test_a_framing_may_ask_a_person_first_and_a_turn_may_ask_or_wait() -> None:
-    assert isinstance(said_in(Phase.FRAME, ask=ASK)[0], Ask)
-    assert isinstance(said_in(Phase.FRAME, framing=FRAMING, ask=ASK)[1], Ask)
-    assert isinstance(said_in(Phase.REFLECT, reflection=REFLECTION, ask=ASK)[1], Ask)
-    decision, _ = said_in(
-        Phase.PLAN, wait={"why": "it is printed then", "seconds": None, "until": "2026-11-22 12:00 UTC"}
-    )
-    assert isinstance(decision, Wait)
-    assert str(decision.until) == "2026-11-22 12:00:00+00:00"
-
-
 def test_a_long_text_takes_its_place_among_the_arguments() -> None:
     decision = plan(arguments_json="{}", long_text={"argument": "text", "text": 'the "answer"\nin full'})
     assert isinstance(decision, Plan)
@@ -183,23 +171,6 @@ def test_a_long_text_takes_its_place_among_the_arguments() -> None:
     twice = plan(long_text={"argument": "text", "text": "another"})
     assert isinstance(twice, Unusable)
     assert "'text' is in long_text, too" in twice.reason
-
-
-def test_several_reads_are_one_plan_where_the_run_may_have_them() -> None:
-    asked = planning()
-    limits = replace(asked.state.brief.limits, parallel_reads=2)
-    asked = replace(asked, state=replace(asked.state, brief=replace(asked.state.brief, limits=limits)))
-    second = {**ACTION, "arguments_json": '{"text": "the question"}'}
-    decision, _ = read(asked, json.dumps(reply(plan={**PLAN, "actions": [ACTION, second]})))
-    assert isinstance(decision, Plan)
-    assert [action.arguments["text"] for action in decision.actions] == ["the answer", "the question"]
-
-
-def test_a_plan_that_came_along_and_cannot_be_used_leaves_the_decision_alone() -> None:
-    broken = {**PLAN, "actions": [{**ACTION, "arguments_json": "?"}]}
-    decision, beside = said_in(Phase.FRAME, framing=FRAMING, plan=broken)
-    assert isinstance(decision, Framing)
-    assert isinstance(beside, Unusable)
 
 
 def test_what_is_only_too_long_is_cut_and_not_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_service.core.phases import Ask, Digest, Framing, Phase, Plan, Reflection, Unusable, Verdict
+from agent_service.core.phases import Digest, Framing, Phase, Plan, Reflection, Unusable
 from agent_service.core.state import LastResult, replace
 from agent_service.errors import ModelError
 from agent_service.models.script_review import Review, review
@@ -28,18 +28,6 @@ def following(*rules: dict[str, Any]) -> ScriptedModel:
     return ScriptedModel(Script.model_validate({"name": "small", "rules": rules}))
 
 
-async def test_the_first_rule_that_fits_answers() -> None:
-    model = following(
-        {"phase": "reflect", "when": {"steps": 2}, "unusable": "not yet"},
-        {"phase": "reflect", "when": {"steps": 1, "status": "ok"}, "reflect": REFLECT},
-        {"phase": "reflect", "unusable": "too late"},
-    )
-    answer = await model.prepare(reflecting()).make()
-    assert answer.decision == Reflection(verdict=Verdict.CONTINUE, summary="seen")
-    assert answer.model == "script:small"
-    assert answer.usage.cost_usd == 0.0
-
-
 @pytest.mark.parametrize("asked", [framing(), reflecting()])
 async def test_a_plan_beside_a_framing_or_a_reflection_comes_along_in_a_fused_run_only(asked: Any) -> None:
     model = following(
@@ -51,16 +39,6 @@ async def test_a_plan_beside_a_framing_or_a_reflection_comes_along_in_a_fused_ru
     assert isinstance(fused.plan, Plan)
     assert apart.decision == fused.decision
     assert apart.plan is None
-
-
-async def test_a_rule_may_wait_for_what_a_person_said() -> None:
-    model = following(
-        {"phase": "frame", "when": {"person": "lemon"}, "frame": FRAME},
-        {"phase": "frame", "ask": {"question": "Which $tool?", "choices": ["a", "b"]}},
-    )
-    answered = replace(framing(), state=replace(framing().state, messages=("the lemon one",)))
-    said = [(await model.prepare(asked).make()).decision for asked in (framing(), answered)]
-    assert [type(decision) for decision in said] == [Ask, Framing]
 
 
 async def test_names_and_what_the_newest_result_says_are_put_into_texts() -> None:

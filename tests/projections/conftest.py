@@ -1,12 +1,12 @@
 """A workspace of its own for every test."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent_service.telling.folder.workspace import Workspace
+from tests.kit import disks
 from tests.projections.fakes import RUN, SECRET
 
 
@@ -36,10 +36,5 @@ def folder(root: Path, workspace: Workspace) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=False).returncode:
-        pytest.skip("mounting a file system needs root")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
+    with disks.small_disk(tmp_path / "disk", "256k") as disk:
+        yield disk

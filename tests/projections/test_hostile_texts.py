@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
 from agent_service.core.evidence.unseen import json_visible, visible
-from agent_service.core.phases import Action, Digest, Framing, Met, Plan, Reflection, Refusal, Unmet, Unusable, Verdict
+from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
 from agent_service.telling.answers.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.markdown import inline
@@ -20,7 +20,7 @@ from agent_service.telling.pages.trail import trail
 from agent_service.telling.plain import one_line
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Signal, ToolError
-from tests.core.cues import RUN_ID, a_compacting_run, due, errs, replies, returns, unavailable
+from tests.core.cues import RUN_ID, due, errs, returns, unavailable
 from tests.core.script import Script
 from tests.projections.journals import asked_for, entries_of, second_by_second, thinks
 
@@ -146,11 +146,6 @@ def test_the_check_itself_sees_a_forged_heading_and_a_forged_tick() -> None:
 def test_a_reader_of_the_page_sees_the_very_characters_that_were_written(text: str) -> None:
     (_, paragraph, _) = MarkdownIt("commonmark").parse(inline(text))
     assert "".join(child.content for child in paragraph.children or []) == one_line(text)
-
-
-@pytest.mark.parametrize("decision", [Digest(memory=("*a*", "# b")), Refusal(category="*a*", explanation="# b")])
-def test_texts_of_a_digest_and_a_refusal_can_not_forge_a_page(decision: Digest | Refusal) -> None:
-    assert "\n# b" not in trail(entries_of(a_compacting_run() >> replies(decision)))["decisions.md"]
 
 
 def test_unseen_characters_are_shown_by_a_sign() -> None:

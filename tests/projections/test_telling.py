@@ -8,22 +8,16 @@ from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
 from agent_service.telling.answers.model_calls import call_view, made_call
-from agent_service.telling.answers.runs import run_view
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import spans
 from tests.core.cues import (
-    FETCH,
     a_reflecting_run,
-    frames,
     plan,
-    plans,
-    queued,
     reflection,
     replies,
     returns,
-    started,
 )
 from tests.core.script import Script
 from tests.projections.journals import GOAL, MADE, entries_of, priced_example, worked_example
@@ -61,17 +55,6 @@ def test_a_call_is_shown_with_its_prompt_and_with_why_that_may_differ_from_what_
     assert (note in call.prompt_note, bool(note)) == (True, bool(call.prompt_note))
     assert call.reply is not None
     assert call.usage is not None
-
-
-@pytest.mark.parametrize(("there", "present"), [(None, None), ({"hands"}, True), ({"others"}, False)])
-def test_of_a_pending_step_it_is_shown_whether_its_executor_is_there(
-    there: set[str] | None, present: bool | None
-) -> None:
-    offered = FETCH.model_copy(update={"executor": "hands"})
-    run = (queued() >> started((offered,)) >> frames() >> plans()).state
-    pending = run_view(run, present=None if there is None else frozenset(there)).pending
-    assert pending is not None
-    assert (pending.executor, pending.present) == ("hands", present)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,6 @@ def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_pat
     ("environ", "kept"),
     [
         ({}, 100),
-        ({"OTEL_TRACES_SAMPLER": "parentbased_always_on"}, 100),
         ({"OTEL_TRACES_SAMPLER": "always_off"}, 0),
         ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, 25),
         ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "wrong"}, 100),

@@ -12,7 +12,6 @@ import asyncio
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from tests.bench.floor import Floor, floor
-from tests.bench.load import Load, spread
+from tests.bench.load import GOAL, Load, spread
 from tests.bench.usage import children, cpu_s, peak_mb
 from tests.bench.watchers import watching
 
@@ -33,56 +32,6 @@ IDLE_S = 5.0
 REST_LOOK_S = 0.5
 AT_REST = 0.06
 """Of one core: what all processes may use together and count as idle."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """One concurrency. Times in milliseconds, memory in MB, disk in bytes."""
-
-    concurrency: int
-    runs: int
-    seconds: float
-    runs_per_s: float
-    steps_per_s: float
-    step_ms: dict[str, float]
-    wake_ms: dict[str, float]
-    cpu_s_per_1000_steps: dict[str, float]
-    disk_bytes_per_run: int
-    floor: "FloorFigures"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FloorFigures:
-    """The same number of steps on the floor. `share`: our steps per second by its; `times_p50`: our latency by its."""
-
-    steps_per_s: float
-    step_ms: dict[str, float]
-    share: float
-    times_p50: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """Runs of one step each, whose tool asks for a graph of tasks before it answers: as many requests of tools as there
-    are tasks, and two to that tool. `run_ms`: from the start to the completion."""
-
-    concurrency: int
-    tasks: int
-    requests_per_s: float
-    run_ms: dict[str, float]
-    cpu_s_per_1000_requests: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """The load with so many watchers of all runs. `lag_ms`: from an event to its arrival at a watcher, its commit
-    between them; null without any. `agent_cpu_percent` is of one core."""
-
-    watchers: int
-    steps_per_s: float
-    step_ms: dict[str, float]
-    lag_ms: dict[str, float] | None
-    agent_cpu_percent: float
 
 
 async def measure(
@@ -125,86 +74,91 @@ async def measure(
             "durability": {"nats_sync_interval": sync_interval, "sqlite": "WAL, synchronous=FULL"},
             "idle_cpu_percent": idle,
             "peak_rss_mb": {name: peak_mb(pid) for name, pid in _pids(made).items()},
-            "figures": [asdict(f) for f in figures],
-            "gathered": asdict(gathered),
-            "watched": [asdict(w) for w in watched],
+            "figures": figures,
+            "gathered": gathered,
+            "watched": watched,
         }
 
 
-async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, seconds: float) -> Figures:
-    prefix = f"c{concurrency}-{time.time_ns()}"
-    pace = WARM_UP_RUNS / await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency)
-    number = max(WARM_UP_RUNS, concurrency * 2, int(pace * seconds))
+async def _number(load: Load, prefix: str, concurrency: int, seconds: float, goal: str = GOAL) -> int:
+    """Of runs that take about so long, once it is warm and what was timed is forgotten."""
+    pace = WARM_UP_RUNS / await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency, goal=goal)
     load.clear()
+    return max(WARM_UP_RUNS, concurrency * 2, int(pace * seconds))
+
+
+async def _at(made: DevStack, load: Load, ground: Floor, concurrency: int, seconds: float) -> dict[str, Any]:
+    """Times in milliseconds, disk in bytes. Of the floor, `share` is our steps per second by its, and `times_p50` our
+    latency by its."""
+    prefix = f"c{concurrency}-{time.time_ns()}"
+    number = await _number(load, prefix, concurrency, seconds)
     cpu, disk = _cpu(made), _disk(made)
     took = await load.runs(prefix, number, concurrency)
-    steps = number * STEPS
-    step_ms = spread(load.steps)
-    spent = {name: after - cpu.get(name, 0.0) for name, after in (await _at_rest(made)).items()}
-    return Figures(
-        concurrency=concurrency,
-        runs=number,
-        seconds=round(took, 2),
-        runs_per_s=round(number / took, 1),
-        steps_per_s=round(steps / took, 1),
-        step_ms=step_ms,
-        wake_ms=spread(load.wakes),
-        cpu_s_per_1000_steps=_per_1000(spent, steps),
-        disk_bytes_per_run=max(0, _disk(made) - disk) // number,
-        floor=await _floor(ground, steps, concurrency, steps / took, step_ms),
-    )
+    steps, step_ms = number * STEPS, spread(load.steps)
+    spent, grown = await _spent_since(made, cpu), _disk(made) - disk
+    floor_took, each = await ground.steps(steps, concurrency)
+    floor_ms = spread(each)
+    return {
+        "concurrency": concurrency,
+        "runs": number,
+        "seconds": round(took, 2),
+        "runs_per_s": round(number / took, 1),
+        "steps_per_s": round(steps / took, 1),
+        "step_ms": step_ms,
+        "wake_ms": spread(load.wakes),
+        "cpu_s_per_1000_steps": _per_1000(spent, steps),
+        "disk_bytes_per_run": max(0, grown) // number,
+        "floor": {
+            "steps_per_s": round(steps / floor_took, 1),
+            "step_ms": floor_ms,
+            "share": round(floor_took / took, 2),
+            "times_p50": round(step_ms["p50"] / floor_ms["p50"], 1),
+        },
+    }
 
 
-async def _gathered(made: DevStack, load: Load, concurrency: int, seconds: float) -> Gathered:
+async def _gathered(made: DevStack, load: Load, concurrency: int, seconds: float) -> dict[str, Any]:
+    """Runs of one step each, whose tool asks for a graph of tasks before it answers: as many requests of tools as there
+    are tasks, and two to that tool. `run_ms`: from the start to the completion."""
     prefix = f"g{concurrency}-{time.time_ns()}"
-    pace = WARM_UP_RUNS / await load.runs(f"{prefix}-warm", max(WARM_UP_RUNS, concurrency), concurrency, goal=GRAPH)
-    number = max(WARM_UP_RUNS, concurrency * 2, int(pace * seconds))
-    load.clear()
+    number = await _number(load, prefix, concurrency, seconds, GRAPH)
     cpu = _cpu(made)
     took = await load.runs(prefix, number, concurrency, goal=GRAPH)
     requests = number * (TASKS + 2)
-    spent = {name: after - cpu.get(name, 0.0) for name, after in (await _at_rest(made)).items()}
-    return Gathered(
-        concurrency=concurrency,
-        tasks=TASKS,
-        requests_per_s=round(requests / took, 1),
-        run_ms=spread(load.runs_s),
-        cpu_s_per_1000_requests=_per_1000(spent, requests),
-    )
+    return {
+        "concurrency": concurrency,
+        "tasks": TASKS,
+        "requests_per_s": round(requests / took, 1),
+        "run_ms": spread(load.runs_s),
+        "cpu_s_per_1000_requests": _per_1000(await _spent_since(made, cpu), requests),
+    }
+
+
+async def _watched(made: DevStack, load: Load, watchers: int, concurrency: int, seconds: float) -> dict[str, Any]:
+    """The load with so many watchers of all runs. `lag_ms`: from an event to its arrival at a watcher, its commit
+    between them; null without any. `agent_cpu_percent` is of one core."""
+    async with watching(made.url, watchers) as lags:
+        prefix = f"w{watchers}-{time.time_ns()}"
+        number = await _number(load, prefix, concurrency, seconds)
+        lags.clear()
+        cpu = _cpu(made)["agent"]
+        took = await load.runs(prefix, number, concurrency)
+        return {
+            "watchers": watchers,
+            "steps_per_s": round(number * STEPS / took, 1),
+            "step_ms": spread(load.steps),
+            "lag_ms": spread(lags) if lags else None,
+            "agent_cpu_percent": round((_cpu(made)["agent"] - cpu) / took * 100, 1),
+        }
 
 
 def _per_1000(spent: dict[str, float], number: int) -> dict[str, float]:
     return {name: round(s / number * 1000, 2) for name, s in (spent | {"all": sum(spent.values())}).items()}
 
 
-async def _watched(made: DevStack, load: Load, watchers: int, concurrency: int, seconds: float) -> Watched:
-    async with watching(made.url, watchers) as lags:
-        pace = WARM_UP_RUNS / await load.runs(f"w{watchers}-{time.time_ns()}-warm", WARM_UP_RUNS, concurrency)
-        number = max(WARM_UP_RUNS, int(pace * seconds))
-        load.clear()
-        lags.clear()
-        cpu = _cpu(made)["agent"]
-        took = await load.runs(f"w{watchers}-{time.time_ns()}", number, concurrency)
-        return Watched(
-            watchers=watchers,
-            steps_per_s=round(number * STEPS / took, 1),
-            step_ms=spread(load.steps),
-            lag_ms=spread(lags) if lags else None,
-            agent_cpu_percent=round((_cpu(made)["agent"] - cpu) / took * 100, 1),
-        )
-
-
-async def _floor(
-    ground: Floor, steps: int, concurrency: int, steps_per_s: float, step_ms: dict[str, float]
-) -> FloorFigures:
-    took, each = await ground.steps(steps, concurrency)
-    floor_ms = spread(each)
-    return FloorFigures(
-        steps_per_s=round(steps / took, 1),
-        step_ms=floor_ms,
-        share=round(steps_per_s / (steps / took), 2),
-        times_p50=round(step_ms["p50"] / floor_ms["p50"], 1),
-    )
+async def _spent_since(made: DevStack, before: dict[str, float]) -> dict[str, float]:
+    """CPU seconds, until nothing is left to do."""
+    return {name: after - before.get(name, 0.0) for name, after in (await _at_rest(made)).items()}
 
 
 async def _at_rest(made: DevStack) -> dict[str, float]:
@@ -233,9 +187,7 @@ def _pids(made: DevStack) -> dict[str, int]:
 
 def _cpu(made: DevStack) -> dict[str, float]:
     """CPU seconds so far, user and system, of each process."""
-    used = {}
-    for name, pid in _pids(made).items():
-        used[name] = cpu_s(pid)
+    used = {name: cpu_s(pid) for name, pid in _pids(made).items()}
     own = resource.getrusage(resource.RUSAGE_SELF)
     return used | {"load": own.ru_utime + own.ru_stime}
 

@@ -24,8 +24,8 @@ from tests.kit.fakes import FakeClock
 class Mind:
     """Frames, and brings a plan along. Fills the port Model."""
 
-    def __init__(self, outage: ModelError | None = None) -> None:
-        self.outage, self.asked = outage, 0
+    def __init__(self, outage: ModelError | None = None, *, plans: Plan | None = None) -> None:
+        self.outage, self.plans, self.asked = outage, plans or plan(), 0
 
     def prepare(self, question: Question) -> ModelCall:
         reserve = Reserve(tokens=700, cost_usd=0.25)
@@ -37,7 +37,7 @@ class Mind:
         if self.outage:
             raise self.outage
         usage = ModelUsage(input_tokens=10, output_tokens=5, cost_usd=0.001)
-        return Answer(decision=framing(), plan=plan() if question.with_plan else None, usage=usage, model="mind")
+        return Answer(decision=framing(), plan=self.plans if question.with_plan else None, usage=usage, model="mind")
 
 
 class Strict:
@@ -95,6 +95,13 @@ async def test_a_plan_that_comes_along_with_flawed_arguments_is_told_what_is_wro
     assert (reply.decision, reply.plan) == (framing(), Unusable(reason=f"arguments of fetch: {flaw}", flaws=(flaw,)))
     alone = await through_both_halves(thinker(Mind()), a_framing_run(fused=False))
     assert alone.plan is None
+
+
+@pytest.mark.parametrize("argument", [float("nan"), "\ud800", "a\0b", "x" * 200_000])
+async def test_a_plan_that_cannot_be_stored_makes_the_whole_reply_unusable(argument: object) -> None:
+    reply = await through_both_halves(thinker(Mind(plans=plan(n=argument))), a_framing_run())
+    assert isinstance(reply.decision, Unusable)
+    assert reply.plan is None
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,6 @@ def with_a_tool_at_work(**more: Any) -> World:
     return world
 
 
-def passes(world: World, seconds: float) -> None:
-    world.scheduler.run_until(lambda: False, within_s=seconds)
-
-
-def status(world: World) -> Any:
-    return world.asks("status", run_id=world.record.requests[0].run_id)
-
-
 def write(world: World, halt: Halt | None) -> None:
     """On the bus, as a person does where no agent runs."""
     body = halt.model_dump_json().encode() if halt else b""
@@ -44,21 +36,21 @@ def write(world: World, halt: Halt | None) -> None:
 
 def check_that_it_ends_well(world: World) -> None:
     world.until(lambda: world.record.of(subjects.COMPLETED))
-    passes(world, 1)
+    world.passes(1)
     world.invariants.at_the_end()
     assert (len(world.record.ran), len(world.record.endings)) == (2, 1)
 
 
 def test_time_that_stood_still_counts_against_no_run_and_no_tool() -> None:
     def deadlines() -> list[datetime]:
-        told = status(world)
+        told = world.status()
         return [datetime.fromisoformat(part["deadline_at"]) for part in (told["budget"], told["pending"])]
 
     plugin = replace(SLOW.plugins["append"], takes_s=40.0)
     with closing(with_a_tool_at_work(plugins={"append": plugin})) as world:
         before = deadlines()
         world.asks("stop-all")
-        passes(world, 30)
+        world.passes(30)
         world.asks("go-on")
         assert [after - then >= timedelta(seconds=30) for after, then in zip(deadlines(), before, strict=True)] == [
             True
@@ -72,7 +64,7 @@ def test_a_death_at_any_point_of_stopping_and_going_on_loses_nothing_and_repeats
             world.strikes.forget()
             world.strikes.at = dies_at
             world.asks("stop-all")
-            passes(world, 1)
+            world.passes(1)
             world.asks("go-on")
             points = len(world.strikes.names)
             check_that_it_ends_well(world)
@@ -86,8 +78,8 @@ def test_a_stop_that_a_person_writes_on_the_bus_counts_when_the_agent_starts() -
         world.processes["agent"].kill()
         write(world, Halt(since=NOON, by="ben", reason="no agent was there"))
         world.start_agent()
-        passes(world, 5)
-        assert "stopped by ben (written on the bus)" in status(world)["stopped"]
+        world.passes(5)
+        assert "stopped by ben (written on the bus)" in world.status()["stopped"]
         assert len(world.record.requests) == 1
 
 
@@ -97,15 +89,15 @@ def test_nobody_lets_everything_go_on_by_writing_to_the_bus() -> None:
         world.asks("stop-all", reason="it mails everybody")
         for forged in (None, Halt(since=NOON, until=NOON, over=True)):
             write(world, forged)
-            passes(world, 5)
-            assert "it mails everybody" in status(world)["stopped"]
+            world.passes(5)
+            assert "it mails everybody" in world.status()["stopped"]
         assert len(world.record.requests) == 1
 
 
 def test_what_one_agent_stops_all_of_its_store_stop_until_it_is_let_go_on() -> None:
     with closing(with_a_tool_at_work(agents=2)) as world:
         world.asks("stop-all")
-        passes(world, 5)
+        world.passes(5)
         assert len(world.record.paid) == 1
         world.asks("go-on")
         check_that_it_ends_well(world)

@@ -18,35 +18,27 @@ MOST_USD = 0.024
 HALF_A_DAY = 43_200.0
 
 
-def passes(world: World, seconds: float) -> None:
-    world.scheduler.run_until(lambda: False, within_s=seconds)
-
-
-def status(world: World) -> Any:
-    return world.asks("status", run_id=world.record.of(subjects.WAKE_ACCEPTED)[0].run_id)
-
-
 def that_waits(**agent: Any) -> World:
     """A run that has spent what may be spent today."""
     world = World(replace(LONG, agent=agent))
     world.start()
-    passes(world, 8)
-    assert status(world)["waiting_for"]["kind"] == "budget"
-    assert status(world)["usage"]["cost_usd"] <= MOST_USD
+    world.passes(8)
+    assert world.status()["waiting_for"]["kind"] == "budget"
+    assert world.status()["usage"]["cost_usd"] <= MOST_USD
     return world
 
 
 def test_a_call_that_might_go_beyond_it_waits_for_the_next_day_and_loses_no_time() -> None:
     with closing(that_waits(limits={"usd_per_day": MOST_USD})) as world:
-        before = status(world)
+        before = world.status()
         assert before["waiting_for"]["until"] == "2026-06-02T00:00:00Z"
         assert f"of {MOST_USD:.4f} USD of today are spent or set aside (agent.limits.usd_per_day)" in before["summary"]
         world.scheduler.skew = HALF_A_DAY - 60
-        passes(world, 5)
-        assert status(world) == before
+        world.passes(5)
+        assert world.status() == before
         world.scheduler.skew = HALF_A_DAY
         world.until(lambda: world.record.of(subjects.COMPLETED))
-        then, after = (datetime.fromisoformat(told["budget"]["deadline_at"]) for told in (before, status(world)))
+        then, after = (datetime.fromisoformat(told["budget"]["deadline_at"]) for told in (before, world.status()))
         assert after - then > timedelta(hours=11)
 
 
@@ -57,7 +49,7 @@ def test_a_restart_knows_what_was_spent_and_goes_on_at_once_with_more_money() ->
             world.course = replace(LONG, agent={"limits": {"usd_per_day": usd}})
             world.processes["agent"].kill()
             world.start_agent()
-            passes(world, 5)
+            world.passes(5)
             assert len(world.record.of(subjects.COMPLETED)) == completed
             assert completed or len(world.record.paid) == paid
 
@@ -66,12 +58,12 @@ def test_calls_that_deaths_lost_count_too() -> None:
     with closing(World(replace(LONG, agent={"limits": {"usd_per_day": 0.1}}))) as world:
         world.strikes.drawn = lambda _: world.strikes.names[-1].startswith("agent: POST")
         world.start()
-        passes(world, 10)
-        told = status(world)
+        world.passes(10)
+        told = world.status()
         assert told["waiting_for"]["kind"] == "budget"
         assert (told["usage"]["lost_calls"], told["usage"]["lost_cost_usd"] <= 0.1) == (len(world.record.deaths), True)
 
 
 def test_one_caller_s_money_is_no_other_s() -> None:
     with closing(that_waits(bus_quota={"usd_per_day": MOST_USD})) as world:
-        assert "are spent or set aside by bus (usd_per_day of its quota)" in status(world)["summary"]
+        assert "are spent or set aside by bus (usd_per_day of its quota)" in world.status()["summary"]

@@ -138,6 +138,9 @@ class World:
         if not came_true:
             raise Stuck(self._standing())
 
+    def passes(self, seconds: float) -> None:
+        self.scheduler.run_until(lambda: False, within_s=seconds)
+
     def _play(self, over: Callable[[], bool]) -> None:
         self.start()
         is_over = self.scheduler.run_until(lambda: self._is_over(over), within_s=self.course.lasts_s)
@@ -175,6 +178,14 @@ class World:
             if self.scheduler.run_until(lambda: bool(asker.heard), within_s=ANSWERED_S):
                 return asker.heard[0]
         raise Stuck(f"nobody answers {what}")
+
+    def status(self) -> Json:
+        """Of the first run, as its API would tell it."""
+        return self.asks("status", run_id=self.first)
+
+    @property
+    def first(self) -> str:
+        return self.record.of(subjects.WAKE_ACCEPTED)[0].run_id
 
     def cancel_all(self) -> None:
         for message in self.record.of(subjects.WAKE_ACCEPTED):

@@ -149,11 +149,10 @@ class Other:
 
 
 def another_agent(
-    config: Path, *options: str, store: Path | None = None, bus: str = ""
+    config: Path, *options: str, store: Path | None = None
 ) -> contextlib.AbstractAsyncContextManager[Other]:
-    """One that was just started as configured; with a `store` of its own also at an address of its own, and perhaps
-    another way to the bus."""
-    return _another("agent_service", config if store is None else _with_store(config, store, bus), options)
+    """One that was just started as configured; with a `store` of its own also at an address of its own."""
+    return _another("agent_service", config if store is None else _with_store(config, store), options)
 
 
 def another_gateway(config: Path, *options: str) -> contextlib.AbstractAsyncContextManager[Other]:
@@ -175,9 +174,8 @@ async def _another(package: str, config: Path, options: tuple[str, ...]) -> Asyn
             await process.wait()
 
 
-def _with_store(config: Path, store: Path, bus: str) -> Path:
+def _with_store(config: Path, store: Path) -> Path:
     settings = json.loads(config.read_text())
-    settings["nats"]["urls"] = [bus] if bus else settings["nats"]["urls"]
     settings["agent"] |= {"store": str(store), "workspaces": str(store / "runs"), "http": {"port": 0}}
     store.mkdir(parents=True, exist_ok=True)
     path = store.with_suffix(".yaml")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +20,7 @@ def main() -> None:
     )
     parser.add_argument("--dies-at", type=int, help="the number of the effect before which its process dies")
     told = parser.parse_args()
+    logging.disable(logging.CRITICAL)
     if told.course:
         with closing(World(COURSES[told.course], told.seed, dies_at=told.dies_at)) as world:
             played(world, world.play)
@@ -28,13 +30,15 @@ def main() -> None:
 
 
 def played(world: World, play: Callable[[], None]) -> None:
+    flaw = ""
     try:
         play()
-    finally:
-        for message in world.record.messages:
-            sys.stdout.write(f"{message.at:8.3f} {message.subject} {json.dumps(message.payload)[:200]}\n")
-        deaths = ", ".join(world.record.deaths) or "none"
-        sys.stdout.write(f"jobs: {len(world.record.ran)}, paid prompts: {len(world.record.paid)}, deaths: {deaths}\n")
+    except AssertionError as error:
+        flaw = f"{type(error).__name__}: {error}\n"
+    for message in world.record.messages:
+        sys.stdout.write(f"{message.at:8.3f} {message.subject} {json.dumps(message.payload)[:200]}\n")
+    deaths = ", ".join(world.record.deaths) or "none"
+    sys.stdout.write(f"jobs: {len(world.record.ran)}, paid prompts: {len(world.record.paid)}, deaths: {deaths}\n{flaw}")
 
 
 if __name__ == "__main__":

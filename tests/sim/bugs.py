@@ -33,6 +33,7 @@ BELIEVED, WORD, APPROVED = (
     "a write that needs a person waits for one",
 )
 ALLOWED, SECRETS, APART = "only what is allowed runs", "secrets stay inside", "runs are apart"
+PROMISED, STILL = "what a caller is told is so", "while all stands still nothing begins"
 ACCEPTED, WAKE, ONE_AT_A_TIME = "every run was accepted", "one wake is one run", "one action at a time"
 
 
@@ -151,8 +152,19 @@ def sends(change: Callable[[bytes], list[bytes]], *, by: str) -> Callable[[World
     return sow
 
 
-def starts_twice(data: bytes) -> list[bytes]:
-    return [data, data] if data.startswith(b"POST /plugin") else [data]
+def starts_twice() -> Callable[[bytes], list[bytes]]:
+    """The head of a request and its body are written one after the other."""
+    head = bytearray()
+
+    def change(data: bytes) -> list[bytes]:
+        if data.startswith(b"POST /plugin"):
+            head[:] = data
+            return []
+        twice = [bytes(head) + data] * (2 if head else 1)
+        head.clear()
+        return twice
+
+    return change
 
 
 def with_other_words(before: bytes, after: bytes) -> Callable[[bytes], list[bytes]]:
@@ -183,6 +195,18 @@ def forged_results(world: World) -> None:
     world.seams.said = said
 
 
+def answers_unsaid(world: World) -> None:
+    """What the gateway takes from callers is acknowledged as if the bus had stored it."""
+
+    def said(process: str, message: Frame) -> list[Frame]:
+        if not process.startswith("gateway") or message.subject != subjects.START:
+            return [message]
+        world.bus.hand_out(message.reply, json.dumps({"stream": subjects.STREAM_STARTS, "seq": 1}).encode())
+        return []
+
+    world.seams.said = said
+
+
 def made_up_results(world: World) -> None:
     """A request is answered without having been carried out."""
 
@@ -202,6 +226,18 @@ def made_up_results(world: World) -> None:
     world.seams.heard = heard
 
 
+def asks_while_halted(world: World) -> None:
+    def heard(process: str, message: Frame) -> list[Frame]:
+        halted = world.invariants.halted_at is not None
+        if halted and process.startswith("agent") and message.subject == subjects.TOOL_RESULT:
+            newest = world.record.requests[-1]
+            told = {"type": subjects.TOOL_REQUEST, "payload": newest.payload | {"step": newest.payload["step"] + 1}}
+            world.bus.publish(Frame(newest.subject, json.dumps(told).encode(), "", head_of({"Nats-Msg-Id": "early"})))
+        return [message]
+
+    world.seams.heard = heard
+
+
 def taint_unheard(world: World) -> None:
     def heard(process: str, message: Frame) -> list[Frame]:
         if not process.startswith("agent"):
@@ -209,11 +245,6 @@ def taint_unheard(world: World) -> None:
         return [replace(message, body=message.body.replace(b'"untrusted"', b'"trusted"'))]
 
     world.seams.heard = heard
-
-
-def doubt_hidden(told: Json) -> Json | None:
-    error = told.get("error")
-    return {**error, "error_class": "transient", "retryable": True} if error else None
 
 
 def one_more_step(message: Frame) -> list[Frame]:
@@ -302,14 +333,27 @@ BUGS = (
     Bug("results are never said", (STRANDED, ANSWERED), says(unsaid, subjects.TOOL_RESULT, by="gateway")),
     Bug("what waits for a person is never said", (STRANDED,), says(unsaid, subjects.WAITING), "approval"),
     # the store
-    Bug("the agent's third commit is lost", (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID), commits_lost("agent", 3)),
     Bug(
         "the agent's fifth commit is lost",
         (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
         commits_lost("agent", 5),
     ),
+    Bug(
+        "the agent's fourth commit is lost",
+        (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
+        commits_lost("agent", 4),
+    ),
+    Bug(
+        "the agent's first commit is lost",
+        (STRANDED, PAID, ENDING, ONE_WAY, NAMED, ONE_ID, AGAIN),
+        commits_lost("agent", 1),
+    ),
     Bug("timers are not kept", (STRANDED,), after_commits("UPDATE runs SET due_at = NULL", by="agent"), "wait"),
-    Bug("all is marked as done before it is", (STRANDED,), after_commits("UPDATE runs SET told = version", by="agent")),
+    Bug(
+        "all is marked as done before it is",
+        (STRANDED, ACCEPTED),
+        after_commits("UPDATE runs SET told = version", by="agent"),
+    ),
     Bug(
         "no run is known by its wake",
         (WAKE, STRANDED, ENDING),
@@ -317,13 +361,7 @@ BUGS = (
     ),
     Bug("the gateway forgets its calls", (TWICE,), after_commits("DELETE FROM calls", by="gateway")),
     # writes
-    Bug("each job is started twice", (TWICE,), sends(starts_twice, by="gateway")),
-    Bug(
-        "a write in doubt is told as one to be tried again",
-        (AGAIN, TWICE),
-        says(payload(error=doubt_hidden), subjects.TOOL_RESULT, by="gateway"),
-        "in doubt",
-    ),
+    Bug("each job is started twice", (TWICE,), sends(starts_twice(), by="gateway")),
     Bug(
         "a job is started under another call",
         (ASKED,),
@@ -341,6 +379,21 @@ BUGS = (
         "a tool beside it",
     ),
     Bug("a result tells of what was not done", (DONE, STRANDED), made_up_results),
+    # callers
+    Bug("a wake is answered that is not stored", (PROMISED, STRANDED), commits_lost("agent", 1), "wake"),
+    Bug("an event is answered that the bus has not", (PROMISED, STRANDED), answers_unsaid, "webhook"),
+    Bug("a result is followed by a step while all stands still", (STILL, NAMED), asks_while_halted, "halt"),
+    Bug(
+        "what is to be told to others is forgotten",
+        (STRANDED,),
+        after_commits("DELETE FROM outbox", by="gateway"),
+        "callback",
+    ),
+    Bug(
+        "a tool is given other arguments",
+        (ASKED,),
+        hears(payload(tool_payload={"n": 99}), subjects.TOOL_REQUEST, by="gateway"),
+    ),
     # people
     Bug("what strangers wrote is taken for the operator's own", (APPROVED,), taint_unheard, "approval"),
     # strangers, secrets, models

@@ -1,181 +1,53 @@
-"""Courses: for each ability what models choose, tools answer and people say, and how it ends when nothing is wrong."""
+"""Courses: one for each ability, with how it ends when nothing is wrong."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 from schemas import subjects
-from tests.sim.ductile import Job, Plugin
-from tests.sim.invariants import Allowed
-from tests.sim.mind import DONE, ESCALATE, LINE, Chooses, View, act, ask, together, wait
-from tests.sim.record import Message
+from tests.sim.callers import (
+    HOOK_SECRET,
+    INGEST,
+    INGRESS_DOOR,
+    PEER,
+    PEER_SECRET,
+    RECEIVER,
+    Post,
+    by_ductile,
+    by_standard,
+)
+from tests.sim.course import (
+    BROWSER,
+    DEAF,
+    READER,
+    WRITER,
+    Course,
+    allowed,
+    answers,
+    appends,
+    appends_waits_and_appends,
+    approves,
+    asks_and_appends,
+    asks_for,
+    browses_and_appends,
+    delegates,
+    escalates_and_appends,
+    fails_at_first,
+    line,
+    raises,
+    reads,
+    reads_together,
+    reframes_once,
+    rejects,
+    reopens,
+    seeks,
+    settles,
+    until_it_is_known,
+)
+from tests.sim.ductile import Plugin
+from tests.sim.invariants import GO_ON, STOP, Allowed
+from tests.sim.mind import DONE, act
 
 Json = dict[str, Any]
-Says = Callable[[Message], Json | None]
-"""What a person says to `agent.waiting` or an ending: the fields of a signal, or nothing."""
-
-
-def nobody(_: Message) -> None:
-    return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    chooses: Chooses
-    plugins: Mapping[str, Plugin]
-    allowed: Allowed
-    name: str
-    """What the course is called; the goals of its runs are made of it."""
-    runs: int = 1
-    constraints: Json = field(default_factory=dict)
-    beside: tuple["Course", ...] = ()
-    """Courses whose runs this one has, too."""
-    says: Says = nobody
-    agent: Json = field(default_factory=dict)
-    """Settings of the agent, beyond those of the world."""
-    meanwhile: tuple[tuple[float, str], ...] = ()
-    """What else happens, by virtual second: a method of the world."""
-    ends: tuple[str, ...] = (subjects.COMPLETED,)
-    """How the runs end, in any order, with nothing wrong."""
-    lasts_s: float = 60.0
-    """Virtual seconds in which it is over, deaths included."""
-    gateways: int = 1
-    agents: int = 1
-
-    @property
-    def goals(self) -> list[str]:
-        return [f"the course {self.name}, run {number}" for number in range(1, self.runs + 1)]
-
-    @property
-    def starts(self) -> list[Json]:
-        """The payloads of `agentic.start`, each of a run of its own."""
-        more = {"constraints": self.constraints} if self.constraints else {}
-        ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
-        return [*ours, *(start for course in self.beside for start in course.starts)]
-
-
-# Tools
-
-
-def line(job: Job) -> Json:
-    return {"status": "ok", "result": f"{LINE}{job.payload.get('n', '')}"}
-
-
-def fails_at_first(job: Job) -> Json:
-    """The first attempt fails, and may be tried again."""
-    return {"status": "error", "error": "not now", "retry": True} if job.call.endswith(":1") else line(job)
-
-
-def asks_for(*tasks: Json) -> Callable[[Job], Json]:
-    """The tool wants these tasks done before it answers."""
-
-    def plays(job: Job) -> Json:
-        if job.payload.get("evidence") is not None:
-            return line(job)
-        return {"status": "ok", "result": "more", "continuation": {"action": "multi-step", "tasks": list(tasks)}}
-
-    return plays
-
-
-WRITER = Plugin({"handle": "write"}, line)
-READER = Plugin({"handle": "read"}, line)
-BROWSER = Plugin({"handle": "read"}, line, output="untrusted")
-DEAF = Plugin({"handle": "write"}, line, echoes=False)
-
-
-def allowed(*names: str, **more: Any) -> Allowed:
-    """`append` writes, all others read."""
-    calls = frozenset(f"{name}/handle" for name in names)
-    return Allowed(calls=calls, writes=calls & {"append/handle", "deaf/handle"}, **more)
-
-
-# What models choose
-
-
-def appends(times: int) -> Chooses:
-    return lambda view: act("append.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
-
-
-def reads(times: int) -> Chooses:
-    """Of several runs at once: a write that is interrupted beside another of its tool is in doubt, and for a person."""
-    return lambda view: act("read.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
-
-
-def reads_together(view: View) -> Json:
-    return DONE if view.good else together(*(act("read.handle", n=n) for n in (1, 2, 3)))
-
-
-def browses_and_appends(view: View) -> Json:
-    if not view.steps:
-        return act("browse.handle")
-    written = any(step.tool == "append" for step in view.steps)
-    return DONE if written or "rejected" in view.text else act("append.handle", n=2)
-
-
-def asks_and_appends(view: View) -> Json:
-    if not view.said:
-        return ask("Which?", "a", "b")
-    return DONE if view.good else act("append.handle", n=1)
-
-
-def appends_waits_and_appends(view: View) -> Json:
-    if len(view.good) == 2:
-        return DONE
-    if view.good and "it is too early" not in view.text:
-        return wait(5)
-    return act("append.handle", n=len(view.good) + 1)
-
-
-def escalates_and_appends(view: View) -> Json:
-    if not view.good:
-        return act("append.handle", n=1)
-    return DONE if view.said else ESCALATE
-
-
-def seeks(view: View) -> Json:
-    return DONE if view.good else act("seek.handle")
-
-
-OF_CHILD = "append a line for another run"
-
-
-def delegates(view: View) -> Json:
-    if view.goal == OF_CHILD:
-        return DONE if view.good else act("append.handle", n=1)
-    return DONE if len(view.good) >= 1 else act("agent.run", goal=OF_CHILD)
-
-
-def until_it_is_known(view: View) -> Json:
-    return DONE if view.good else act("deaf.handle", n=1)
-
-
-# What people say
-
-
-def approves(told: Message) -> Json | None:
-    name = told.payload.get("arguments_hash")
-    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if name else None
-
-
-def rejects(told: Message) -> Json | None:
-    said = approves(told)
-    return {**said, "kind": "reject", "message": "rejected: not now"} if said else None
-
-
-def answers(told: Message) -> Json | None:
-    return {"signal_id": "answer", "kind": "answer", "message": "take a"} if told.payload.get("question") else None
-
-
-def reopens(told: Message) -> Json | None:
-    is_over = told.subject == subjects.ESCALATED
-    return {"signal_id": "reopen", "kind": "answer", "message": "go on"} if is_over else None
-
-
-def settles(told: Message) -> Json | None:
-    if told.payload.get("kind") != "in_doubt":
-        return None
-    return {"signal_id": "ran", "kind": "answer", "outcome": "ran", "message": f"I looked: {LINE}1 is there"}
-
 
 TASKS: tuple[Json, ...] = (
     {"id": "a", "action": "plugin", "plugin": "read", "input": {"n": 1}},
@@ -183,6 +55,21 @@ TASKS: tuple[Json, ...] = (
     {"id": "c", "action": "plugin", "plugin": "append", "input": {"n": 3}, "depends_on": ["a", "b"]},
 )
 QUICK = {"retry_base_s": 0.5}
+POSTED = "what a caller wants"
+HOOK: Json = {
+    "scheme": "standard",
+    "keys": [{"secret": HOOK_SECRET}],
+    "events": {"*": {"to": subjects.START, "goal": "{/goal}"}},
+}
+PEERS: Json = {PEER: {"keys": [{"id": "v1", "secret": PEER_SECRET}], "accept": [subjects.START]}}
+RELAYED: Json = {
+    "event": {"type": subjects.START, "payload": {"goal": POSTED}},
+    "origin": {"instance": PEER, "plugin": "core.relay", "job_id": "job-1", "event_id": "event-1"},
+}
+INGRESS: Json = {"host": INGRESS_DOOR, "port": 0}
+CALLBACKS: Json = {
+    "callbacks": {"secret": HOOK_SECRET, "network": {"allow_private": True, "allow_http": True, "ports": [8000]}}
+}
 
 _ALL = (
     Course(name="plain run", chooses=appends(2), plugins={"append": WRITER}, allowed=allowed("append")),
@@ -282,6 +169,123 @@ _ALL = (
         meanwhile=((0.5, "lose_next_answer"),),
         says=settles,
         lasts_s=150.0,
+    ),
+    Course(
+        name="reframe",
+        chooses=reframes_once,
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+    ),
+    Course(
+        name="pause",
+        chooses=appends(4),
+        plugins={"append": WRITER},
+        allowed=allowed("append", endings=2),
+        constraints={"max_steps": 2},
+        agent={"limits": {"on_budget": "pause"}},
+        says=raises,
+        ends=(subjects.ESCALATED, subjects.COMPLETED),
+    ),
+    Course(
+        name="cancelled child",
+        chooses=delegates,
+        plugins={"append": Plugin({"handle": "write"}, line, takes_s=lambda _: 3.0)},
+        allowed=allowed("append", own_requests=False),
+        agent={"limits": {"max_depth": 1}},
+        meanwhile=((2.0, "cancel_first"),),
+        ends=(subjects.CANCELLED, subjects.CANCELLED),
+    ),
+    Course(
+        name="late result",
+        chooses=reads(1),
+        plugins={
+            "read": Plugin({"handle": "read"}, line, takes_s=lambda job: 1.5 if job.call.endswith(":1") else 0.05)
+        },
+        allowed=allowed("read"),
+        gateway={"timeout_s": 1.0},
+        agent={"limits": {"retry_base_s": 2.0}},
+    ),
+    Course(
+        name="all said again",
+        chooses=appends(2),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        meanwhile=((1.2, "say_all_again"), (5.0, "say_all_again")),
+    ),
+    Course(
+        name="wake",
+        runs=0,
+        chooses=appends(1),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        posts=(Post(at_s=0.1, path="/v1/wake", body={"goal": POSTED, "wake_id": "w1"}),),
+    ),
+    Course(
+        name="halt",
+        chooses=appends(3),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        posts=(Post(at_s=0.8, path=STOP, body={}), Post(at_s=4.0, path=GO_ON, body={})),
+    ),
+    Course(
+        name="retention",
+        chooses=appends(1),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        agent={"keep_runs": {"done_days": 3}},
+        meanwhile=((3.0, "days_pass"),),
+        posts=(
+            Post(at_s=4.0, path="/v1/prune", body={}),
+            Post(at_s=5.0, path="/v1/runs", wanted=lambda status, told: status == 200 and not told["runs"]),
+        ),
+    ),
+    Course(
+        name="a damaged run",
+        chooses=reads(2),
+        plugins={"read": READER},
+        allowed=allowed("read", damaged=1),
+        runs=2,
+        meanwhile=((0.9, "damage_first"),),
+    ),
+    Course(
+        name="restore",
+        chooses=appends(3),
+        plugins={"append": WRITER},
+        allowed=allowed("append", endings=3),
+        meanwhile=((0.9, "back_up"), (1.55, "lose_all")),
+        says=settles,
+    ),
+    Course(
+        name="webhook",
+        runs=0,
+        chooses=appends(1),
+        plugins={"append": WRITER},
+        allowed=allowed("append", approved=frozenset({"append/handle"})),
+        says=approves,
+        gateway={"ingress": INGRESS | {"webhooks": {"hook": HOOK}}},
+        posts=(Post(at_s=0.1, path="/webhooks/hook", body={"goal": POSTED}, door=INGRESS_DOOR, signs=by_standard),),
+    ),
+    Course(
+        name="relay",
+        runs=0,
+        chooses=appends(1),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        gateway={
+            "ingress": INGRESS | {"peers": PEERS},
+            "outbound": {"relay": {"url": "http://ductile", "secret": PEER_SECRET}},
+        },
+        posts=(Post(at_s=0.1, path=INGEST, body=RELAYED, door=INGRESS_DOOR, signs=by_ductile),),
+        tells=1,
+    ),
+    Course(
+        name="callback",
+        chooses=appends(1),
+        plugins={"append": WRITER},
+        allowed=allowed("append"),
+        callback=f"http://{RECEIVER}:8000/hook",
+        gateway={"outbound": CALLBACKS},
+        tells=1,
     ),
     Course(
         name="two agents",

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -40,6 +40,13 @@ def _empty(migrations: str) -> bytes:
             return connection.serialize()
 
 
+def _opened(content: bytes) -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
+    made.deserialize(content)
+    made.execute("PRAGMA foreign_keys=ON")
+    return made
+
+
 class Disk:
     """Of one machine. `full` refuses what does not make room; `broken` fails every write until it is mended."""
 
@@ -49,6 +56,13 @@ class Disk:
         self.scheduler = scheduler
         self.strikes = strikes
         self.seams = seams
+
+    def copied(self) -> dict[str, bytes]:
+        return {name: connection.serialize() for name, connection in self.databases.items()}
+
+    def replaced(self, databases: Mapping[str, bytes]) -> None:
+        """By what was copied."""
+        self.databases = {name: _opened(content) for name, content in databases.items()}
 
     def opener(self, process: Process) -> Callable[..., Any]:
         """Fills groundwork.sqlite.file.Opener for one life of a process."""
@@ -68,10 +82,7 @@ class Disk:
 
     def _database(self, name: str, migrations: Traversable) -> sqlite3.Connection:
         if name not in self.databases:
-            made = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
-            made.deserialize(_empty(str(migrations)))
-            made.execute("PRAGMA foreign_keys=ON")
-            self.databases[name] = made
+            self.databases[name] = _opened(_empty(str(migrations)))
         return self.databases[name]
 
 

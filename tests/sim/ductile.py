@@ -3,12 +3,15 @@
 A job of Ductile runs its plugin again by itself only where the plugin says so; the record of runs is the world's.
 """
 
+import hashlib
+import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tests.sim.callers import PEER_SECRET
 from tests.sim.http_server import STREAM, Answer, Exchange, HttpServer, Request
 from tests.sim.time import Scheduler
 
@@ -40,7 +43,6 @@ class Job:
     command: str
     payload: Json
     created_at: datetime
-    takes_s: float
     status: str = "queued"
     answer: Json = field(default_factory=dict)
     completed_at: datetime | None = None
@@ -59,7 +61,7 @@ class Plugin:
 
     commands: Mapping[str, str]
     plays: Play
-    takes_s: float = 0.05
+    takes_s: Callable[[Job], float] = lambda _: 0.05
     echoes: bool = True
     output: str = "trusted"
 
@@ -70,6 +72,8 @@ class Ductile:
         self.jobs: dict[str, Job] = {}
         self.on_run: Callable[[Job], None] = lambda _: None
         """Told of every run of a plugin: of what was done to the outside."""
+        self.on_relayed: Callable[[Json], None] = lambda _: None
+        """Told of every event that was relayed to it."""
         self.lose_next_answer = False
         self.server = HttpServer(self._answer)
         self.plugins = plugins
@@ -102,7 +106,17 @@ class Ductile:
                 exchange.connection.cut()
                 return None
             return started
+        if request.method == "POST" and request.path.startswith("/ingest/"):
+            return self._relayed(request)
         return self._told(request)
+
+    def _relayed(self, request: Request) -> Answer:
+        about = "\n".join(["POST", request.path, request.headers["x-ductile-timestamp"], ""]).encode()
+        signature = hmac.new(PEER_SECRET.encode(), about + request.body, hashlib.sha256).hexdigest()
+        if signature != request.headers["x-ductile-signature"]:
+            return Answer.says(403, {"error": "forbidden"})
+        self.on_relayed(request.json())
+        return Answer.says(202, {"status": "accepted"})
 
     def _start(self, request: Request, plugin: str, command: str) -> Answer:
         if plugin not in self.plugins:
@@ -112,7 +126,7 @@ class Ductile:
         older = [job.id for job in self.jobs.values() if (job.plugin, job.command) != (plugin, command)]
         payload = request.json().get("payload") or {}
         named = f"job-{len(self.jobs) + 1}"
-        job = Job(named, plugin, command, payload, self._scheduler.wall(), self.plugins[plugin].takes_s)
+        job = Job(named, plugin, command, payload, self._scheduler.wall())
         self.jobs[job.id] = job
         self._scheduler.after(0.01, lambda: self._run(job))
         told = older[-1] if older and self._scheduler.chance(self.faults.wrong_job) else job.id
@@ -124,7 +138,7 @@ class Ductile:
         answer = plugin.plays(job)
         job.answer = {**answer, "call": job.call} if plugin.echoes else answer
         self.on_run(job)
-        self._scheduler.after(job.takes_s, lambda: self._end(job))
+        self._scheduler.after(plugin.takes_s(job), lambda: self._end(job))
 
     def _end(self, job: Job) -> None:
         job.status = "succeeded" if job.answer.get("status") == "ok" else "failed"

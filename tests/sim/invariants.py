@@ -17,6 +17,10 @@ FORGED = "forged by a stranger"
 SECRET = "s3cr3t-of-the-gateway"  # noqa: S105 - it is to be looked for
 """What the settings hold: no message, prompt or job may show it."""
 
+STOP, GO_ON = "/v1/stop-all", "/v1/go-on"
+UNDER_WAY_S = 0.05
+"""How long after a stop was answered something may still come in that was sent before."""
+
 TOKENS_PER_CALL = 2100
 """What the model says that each call took."""
 
@@ -45,6 +49,8 @@ class Allowed:
     max_tokens: int | None = None
     endings: int = 1
     """Of a run: more where people reopen it."""
+    damaged: int = 0
+    """Runs whose rows the disk damages: they stand still."""
     own_requests: bool = True
 
 
@@ -54,7 +60,10 @@ class Invariants:
     allowed: Allowed
     goals: Collection[str]
     """Of the runs that were started from outside."""
+    halted_at: float | None = None
+    """Since when everything was told to stand still."""
     _answered: set[str] = field(default_factory=set)
+    _promised: set[str] = field(default_factory=set)
     _ids: dict[str, str] = field(default_factory=dict)
 
     # at every step
@@ -80,8 +89,11 @@ class Invariants:
             raise Violation("only what is allowed runs", f"{name} ran")
         if SECRET in str(job.payload):
             raise Violation("secrets stay inside", f"a job of {name} shows one")
-        if job.call not in {_call(message) for message in self.record.requests}:
+        asked = next((one for one in self.record.requests if _call(one) == job.call), None)
+        if asked is None:
             raise Violation("what runs was asked for", f"{job.call or name} ran, and no request of it was stored")
+        if not asked.payload["tool_payload"].items() <= job.payload.items():
+            raise Violation("what runs was asked for", f"{job.call} ran with {job.payload}")
         if name in self.allowed.writes:
             self._wrote(job, name)
         if name in self.allowed.approved and not self._approvals(job):
@@ -102,6 +114,18 @@ class Invariants:
         if len(told) > 1:
             raise Violation("runs are apart", f"one prompt shows the goals {told}")
 
+    def restored(self) -> None:
+        """Everything is as it was once: what was told since may be told otherwise."""
+        self._ids.clear()
+
+    def answered(self, told: Mapping[str, object]) -> None:
+        """A caller is told that something was taken: a run by its id, or an event by the id of its message."""
+        if run_id := told.get("run_id"):
+            self._promised.add(str(run_id))
+        event = told.get("receiver_event_id")
+        if event and event not in {message.id for message in self.record.of(subjects.START)}:
+            raise Violation("what a caller is told is so", f"{event} is not stored")
+
     # in the end
 
     def at_the_end(self) -> None:
@@ -113,9 +137,10 @@ class Invariants:
         accepted = {message.run_id for message in self.record.of(subjects.WAKE_ACCEPTED)}
         ended = {message.run_id for message in self.record.endings}
         told = ended | {message.run_id for message in self.record.of(subjects.PROGRESS)}
-        for run_id in (accepted | told) - ended:
-            yield "nothing accepted is stranded", f"{run_id} never ended"
-        starts = {message.id for message in self.record.of(subjects.START)}
+        open_still = (accepted | told | self._promised) - ended
+        if len(open_still) > self.allowed.damaged:
+            yield "nothing accepted is stranded", f"{sorted(open_still)} never ended"
+        starts = {message.id.partition("#")[0] for message in self.record.of(subjects.START)}
         if self.allowed.own_requests and len(starts) > len(accepted | told):
             yield "nothing accepted is stranded", f"{len(starts)} starts became {len(accepted | told)} runs"
         for run_id in told - accepted if self.record.lossless else ():
@@ -188,6 +213,8 @@ class Invariants:
             raise Violation("an end is the end", f"step {payload['step']} is asked for after {message.run_id} ended")
         if payload["step"] > self.allowed.max_steps:
             raise Violation("budgets are never passed", f"step {payload['step']} of {self.allowed.max_steps}")
+        if self.halted_at is not None and message.at > self.halted_at + UNDER_WAY_S:
+            raise Violation("while all stands still nothing begins", f"step {payload['step']} is asked for")
         results = {_answers(one) for one in self.record.of(subjects.TOOL_RESULT)}
         requests = {_answers(one) for one in self.record.requests if one.run_id == message.run_id}
         if len(requests - results) > self.allowed.at_once:
@@ -201,7 +228,8 @@ class Invariants:
 
     def _ended(self, message: Message) -> None:
         self._same_id(message)
-        self._answered.add(message.run_id)
+        if not message.payload.get("resumable"):
+            self._answered.add(message.run_id)
         ended = {one.id for one in distinct(self.record.endings) if one.run_id == message.run_id}
         if len(ended) > self.allowed.endings:
             raise Violation("exactly one ending", f"{message.run_id} has {sorted(ended)}")
@@ -218,8 +246,9 @@ class Invariants:
 
     def _progress(self, message: Message) -> None:
         self._named(message, *(message.payload.get(name) for name in ("run_id", "seq", "phase", "step", "summary")))
+        when = [message.payload.get(name) for name in ("run_id", "seq", "phase", "step")]
         told = repr({name: value for name, value in message.payload.items() if not name.endswith("_at")})
-        if self._ids.setdefault(f"progress {message.id}", told) != told:
+        if self._ids.setdefault(f"progress {when}", told) != told:
             raise Violation("a run is told in one way", f"{message.id} is told in two")
 
     def _same_id(self, message: Message) -> None:

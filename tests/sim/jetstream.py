@@ -210,8 +210,6 @@ class JetStream:
         self.on_stored: Callable[[Kept], None] = lambda _: None
         self.redelivered = self.passed_over = 0
         """How many messages were delivered more than once, and how many after those behind them."""
-        self.news = False
-        """Whether anything was stored since somebody set it back."""
         self._scheduler = scheduler
         self._hand_out = hand_out
         self._is_heard = is_heard
@@ -292,7 +290,6 @@ class JetStream:
         if stream.config.get("max_msgs_per_subject") == 1 and subject in stream.newest:
             stream.remove(stream.newest[subject])
         stream.newest[subject] = kept.seq
-        self.news = True
         self.on_stored(kept)
         self._republish(stream, kept, headers)
         for consumer in stream.consumers.values():

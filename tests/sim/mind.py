@@ -12,7 +12,7 @@ from tests.sim.model import Prompt
 Json = dict[str, Any]
 _STEP = re.compile(r'<step number="(\d+)" tool="([^"]+)" command="([^"]+)" status="(\w+)"[^>]*>(.*?)</step>', re.DOTALL)
 _MESSAGE = re.compile(r"<message_from_a_person[^>]*>(.*?)</message_from_a_person>", re.DOTALL)
-_OPEN = re.compile(r"^- (d\d+): ", re.MULTILINE)
+_ITEM = re.compile(r"^- (d\d+): ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class View:
     def said(self) -> list[str]:
         """By people."""
         return [text.strip() for text in _MESSAGE.findall(self.text)]
+
+    @cached_property
+    def items(self) -> list[str]:
+        """The ids of what has to be shown."""
+        return _ITEM.findall(self.text)
 
     @property
     def frames(self) -> bool:
@@ -124,4 +129,6 @@ def _claims(view: View) -> list[Json]:
     if not view.good:
         return []
     newest = view.good[-1]
-    return [{"item": item, "evidence": f"step:{newest.number}", "quote": LINE.strip()} for item in ("d1", "d2", "d3")]
+    return [
+        {"item": item, "evidence": f"step:{newest.number}", "quote": LINE.strip()} for item in dict.fromkeys(view.items)
+    ]

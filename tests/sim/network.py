@@ -14,7 +14,7 @@ from tests.sim.seams import Seams
 from tests.sim.strikes import Strikes
 from tests.sim.time import Process, Scheduler
 
-BUS = "bus"
+BUS, CALLER = "bus", "caller"
 FAST, SLOW = 0.0002, 0.003
 """Seconds that bytes take."""
 
@@ -76,7 +76,7 @@ class Connection(asyncio.Transport):
         self._seams = seams
         self._protocol = protocol
         self._arrives_there = self._arrives_here = 0.0
-        process.call_soon(protocol.connection_made, self)
+        process.happens(protocol.connection_made, self)
 
     # the process's end
 
@@ -160,7 +160,7 @@ class Connection(asyncio.Transport):
             if seen is None:
                 self.cut()
             else:
-                self.process.call_soon(self._hand_over, seen)
+                self.process.happens(self._hand_over, seen)
 
     def _hand_over(self, data: bytes) -> None:
         if self.is_open:
@@ -173,7 +173,7 @@ class Connection(asyncio.Transport):
 
     def _lost(self, error: Exception | None) -> None:
         if self.process.alive:
-            self.process.call_soon(self._protocol.connection_lost, error)
+            self.process.happens(self._protocol.connection_lost, error)
 
 
 class Network:
@@ -192,9 +192,19 @@ class Network:
         server = self._servers.get(host)
         if server is None or not server.up:
             raise ConnectionRefusedError(f"nothing listens at {host}")
+        connection = self._between(process, protocol, host)
+        connection.peer = server.accept(connection)
+        return connection
+
+    def call(self, process: Process, door: str, peer: Peer) -> Connection:
+        """A connection from outside to where the process listens."""
+        connection = self._between(process, process.opened(door), CALLER)
+        connection.peer = peer
+        return connection
+
+    def _between(self, process: Process, protocol: asyncio.Protocol, host: str) -> Connection:
         connection = Connection(process, self._scheduler, self._strikes, self._seams, protocol, host)
         self.connections = [one for one in self.connections if one.is_open] + [connection]
-        connection.peer = server.accept(connection)
         return connection
 
     def cut(self, which: Callable[[Connection], bool]) -> None:

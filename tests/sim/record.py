@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import subjects
+from tests.sim.callers import Post
 from tests.sim.ductile import Job
 from tests.sim.jetstream import Kept, headers_of
 from tests.sim.model import Prompt
 
 Json = dict[str, Any]
+AGAIN = "again "
+"""How the id begins of what others than the program say again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +36,25 @@ class Record:
     paid: list[Prompt] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
     """The names of processes that were killed."""
+    answers: list[tuple[Post, Any]] = field(default_factory=list)
+    """What callers were answered, as they wanted."""
+    told: list[Json] = field(default_factory=list)
+    """What receivers of callbacks took."""
     interrupted: int = 0
     """Model calls whose reply was lost on its way, by a fault."""
     lossless: bool = True
     """Whether the bus lost nothing that is only told: acceptance and progress may be lost for good."""
 
     def stored(self, kept: Kept) -> Message | None:
-        """None for what is no event of the program, such as a lease."""
-        if kept.subject.startswith("$"):
+        """None for what is no event of the program: a lease, or what somebody says again."""
+        told_as = headers_of(kept.head).get("Nats-Msg-Id", "")
+        if kept.subject.startswith("$") or told_as.startswith(AGAIN):
             return None
         try:
             payload = json.loads(kept.body).get("payload", {})
         except (ValueError, AttributeError):
             return None
-        told = Message(kept.subject, payload, headers_of(kept.head).get("Nats-Msg-Id", ""), kept.at)
+        told = Message(kept.subject, payload, told_as, kept.at)
         self.messages.append(told)
         return told
 

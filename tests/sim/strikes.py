@@ -11,7 +11,7 @@ from tests.sim.time import Killed, Process
 
 _PUBLISHED = re.compile(rb"^H?PUB (\S+)", re.MULTILINE)
 _ASKED = (b"$JS.API.", b"$KV.", b"_INBOX")
-_REQUEST = re.compile(rb"^(POST \S+)")
+_REQUEST = re.compile(rb"^(POST \S+|HTTP/1.1 \d+)")
 
 
 class Strikes:

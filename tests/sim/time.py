@@ -43,7 +43,7 @@ class Wires(Protocol):
 
 
 class Listening(asyncio.AbstractServer):
-    """A server of a process, that no course calls."""
+    """A server of a process: what it listens at is one of the process's doors."""
 
     sockets: tuple[Any, ...] = ()
 
@@ -133,17 +133,19 @@ class Process(asyncio.BaseEventLoop):
         self.alive = True
         self.why: BaseException | None = None
         """What the process ended with by itself."""
+        self.doors: dict[str, Callable[[], asyncio.Protocol]] = {}
+        """Who answers at each address at which it listens."""
         self._scheduler = scheduler
         self._wires = wires
+        self._context = contextvars.Context()
+        self._context.run(use, scheduler.machine)
         self.tasks: list[asyncio.Task[Any]] = []
         self.set_exception_handler(lambda *_: None)
         self.set_task_factory(self._make_task)
         scheduler.processes.append(self)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        context = contextvars.Context()
-        context.run(use, self._scheduler.machine)
-        self.create_task(work, context=context).add_done_callback(self._end, context=context)
+        self.create_task(work, context=self._context).add_done_callback(self._end, context=self._context)
 
     def kill(self) -> None:
         """Nothing of it runs from now on, nor does anything that it does have an effect."""
@@ -152,6 +154,18 @@ class Process(asyncio.BaseEventLoop):
         self._scheduled.clear()  # type: ignore[attr-defined]
         if self in self._scheduler.processes:
             self._scheduler.processes.remove(self)
+
+    def happens(self, what: Callable[..., object], *args: Any) -> None:
+        """What comes from outside, as bytes do."""
+        self.call_soon(what, *args, context=self._context)
+
+    def opened(self, door: str) -> asyncio.Protocol:
+        """The end of the process of a new connection from outside."""
+        events._set_running_loop(self)
+        try:
+            return self.doors[door]()
+        finally:
+            events._set_running_loop(None)
 
     def end(self) -> None:
         self.kill()
@@ -233,7 +247,8 @@ class Process(asyncio.BaseEventLoop):
         await asyncio.sleep(0)
         return transport, protocol
 
-    async def create_server(self, *_: Any, **__: Any) -> Any:
+    async def create_server(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
+        self.doors[sock.getsockname()[0]] = protocol_factory
         return Listening()
 
     def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]

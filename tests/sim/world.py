@@ -5,7 +5,8 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cache
+from datetime import datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,16 +24,17 @@ from groundwork.nats.topology import create_missing
 from groundwork.service.errors import TryAgain, causes
 from groundwork.sqlite.file import use_opener
 from schemas import keys, subjects
-from tests.sim.courses import Course
+from tests.sim.callers import AGENT_DOOR, PROBES_DOOR, RECEIVER, Callers, Post, Receiver
+from tests.sim.course import Course
 from tests.sim.disk import Disk
 from tests.sim.ductile import Ductile
-from tests.sim.invariants import SECRET, Invariants, Violation, distinct
-from tests.sim.jetstream import Kept, head_of
+from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
+from tests.sim.jetstream import Kept, head_of, headers_of
 from tests.sim.mind import thinks
 from tests.sim.model import ModelServer
 from tests.sim.nats_server import NatsServer, Subscription
 from tests.sim.network import Network
-from tests.sim.record import Message, Record
+from tests.sim.record import AGAIN, Message, Record
 from tests.sim.seams import Frame, Seams
 from tests.sim.strikes import Strikes
 from tests.sim.time import Process, Scheduler, Stuck, buried
@@ -108,7 +110,16 @@ class World:
         self.network.serve("bus", self.bus)
         self.network.serve("ductile", self.ductile.server)
         self.network.serve("model", self.model.server)
+        self._news = True
+        """Whether something happened since it was last looked whether all is over."""
+        self.callers = Callers(self.scheduler, self.network, self._live, on_sent=self._sent, on_answer=self._answered)
+        self.receiver = Receiver(on_told=self._told)
+        self.network.serve(RECEIVER, self.receiver.server)
         self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
+        self._kept: list[Kept] = []
+        self._deeds_left = 0
+        self._backup: tuple[datetime, dict[str, dict[str, bytes]]] | None = None
+        self._restored: Json = {}
         self.disks: dict[str, Disk] = {}
         self.processes: dict[str, Process] = {}
         self.dead: list[Process] = []
@@ -117,7 +128,12 @@ class World:
     def play(self) -> None:
         """The course, from its starts to quiescence, with the endings that it names."""
         wanted = Counter(self.course.ends)
-        self._play(lambda: Counter(message.subject for message in distinct(self.record.endings)) >= wanted)
+        self._play(
+            lambda: (
+                Counter(message.subject for message in distinct(self.record.endings)) >= wanted
+                and len(self.record.told) >= self.course.tells
+            )
+        )
 
     def play_on(self) -> None:
         """The course, however it ends, until every run has."""
@@ -127,8 +143,11 @@ class World:
         """The runs, and what else happens."""
         for number, payload in enumerate(self.course.starts, start=1):
             self.say(subjects.START, payload, keys.start(str(number)))
+        for post in self.course.posts:
+            self.callers.post(post)
         for at, deed in self.course.meanwhile:
-            self.scheduler.after(at, getattr(self, deed))
+            self._deeds_left += 1
+            self.scheduler.after(at, partial(self._do, deed))
 
     def until(self, fact: Callable[[], object], within_s: float = 60.0) -> None:
         """Let it go on until this is true. Raises Violation, and Stuck where it does not come true."""
@@ -191,17 +210,61 @@ class World:
         for message in self.record.of(subjects.WAKE_ACCEPTED):
             self.say(subjects.CANCEL, {"run_id": message.run_id}, keys.cancel(message.run_id))
 
+    def cancel_first(self) -> None:
+        self.say(subjects.CANCEL, {"run_id": self.first}, keys.cancel(self.first))
+
+    def days_pass(self) -> None:
+        self.scheduler.skew += 5 * 86400
+
+    def damage_first(self) -> None:
+        """The disk damages the row of the first run; the agent is started again."""
+        runs = self.disks["agent"].databases["runs.db"]
+        runs.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (self.first,))
+        self._kill(self.processes["agent"])
+
+    def back_up(self) -> None:
+        taken = {name: disk.copied() for name, disk in self.disks.items()}
+        self._backup = self.scheduler.wall(), taken
+
+    def lose_all(self) -> None:
+        """Machines and bus are lost. What is begun then has the backup, and knows that it was restored."""
+        assert self._backup
+        for process in list(self.processes.values()):
+            self._kill(process)
+        self.bus.jetstream.streams.clear()
+        self.set_up()
+        taken, disks = self._backup
+        for name, databases in disks.items():
+            self.disks[name].replaced(databases)
+        self._restored = {"backup": "b1", "taken": taken.isoformat(), "at": self.scheduler.wall().isoformat()}
+        self.invariants.restored()
+
+    def _kill(self, process: Process) -> None:
+        process.kill()
+        self._died(process)
+
+    def say_all_again(self) -> None:
+        """What was said to the services so far comes once more, under other ids of the bus."""
+        said = (subjects.START, subjects.TOOL_RESULT, subjects.TOOL_REQUEST)
+        for kept in [one for one in self._kept if one.subject.startswith(said)]:
+            headers = headers_of(kept.head)
+            again = head_of(headers | {"Nats-Msg-Id": f"{AGAIN}{headers['Nats-Msg-Id']}"})
+            self.bus.jetstream.put(kept.subject, kept.body, again)
+
     def lose_next_answer(self) -> None:
         self.ductile.lose_next_answer = True
 
     def _watch(self) -> None:
         self.bus.jetstream.on_stored = self._stored
+        self.ductile.on_relayed = self._told
         self.ductile.on_run = self._judged(self.record.ran, self.invariants.ran)
         self.model.on_paid = self._judged(self.record.paid, self.invariants.paid)
         self.model.on_lost = self._reply_lost
 
     def _stored(self, kept: Kept) -> None:
+        self._news = True
         if message := self.record.stored(kept):
+            self._kept.append(kept)
             self._judge(self.invariants.stored, message)
             if message.subject in (*subjects.ENDINGS, subjects.WAITING):
                 self._hears(message)
@@ -225,6 +288,21 @@ class World:
             key = keys.signal(told.run_id, said["signal_id"])
             payload = {"run_id": told.run_id, **said}
             self.scheduler.after(PERSON_S, lambda: self.say(subjects.SIGNAL, payload, key))
+
+    def _sent(self, post: Post) -> None:
+        if post.path == GO_ON:
+            self.invariants.halted_at = None
+
+    def _answered(self, post: Post, told: Any) -> None:
+        self._news = True
+        self._judge(self.invariants.answered, told)
+        if post.path == STOP:
+            self.invariants.halted_at = self.scheduler.now
+        self.record.answers.append((post, told))
+
+    def _told(self, event: Json) -> None:
+        self._news = True
+        self.record.told.append(event)
 
     def _reply_lost(self) -> None:
         self.record.interrupted += 1
@@ -253,10 +331,18 @@ class World:
             return True
         for process in list(self.processes.values()):
             self._look_after(process)
-        if not self.bus.jetstream.news:
+        if not self._news:
             return False
-        self.bus.jetstream.news = False
-        return over()
+        self._news = False
+        return not (self.callers.waiting or self._deeds_left) and over()
+
+    def _do(self, deed: str) -> None:
+        self._news = True
+        self._deeds_left -= 1
+        getattr(self, deed)()
+
+    def _live(self, door: str) -> Process | None:
+        return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
 
     def _all_have_ended(self) -> bool:
         newest: dict[str, str] = {}
@@ -281,7 +367,7 @@ class World:
             {
                 "nats": NATS,
                 "http": {"port": 0},
-                **self._kept(name, shared=self.course.agents > 1),
+                **self._store_of(name, shared=self.course.agents > 1),
                 "keys_file": self.folder / "agent.keys",
                 "limits": {"retry_base_s": 0.5},
                 "workspaces": self.folder / "workspaces",
@@ -294,18 +380,21 @@ class World:
                 **self.course.agent,
             }
         )
-        return self._start(name, lambda: agent_app.serve(settings, parts=Parts(trails=NoTrails, http=no_http)))
+        called = any(post.door == AGENT_DOOR for post in self.course.posts)
+        parts = Parts(trails=NoTrails) if called else Parts(trails=NoTrails, http=no_http)
+        return self._start(name, lambda: agent_app.serve(settings, parts=parts))
 
     def start_gateway(self, name: str = "gateway") -> Process:
         settings = GatewaySettings.model_validate(
             {
                 "nats": NATS,
-                "http": {"port": 0},
-                **self._kept(name, shared=self.course.gateways > 1),
+                "http": {"host": PROBES_DOOR, "port": 0},
+                **self._store_of(name, shared=self.course.gateways > 1),
                 "keys_file": self.folder / "gateway.keys",
                 "runner": "ductile",
                 "ductile": {"url": "http://ductile", "token": SECRET, "allow_http_nonloopback": True},
                 "tools": tuple(self.course.plugins),
+                **self.course.gateway,
             }
         )
         return self._start(name, lambda: gateway_app.serve(settings))
@@ -324,13 +413,15 @@ class World:
         process.begin(served())
         return process
 
-    def _kept(self, name: str, *, shared: bool) -> Json:
+    def _store_of(self, name: str, *, shared: bool) -> Json:
         return {"store": "jetstream", "cache": self._home(name)} if shared else {"store": self._home(name)}
 
     def _home(self, name: str) -> Path:
         """A folder of each life: the lock of a killed process is the kernel's to free."""
         home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         (home / "store.id").write_text(f"store_{name}\n")
+        if self._restored:
+            (home / "restored.json").write_text(json.dumps(self._restored))
         return home
 
     def close(self) -> None:

@@ -1,0 +1,153 @@
+"""Those outside: who sends something to a service and tries again until it is answered, and who is told of endings."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.sim.http_server import CRLF, Answer, Exchange, HttpServer, Request
+from tests.sim.network import Network
+from tests.sim.time import Process, Scheduler
+
+Json = dict[str, Any]
+AGENT_DOOR, INGRESS_DOOR, PROBES_DOOR = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+"""The addresses at which the API of the agent, the ingress of the gateway and its probes listen."""
+RECEIVER = "127.0.0.9"
+PEER, PEER_SECRET = "ductile-sim", "the secret of the peer"
+INGEST = "/ingest/ductile"
+HOOK_KEY = b"a signing key for tests only!"
+HOOK_SECRET = "whsec_" + base64.b64encode(HOOK_KEY).decode()
+AGAIN_S, PATIENCE_S = 0.4, 10.0
+"""Seconds after which a caller tries again that was refused, and that was not answered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """What is sent, again and again, until its answer is one of those that are wanted."""
+
+    at_s: float
+    path: str
+    body: Json | None = None
+    """None: it is a GET."""
+    door: str = AGENT_DOOR
+    signs: Callable[[bytes, int], Mapping[str, str]] = lambda *_: {}
+    """The headers that prove a body, at this second of Unix time."""
+    wanted: Callable[[int, Any], bool] = lambda status, _: status in (200, 202)
+
+
+def by_standard(body: bytes, now: int) -> Mapping[str, str]:
+    """As Standard Webhooks sign."""
+    name = hashlib.sha256(body).hexdigest()[:16]
+    told = f"{name}.{now}.".encode() + body
+    signature = base64.b64encode(hmac.new(HOOK_KEY, told, hashlib.sha256).digest()).decode()
+    return {"webhook-id": name, "webhook-timestamp": str(now), "webhook-signature": f"v1,{signature}"}
+
+
+def by_ductile(body: bytes, now: int) -> Mapping[str, str]:
+    """As the relay of a Ductile signs."""
+    at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    signature = hmac.new(PEER_SECRET.encode(), f"POST\n{INGEST}\n{at}\n".encode() + body, hashlib.sha256).hexdigest()
+    told = {"peer": PEER, "key-id": "v1", "timestamp": at, "signature": signature}
+    return {f"x-ductile-{name}": value for name, value in told.items()}
+
+
+@dataclass(eq=False)
+class Try:
+    """One connection of a caller, with one request."""
+
+    answered: Callable[[int, Any], None]
+    broken: Callable[[], None]
+    _buffer: bytearray = field(default_factory=bytearray)
+    _over: bool = False
+
+    def received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, body = bytes(self._buffer).partition(b"\r\n\r\n")
+        if not found or self._over:
+            return
+        first, *lines = head.decode().split(CRLF)
+        length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
+        if len(body) >= length:
+            self._over = True
+            self.answered(int(first.split()[1]), json.loads(body) if body else None)
+
+    def closed(self) -> None:
+        if not self._over:
+            self._over = True
+            self.broken()
+
+
+class Callers:
+    """`live` finds the process that has a door open, if one does."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        live: Callable[[str], Process | None],
+        *,
+        on_sent: Callable[[Post], None],
+        on_answer: Callable[[Post, Any], None],
+    ) -> None:
+        self.waiting = 0
+        """How many were not answered as wanted yet."""
+        self._on_sent, self._on_answer = on_sent, on_answer
+        self._scheduler = scheduler
+        self._network = network
+        self._live = live
+
+    def post(self, post: Post) -> None:
+        self.waiting += 1
+        self._scheduler.after(post.at_s, lambda: self._try(post))
+
+    def _try(self, post: Post) -> None:
+        process = self._live(post.door)
+        again = self._later(post)
+        if process is None:
+            again()
+            return
+
+        def answered(status: int, told: Any) -> None:
+            if post.wanted(status, told):
+                self.waiting -= 1
+                self._on_answer(post, told)
+            else:
+                again()
+
+        connection = self._network.call(process, post.door, Try(answered, again))
+        self._on_sent(post)
+        connection.send(self._request(post))
+
+    def _later(self, post: Post) -> Callable[[], None]:
+        return lambda: self._scheduler.after(AGAIN_S, lambda: self._try(post))
+
+    def _request(self, post: Post) -> bytes:
+        body = b"" if post.body is None else json.dumps(post.body).encode()
+        headers = {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(body))}
+        headers |= post.signs(body, int(self._scheduler.wall().timestamp()))
+        lines = [f"{'GET' if post.body is None else 'POST'} {post.path} HTTP/1.1"]
+        return CRLF.join([*lines, *(f"{name}: {value}" for name, value in headers.items()), "", ""]).encode() + body
+
+
+class Receiver:
+    """Who is told how a run ended: the first try is in vain, and only what is signed is taken."""
+
+    def __init__(self, on_told: Callable[[Json], None]) -> None:
+        self._on_told = on_told
+        self.server = HttpServer(self._answer)
+        self._tries = 0
+
+    def _answer(self, request: Request, _: Exchange) -> Answer:
+        self._tries += 1
+        if self._tries == 1:
+            return Answer.says(503, {"error": "not now"})
+        about = [request.headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")]
+        mac = hmac.new(HOOK_KEY, f"{about[0]}.{about[1]}.".encode() + request.body, hashlib.sha256).digest()
+        if f"v1,{base64.b64encode(mac).decode()}" not in about[2].split():
+            return Answer.says(401, {"error": "not signed"})
+        self._on_told(request.json())
+        return Answer.says(200, {})

@@ -1,0 +1,198 @@
+"""A course, and what courses are made of: what tools answer, what models choose and what people say."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import subjects
+from tests.sim.callers import Post
+from tests.sim.ductile import Job, Plugin
+from tests.sim.invariants import Allowed
+from tests.sim.mind import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act, ask, together, wait
+from tests.sim.record import Message
+
+Json = dict[str, Any]
+Says = Callable[[Message], Json | None]
+"""What a person says to `agent.waiting` or an ending: the fields of a signal, or nothing."""
+
+
+def nobody(_: Message) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    chooses: Chooses
+    plugins: Mapping[str, Plugin]
+    allowed: Allowed
+    name: str
+    """What the course is called; the goals of its runs are made of it."""
+    runs: int = 1
+    constraints: Json = field(default_factory=dict)
+    callback: str = ""
+    beside: tuple["Course", ...] = ()
+    """Courses whose runs this one has, too."""
+    says: Says = nobody
+    agent: Json = field(default_factory=dict)
+    gateway: Json = field(default_factory=dict)
+    """Settings beyond those of the world."""
+    posts: tuple[Post, ...] = ()
+    """What callers send over HTTP."""
+    tells: int = 0
+    """How many endings receivers have to be told."""
+    meanwhile: tuple[tuple[float, str], ...] = ()
+    """What else happens, by virtual second: a method of the world."""
+    ends: tuple[str, ...] = (subjects.COMPLETED,)
+    """How the runs end, in any order, with nothing wrong."""
+    lasts_s: float = 60.0
+    """Virtual seconds in which it is over, deaths included."""
+    gateways: int = 1
+    agents: int = 1
+
+    @property
+    def goals(self) -> list[str]:
+        return [f"the course {self.name}, run {number}" for number in range(1, self.runs + 1)]
+
+    @property
+    def starts(self) -> list[Json]:
+        """The payloads of `agentic.start`, each of a run of its own."""
+        more: Json = {"constraints": self.constraints} if self.constraints else {}
+        more |= {"callback": self.callback} if self.callback else {}
+        ours = [{"goal": goal, **more} for goal in self.goals] if not self.beside else []
+        return [*ours, *(start for course in self.beside for start in course.starts)]
+
+
+# Tools
+
+
+def line(job: Job) -> Json:
+    return {"status": "ok", "result": f"{LINE}{job.payload.get('n', '')}"}
+
+
+def fails_at_first(job: Job) -> Json:
+    """The first attempt fails, and may be tried again."""
+    return {"status": "error", "error": "not now", "retry": True} if job.call.endswith(":1") else line(job)
+
+
+def asks_for(*tasks: Json) -> Callable[[Job], Json]:
+    """The tool wants these tasks done before it answers."""
+
+    def plays(job: Job) -> Json:
+        if job.payload.get("evidence") is not None:
+            return line(job)
+        return {"status": "ok", "result": "more", "continuation": {"action": "multi-step", "tasks": list(tasks)}}
+
+    return plays
+
+
+WRITER = Plugin({"handle": "write"}, line)
+READER = Plugin({"handle": "read"}, line)
+BROWSER = Plugin({"handle": "read"}, line, output="untrusted")
+DEAF = Plugin({"handle": "write"}, line, echoes=False)
+
+
+def allowed(*names: str, **more: Any) -> Allowed:
+    """`append` writes, all others read."""
+    calls = frozenset(f"{name}/handle" for name in names)
+    return Allowed(calls=calls, writes=calls & {"append/handle", "deaf/handle"}, **more)
+
+
+# What models choose
+
+
+def appends(times: int) -> Chooses:
+    return lambda view: act("append.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
+
+
+def reads(times: int) -> Chooses:
+    """Of several runs at once: a write that is interrupted beside another of its tool is in doubt, and for a person."""
+    return lambda view: act("read.handle", n=len(view.steps) + 1) if len(view.good) < times else DONE
+
+
+def reads_together(view: View) -> Json:
+    return DONE if view.good else together(*(act("read.handle", n=n) for n in (1, 2, 3)))
+
+
+def browses_and_appends(view: View) -> Json:
+    if not view.steps:
+        return act("browse.handle")
+    written = any(step.tool == "append" for step in view.steps)
+    return DONE if written or "rejected" in view.text else act("append.handle", n=2)
+
+
+def asks_and_appends(view: View) -> Json:
+    if not view.said:
+        return ask("Which?", "a", "b")
+    return DONE if view.good else act("append.handle", n=1)
+
+
+def appends_waits_and_appends(view: View) -> Json:
+    if len(view.good) == 2:
+        return DONE
+    if view.good and "it is too early" not in view.text:
+        return wait(5)
+    return act("append.handle", n=len(view.good) + 1)
+
+
+def escalates_and_appends(view: View) -> Json:
+    if not view.good:
+        return act("append.handle", n=1)
+    return DONE if view.said else ESCALATE
+
+
+def seeks(view: View) -> Json:
+    return DONE if view.good else act("seek.handle")
+
+
+OF_CHILD = "append a line for another run"
+
+
+def delegates(view: View) -> Json:
+    if view.goal == OF_CHILD:
+        return DONE if view.good else act("append.handle", n=1)
+    return DONE if len(view.good) >= 1 else act("agent.run", goal=OF_CHILD)
+
+
+def reframes_once(view: View) -> Json:
+    """After the first step, which shows that the goal was framed wrong."""
+    if not view.good or len(view.good) == 2:
+        return DONE if view.good else act("append.handle", n=1)
+    return act("append.handle", n=2) if view.frames or "d4" in view.items else REFRAME
+
+
+def until_it_is_known(view: View) -> Json:
+    return DONE if view.good else act("deaf.handle", n=1)
+
+
+# What people say
+
+
+def approves(told: Message) -> Json | None:
+    name = told.payload.get("arguments_hash")
+    return {"signal_id": f"yes-{name}", "kind": "approve", "arguments_hash": name} if name else None
+
+
+def rejects(told: Message) -> Json | None:
+    said = approves(told)
+    return {**said, "kind": "reject", "message": "rejected: not now"} if said else None
+
+
+def answers(told: Message) -> Json | None:
+    return {"signal_id": "answer", "kind": "answer", "message": "take a"} if told.payload.get("question") else None
+
+
+def reopens(told: Message) -> Json | None:
+    is_over = told.subject == subjects.ESCALATED
+    return {"signal_id": "reopen", "kind": "answer", "message": "go on"} if is_over else None
+
+
+def settles(told: Message) -> Json | None:
+    if told.payload.get("kind") != "in_doubt":
+        return None
+    return {"signal_id": "ran", "kind": "answer", "outcome": "ran", "message": f"I looked: {LINE}1 is there"}
+
+
+def raises(told: Message) -> Json | None:
+    """The budget, for a run that is paused."""
+    is_spent = told.payload.get("kind") == "budget"
+    return {"signal_id": "more", "kind": "raise_budget", "constraints": {"max_steps": 6}} if is_spent else None

@@ -1,0 +1,93 @@
+"""A death at each effect of a course. What came before it is played once: at each effect the world goes on twice.
+
+In a copy of this process the service that is about to act dies, and the copy plays to the end and tells what came of
+it. Here it goes on as if nothing had happened, to the next effect.
+"""
+
+import json
+import os
+import signal
+import warnings
+from asyncio import events
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.sim.invariants import Violation
+from tests.sim.time import Process, Stuck
+from tests.sim.world import World
+
+LONGEST_S = 100
+"""Seconds that a copy may take."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """How it went. `death`: the number of the effect before which a service died, 0 without one; `at`: its name."""
+
+    death: int
+    at: str
+    rule: str = ""
+    """The rule that was broken, if one was."""
+    what: str = ""
+
+    @property
+    def flaw(self) -> str:
+        return f"{self.rule}: {self.what} (a death at {self.death}, {self.at})" if self.rule else ""
+
+
+class Deaths:
+    """`to_the_first`: no death is tried any more once one has broken a rule."""
+
+    def __init__(self, world: World, *, to_the_first: bool = False) -> None:
+        self._world = world
+        self._to_the_first = to_the_first
+        self._played: list[Played] = []
+        self._tell: int | None = None
+        """Where a copy tells how it went."""
+        world.strikes.drawn = self._dies
+
+    def play(self) -> Iterator[Played]:
+        """That without a death comes last, for its end is the last to be known."""
+        rule, what = self._end()
+        if self._tell is None:
+            yield from self._played
+            yield Played(0, "", rule, what)
+            return
+        if not self._world.record.deaths:
+            rule, what = "a death happens where it is wanted", "nothing died"
+        os.write(self._tell, json.dumps([rule, what]).encode())
+        os._exit(0)
+
+    def _end(self) -> tuple[str, str]:
+        try:
+            self._world.play()
+        except Violation as violation:
+            return violation.rule, str(violation)
+        except Stuck as stuck:
+            return "what is begun goes on", str(stuck)
+        except BaseException as error:
+            if self._tell is None:
+                raise
+            return "a world can be played", repr(error)
+        return "", ""
+
+    def _dies(self, process: Process) -> bool:
+        if self._tell is not None or (self._to_the_first and any(one.rule for one in self._played)):
+            return False
+        names = self._world.strikes.names
+        told, tell = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads of a test process hold nothing of ours
+            pid = os.fork()
+        if pid == 0:
+            signal.alarm(LONGEST_S)
+            self._tell = tell
+            events._set_running_loop(process)  # asyncio knows it by the number of this process
+            return True
+        os.close(tell)
+        with os.fdopen(told, "rb") as copy:
+            heard = copy.read()
+        os.waitpid(pid, 0)
+        rule, what = json.loads(heard) if heard else ("a world can be played", "the copy ended without a word")
+        self._played.append(Played(len(names), names[-1], rule, what))
+        return False

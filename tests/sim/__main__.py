@@ -1,4 +1,7 @@
-"""Plays one schedule again and prints what the world saw: `python -m tests.sim SEED [--course NAME] [--dies-at N]`."""
+"""Plays one schedule again and prints what the world saw: `python -m tests.sim SEED [--course NAME] [--dies-at N]`.
+
+`--bugs` sows every bug instead, and prints the rule that it breaks.
+"""
 
 import argparse
 import json
@@ -7,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 
+from tests.sim.bugs import BUGS, found
 from tests.sim.courses import COURSES
 from tests.sim.drawn import drawn
 from tests.sim.world import World
@@ -14,14 +18,19 @@ from tests.sim.world import World
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seed", type=int)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
     parser.add_argument(
         "--course", choices=COURSES, help="one course, without faults; else a world that the seed draws"
     )
     parser.add_argument("--dies-at", type=int, help="the number of the effect before which its process dies")
+    parser.add_argument("--bugs", action="store_true", help="which rule each sown bug breaks, after how many schedules")
     told = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    if told.course:
+    if told.bugs:
+        for bug in BUGS:
+            schedules, rule = found(bug)
+            sys.stdout.write(f"{bug.what} ({bug.course}) | {rule} | {schedules}\n")
+    elif told.course:
         with closing(World(COURSES[told.course], told.seed, dies_at=told.dies_at)) as world:
             played(world, world.play)
     else:

@@ -7,14 +7,17 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from schemas import keys, subjects
+from tests.sim.courses import COURSES
+from tests.sim.deaths import Deaths
 from tests.sim.invariants import FORGED, SECRET
-from tests.sim.jetstream import head_of, headers_of
-from tests.sim.seams import Frame
+from tests.sim.machines.seams import Frame
+from tests.sim.servers.jetstream import head_of, headers_of
 from tests.sim.world import World
 
 Json = dict[str, Any]
@@ -43,6 +46,14 @@ class Bug:
     breaks: tuple[str, ...]
     sow: Callable[[World], None]
     course: str = "plain run"
+
+
+def found(bug: Bug) -> tuple[int, str]:
+    """How many schedules it took, and the rule that was broken: a death at each point until then, and at last none."""
+    with closing(World(COURSES[bug.course])) as world:
+        bug.sow(world)
+        played = list(Deaths(world, to_the_first=True).play())
+        return len(played), next((one.rule for one in played if one.rule), "")
 
 
 # Ways to change what passes

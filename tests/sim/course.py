@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import subjects
-from tests.sim.callers import Post
-from tests.sim.ductile import Job, Plugin
 from tests.sim.invariants import Allowed
 from tests.sim.mind import DONE, ESCALATE, LINE, REFRAME, Chooses, View, act, ask, together, wait
 from tests.sim.record import Message
+from tests.sim.servers.callers import Post
+from tests.sim.servers.ductile import Job, Plugin
 
 Json = dict[str, Any]
 Says = Callable[[Message], Json | None]

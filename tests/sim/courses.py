@@ -4,17 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import subjects
-from tests.sim.callers import (
-    HOOK_SECRET,
-    INGEST,
-    INGRESS_DOOR,
-    PEER,
-    PEER_SECRET,
-    RECEIVER,
-    Post,
-    by_ductile,
-    by_standard,
-)
 from tests.sim.course import (
     BROWSER,
     DEAF,
@@ -43,9 +32,20 @@ from tests.sim.course import (
     settles,
     until_it_is_known,
 )
-from tests.sim.ductile import Plugin
 from tests.sim.invariants import GO_ON, STOP, Allowed
 from tests.sim.mind import DONE, act
+from tests.sim.servers.callers import (
+    HOOK_SECRET,
+    INGEST,
+    INGRESS_DOOR,
+    PEER,
+    PEER_SECRET,
+    RECEIVER,
+    Post,
+    by_ductile,
+    by_standard,
+)
+from tests.sim.servers.ductile import Plugin
 
 Json = dict[str, Any]
 
@@ -189,7 +189,7 @@ _ALL = (
     Course(
         name="cancelled child",
         chooses=delegates,
-        plugins={"append": Plugin({"handle": "write"}, line, takes_s=lambda _: 3.0)},
+        plugins={"append": Plugin({"handle": "write"}, line, takes_s=3.0)},
         allowed=allowed("append", own_requests=False),
         agent={"limits": {"max_depth": 1}},
         meanwhile=((2.0, "cancel_first"),),
@@ -198,9 +198,7 @@ _ALL = (
     Course(
         name="late result",
         chooses=reads(1),
-        plugins={
-            "read": Plugin({"handle": "read"}, line, takes_s=lambda job: 1.5 if job.call.endswith(":1") else 0.05)
-        },
+        plugins={"read": Plugin({"handle": "read"}, line, first_takes_s=1.5)},
         allowed=allowed("read"),
         gateway={"timeout_s": 1.0},
         agent={"limits": {"retry_base_s": 2.0}},
@@ -335,5 +333,7 @@ def mixed(names: Sequence[str]) -> Course:
         ),
         says=lambda told: next((said for course in chosen if (said := course.says(told))), None),
         agent={"limits": {"parallel_reads": 3, "max_depth": 1, "retry_base_s": 0.5}},
+        gateway={name: value for course in chosen for name, value in course.gateway.items()},
+        tells=sum(course.tells for course in chosen),
         lasts_s=300.0,
     )

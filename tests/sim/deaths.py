@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.sim.invariants import Violation
-from tests.sim.time import Process, Stuck
+from tests.sim.machines.time import Process, Stuck
 from tests.sim.world import World
 
 LONGEST_S = 100

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from schemas import keys, subjects
-from tests.sim.ductile import Job
-from tests.sim.model import Prompt
 from tests.sim.record import Message, Record
+from tests.sim.servers.ductile import Job
+from tests.sim.servers.model import Prompt
 
 FORGED = "forged by a stranger"
 """What strangers say in results that they make up: no prompt may show it."""
@@ -129,7 +129,7 @@ class Invariants:
     # in the end
 
     def at_the_end(self) -> None:
-        for check in (self._all_ended, self._all_answered, self._words_heard, self._writes_done):
+        for check in (self._all_ended, self._all_answered, self._words_heard, self._writes_done, self._told):
             for flaw in check():
                 raise Violation(*flaw)
 
@@ -160,6 +160,13 @@ class Invariants:
             over = [one for one in self.record.endings if one.run_id == message.run_id and one.at < message.at]
             if text and not over and not any(text in prompt.user for prompt in self.record.paid):
                 yield "a person's word is never lost", f"{text!r} reached no model"
+
+    def _told(self) -> Iterator[tuple[str, str]]:
+        """Who asked to be told of an ending was."""
+        told = {(event.get("type"), event.get("data", {}).get("run_id")) for event in self.record.told}
+        for message in self.record.endings:
+            if message.payload.get("has_callback") and (message.subject, message.run_id) not in told:
+                yield "who asks to be told is", f"{message.id} reached no receiver"
 
     def _writes_done(self) -> Iterator[tuple[str, str]]:
         """What a result says was done was done."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tests.sim.model import Prompt
+from tests.sim.servers.model import Prompt
 
 Json = dict[str, Any]
 _STEP = re.compile(r'<step number="(\d+)" tool="([^"]+)" command="([^"]+)" status="(\w+)"[^>]*>(.*?)</step>', re.DOTALL)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import subjects
-from tests.sim.callers import Post
-from tests.sim.ductile import Job
-from tests.sim.jetstream import Kept, headers_of
-from tests.sim.model import Prompt
+from tests.sim.servers.callers import Post
+from tests.sim.servers.ductile import Job
+from tests.sim.servers.jetstream import Kept, headers_of
+from tests.sim.servers.model import Prompt
 
 Json = dict[str, Any]
 AGAIN = "again "

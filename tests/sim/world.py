@@ -24,20 +24,20 @@ from groundwork.nats.topology import create_missing
 from groundwork.service.errors import TryAgain, causes
 from groundwork.sqlite.file import use_opener
 from schemas import keys, subjects
-from tests.sim.callers import AGENT_DOOR, PROBES_DOOR, RECEIVER, Callers, Post, Receiver
 from tests.sim.course import Course
-from tests.sim.disk import Disk
-from tests.sim.ductile import Ductile
 from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
-from tests.sim.jetstream import Kept, head_of, headers_of
+from tests.sim.machines.disk import Disk
+from tests.sim.machines.network import Network
+from tests.sim.machines.seams import Frame, Seams
+from tests.sim.machines.strikes import Strikes
+from tests.sim.machines.time import Process, Scheduler, Stuck, buried
 from tests.sim.mind import thinks
-from tests.sim.model import ModelServer
-from tests.sim.nats_server import NatsServer, Subscription
-from tests.sim.network import Network
 from tests.sim.record import AGAIN, Message, Record
-from tests.sim.seams import Frame, Seams
-from tests.sim.strikes import Strikes
-from tests.sim.time import Process, Scheduler, Stuck, buried
+from tests.sim.servers.callers import AGENT_DOOR, PROBES_DOOR, RECEIVER, Callers, Post, Receiver
+from tests.sim.servers.ductile import Ductile
+from tests.sim.servers.jetstream import Kept, head_of, headers_of
+from tests.sim.servers.model import ModelServer
+from tests.sim.servers.nats_server import NatsServer, Subscription
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -128,12 +128,7 @@ class World:
     def play(self) -> None:
         """The course, from its starts to quiescence, with the endings that it names."""
         wanted = Counter(self.course.ends)
-        self._play(
-            lambda: (
-                Counter(message.subject for message in distinct(self.record.endings)) >= wanted
-                and len(self.record.told) >= self.course.tells
-            )
-        )
+        self._play(lambda: Counter(message.subject for message in distinct(self.record.endings)) >= wanted)
 
     def play_on(self) -> None:
         """The course, however it ends, until every run has."""
@@ -334,7 +329,8 @@ class World:
         if not self._news:
             return False
         self._news = False
-        return not (self.callers.waiting or self._deeds_left) and over()
+        is_told = len(self.record.told) >= self.course.tells
+        return is_told and not (self.callers.waiting or self._deeds_left) and over()
 
     def _do(self, deed: str) -> None:
         self._news = True

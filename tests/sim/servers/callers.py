@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.sim.http_server import CRLF, Answer, Exchange, HttpServer, Request
-from tests.sim.network import Network
-from tests.sim.time import Process, Scheduler
+from tests.sim.machines.network import Network
+from tests.sim.machines.time import Process, Scheduler
+from tests.sim.servers.http_server import CRLF, Answer, Exchange, HttpServer, Request
 
 Json = dict[str, Any]
 AGENT_DOOR, INGRESS_DOOR, PROBES_DOOR = "127.0.0.1", "127.0.0.2", "127.0.0.3"

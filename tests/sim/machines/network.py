@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from tests.sim.seams import Seams
-from tests.sim.strikes import Strikes
-from tests.sim.time import Process, Scheduler
+from tests.sim.machines.seams import Seams
+from tests.sim.machines.strikes import Strikes
+from tests.sim.machines.time import Process, Scheduler
 
 BUS, CALLER = "bus", "caller"
 FAST, SLOW = 0.0002, 0.003

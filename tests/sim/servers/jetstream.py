@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from groundwork.nats import publishing
-from tests.sim.time import Scheduler
+from tests.sim.machines.time import Scheduler
 
 matches = lru_cache(maxsize=1 << 16)(publishing.matches)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.sim.http_server import Answer, Exchange, HttpServer, Request
-from tests.sim.time import Scheduler
+from tests.sim.machines.time import Scheduler
+from tests.sim.servers.http_server import Answer, Exchange, HttpServer, Request
 
 Json = dict[str, Any]
 

@@ -19,9 +19,9 @@ from groundwork.sqlite.file import SqliteFile, Values
 from groundwork.sqlite.group_commit import Group, OnCommit
 from groundwork.sqlite.migrations import migrate
 from groundwork.sqlite.reserve import Reserve
-from tests.sim.seams import Seams
-from tests.sim.strikes import Strikes
-from tests.sim.time import Killed, Process, Scheduler
+from tests.sim.machines.seams import Seams
+from tests.sim.machines.strikes import Strikes
+from tests.sim.machines.time import Killed, Process, Scheduler
 
 T = TypeVar("T")
 LATER_S = 0.05

@@ -5,10 +5,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.sim.jetstream import JetStream, matches
-from tests.sim.network import Connection
-from tests.sim.seams import Frame, Seams
-from tests.sim.time import Scheduler
+from tests.sim.machines.network import Connection
+from tests.sim.machines.seams import Frame, Seams
+from tests.sim.machines.time import Scheduler
+from tests.sim.servers.jetstream import JetStream, matches
 
 CRLF = b"\r\n"
 NOBODY = b"NATS/1.0 503\r\n\r\n"

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from schemas import subjects
-from tests.sim.courses import COURSES, READER, WRITER, Course, allowed, asks_for, line
-from tests.sim.ductile import Job, Plugin
+from tests.sim.course import READER, WRITER, Course, allowed, asks_for, line
+from tests.sim.courses import COURSES
 from tests.sim.invariants import FORGED
+from tests.sim.machines.seams import Frame
 from tests.sim.mind import DONE, View, act, together
-from tests.sim.seams import Frame
+from tests.sim.servers.ductile import Job, Plugin
 from tests.sim.world import World
 
 SIDES = ("the left line", "the right line")

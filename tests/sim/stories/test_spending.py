@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from schemas import subjects
-from tests.sim.courses import COURSES, appends
+from tests.sim.course import appends
+from tests.sim.courses import COURSES
 from tests.sim.world import World
 
 pytestmark = pytest.mark.attack(59)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.sim.network import Connection
+from tests.sim.machines.network import Connection
 
 CRLF = "\r\n"
 

@@ -19,8 +19,9 @@ from agent_service.run.moments import retell
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.answers.model_calls import made_call
 from schemas import subjects
-from tests.sim.courses import COURSES, Course, nobody
-from tests.sim.jetstream import head_of
+from tests.sim.course import Course, nobody
+from tests.sim.courses import COURSES
+from tests.sim.servers.jetstream import head_of
 from tests.sim.world import World
 
 PLAIN = COURSES["plain run"]

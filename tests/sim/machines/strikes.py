@@ -7,7 +7,7 @@ of them a process may die anywhere, to the same end. Questions that change nothi
 import re
 from collections.abc import Callable
 
-from tests.sim.time import Killed, Process
+from tests.sim.machines.time import Killed, Process
 
 _PUBLISHED = re.compile(rb"^H?PUB (\S+)", re.MULTILINE)
 _ASKED = (b"$JS.API.", b"$KV.", b"_INBOX")

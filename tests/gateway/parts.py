@@ -85,33 +85,10 @@ PAGES = (
 """Answers in the form of the markdown: a request, a success, an error, and a request that cannot be read."""
 
 
-def a_request(
-    command: str = "handle",
-    payload: Mapping[str, Any] | None = None,
-    *,
-    step: int = 1,
-    attempt: int = 1,
-    tool: str = "fetch",
-    run_id: str = RUN,
-    deadline_at: datetime | None = None,
-    executor: str | None = None,
-    of: tuple[str, int] | None = None,
-) -> ToolRequest:
-    """`of`: the task and round, of a sub-request."""
-    task, number = of or (None, None)
-    return ToolRequest(
-        run_id=run_id,
-        step=step,
-        tool=tool,
-        tool_command=command,
-        tool_payload={"url": "http://example.org"} if payload is None else dict(payload),
-        requested_at=NOON,
-        attempt=attempt,
-        deadline_at=deadline_at,
-        executor=executor,
-        task=task,
-        round=number,
-    )
+def a_request(command: str = "handle", payload: Mapping[str, Any] | None = None, **more: Any) -> ToolRequest:
+    asked: dict[str, Any] = {"run_id": RUN, "step": 1, "tool": "fetch", "attempt": 1, "requested_at": NOON}
+    given = {"url": "http://example.org"} if payload is None else dict(payload)
+    return ToolRequest(**asked | {"tool_command": command, "tool_payload": given} | more)
 
 
 def message_of(request: ToolRequest, route: str = "jina-reader") -> tuple[str, bytes, dict[str, str]]:

@@ -26,27 +26,20 @@ SUBJECT, BODY = "agent.completed", b'{"type": "agent.completed"}'
 SECOND, THIRD = Signer("second"), Signer("third")
 
 
-class Agent:
-    """Tells these keys, or is away. Fills the port Agent."""
-
-    def __init__(self, *told: AgentKey) -> None:
-        self.told = told
-        self.away = False
-
-    async def keys(self) -> AgentKeys:
-        if self.away:
-            raise TryAgain("no agent answers")
-        return AgentKeys(keys=self.told)
-
-
 class Town:
-    """A gateway and the agent that it knows."""
+    """A gateway and the agent that it knows, which tells these keys unless it is away. Fills the port Agent."""
 
-    def __init__(self, folder: Path, *told: AgentKey) -> None:
-        self.agent = Agent(*told)
+    def __init__(self, folder: Path, *keys: AgentKey) -> None:
+        self.of_agent = keys
+        self.agent_away = False
         self.pins = PinnedKeys(folder, FakeClock(NOON))
         self.now = 0.0
-        self.trust = Trust(self.pins, self.agent, clock=lambda: self.now)
+        self.trust = Trust(self.pins, self, clock=lambda: self.now)
+
+    async def keys(self) -> AgentKeys:
+        if self.agent_away:
+            raise TryAgain("no agent answers")
+        return AgentKeys(keys=self.of_agent)
 
     async def passes(self, signer: Signer, *, again: bool = False) -> bool:
         """Whether what that one says is passed on. A second goes by."""
@@ -81,14 +74,14 @@ async def test_what_the_agent_did_not_sign_is_not_believed_also_in_its_name(tmp_
 
 async def test_while_no_key_is_known_nothing_is_lost(tmp_path: Path) -> None:
     town = Town(tmp_path)
-    town.agent.away = True
+    town.agent_away = True
     for signer in (AGENT, STRANGER):
         with pytest.raises(TryAgain):
             await town.passes(signer)
     assert await town.told() == ""  # both may have just been started
     town.now += 11.0
     assert "no agent has told the keys that it signs with" in await town.told()
-    town.agent.away, town.agent.told = False, (AGENT.told(),)
+    town.agent_away, town.of_agent = False, (AGENT.told(),)
     assert await town.passes(AGENT, again=True)
     assert not await town.passes(STRANGER, again=True)
 
@@ -99,7 +92,7 @@ async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations
     town = Town(tmp_path)
     for _ in range(3):
         signing = Signing(KeyRing.open(tmp_path / "keys"), tmp_path)
-        town.agent.told = signing.public_keys().keys
+        town.of_agent = signing.public_keys().keys
         town.now += 1.0
         await town.trust.check(SUBJECT, BODY, signing.sign(SUBJECT, BODY))
         assert list(town.pins.all()) == [key.id for key in ring]
@@ -123,12 +116,12 @@ async def test_what_an_agent_tells_of_its_ring_is_followed_through_its_rotations
 async def test_who_answers_in_the_agents_place_later_is_not_believed(tmp_path: Path, forged: AgentKey) -> None:
     town = Town(tmp_path, AGENT.told())
     assert await town.passes(AGENT)
-    town.agent.told = (forged,)
+    town.of_agent = (forged,)
     assert not await town.passes(STRANGER)
     assert not await town.passes(Signer("another"))
     assert town.pins.all() == {AGENT.id: AGENT.public}
     assert "the agent tells a key that is not trusted here" in await town.told()
-    town.agent.told = (AGENT.told(),)
+    town.of_agent = (AGENT.told(),)
     assert await town.passes(AGENT)
 
 

@@ -117,7 +117,8 @@ READS_EVIDENCE = {"type": "object", "properties": {"evidence": {"type": "string"
 def of_evidence(schema: dict[str, Any], of: tuple[str, int] | None) -> tuple[ToolRequest, Catalog]:
     offer = ToolOffer(name="t", route="t", commands=(ToolCommand(name="c", tier="read", input_schema=schema),))
     payload = {"evidence": [{"result": {}}], "continuations": 1, "continuations_left": 2}
-    return a_request("c", payload, tool="t", of=of), Catalog(tools=(offer,))
+    task, number = of or (None, None)
+    return a_request("c", payload, tool="t", task=task, round=number), Catalog(tools=(offer,))
 
 
 @pytest.mark.parametrize(

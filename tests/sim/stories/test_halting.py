@@ -3,7 +3,6 @@
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any
 
 import pytest
@@ -56,21 +55,6 @@ def test_time_that_stood_still_counts_against_no_run_and_no_tool() -> None:
             True
         ] * 2
         check_that_it_ends_well(world)
-
-
-def test_a_death_at_any_point_of_stopping_and_going_on_loses_nothing_and_repeats_nothing() -> None:
-    for dies_at in count(1, 2):
-        with closing(with_a_tool_at_work()) as world:
-            world.strikes.forget()
-            world.strikes.at = dies_at
-            world.asks("stop-all")
-            world.passes(1)
-            world.asks("go-on")
-            points = len(world.strikes.names)
-            check_that_it_ends_well(world)
-        if dies_at > points:
-            break
-    assert dies_at > 8
 
 
 def test_a_stop_that_a_person_writes_on_the_bus_counts_when_the_agent_starts() -> None:

@@ -141,13 +141,13 @@ def test_no_statement_reads_or_sorts_more_of_a_large_table_than_it_needs(schema:
 
 
 async def test_a_list_looks_into_all_runs_there_are_to_find_those_that_are_wanted(store: SqliteStore) -> None:
-    numbers = range(1, 2 * LOOKED_INTO_AT_ONCE + 10)
+    numbers = range(1, LOOKED_INTO_AT_ONCE + 10)
     commits = [accepted(number, goal=f"g{number} ends") for number in numbers]
     await asyncio.gather(*(store.accept(wake_of(commit), commit) for commit in commits))
     newest_first = [run_id(number) for number in reversed(numbers)]
     assert [line.run_id for line in await store.runs(Wanted(text="g7 "), limit=5)] == [run_id(7)]
     assert [line.run_id for line in await store.runs(Wanted(text="ends"), limit=len(numbers))] == newest_first
-    before = commits[2 * LOOKED_INTO_AT_ONCE].state.accepted_at
+    before = commits[LOOKED_INTO_AT_ONCE].state.accepted_at
     assert [line.run_id for line in await store.runs(Wanted(since=before), limit=50)] == newest_first[:9]
 
 

@@ -35,7 +35,7 @@ def examples(most: int) -> settings:
     )
 
 
-@examples(40)
+@examples(30)
 @given(STORIES, st.data())
 def test_every_run_can_be_told_in_every_way_at_every_point(story: Script, data: st.DataObject) -> None:
     commits, moments = commits_of(story), list(retell(entries_of(story)))

@@ -38,7 +38,7 @@ BYTES = 2 * prompt_of(reserve())
 """Of the first prompt of a run is set aside what its bytes could be at most."""
 
 
-def test_the_reply_shrinks_to_what_the_money_allows() -> None:
+def test_the_reply_shrinks_to_what_the_money_allows_and_is_never_too_short_to_hold_a_decision() -> None:
     whole = reserve()
     assert whole.reply_tokens == 8000
     assert whole.cost_usd is not None
@@ -47,9 +47,6 @@ def test_the_reply_shrinks_to_what_the_money_allows() -> None:
     assert FIRST_REPLY < found.reply_tokens < 8000
     assert found.cost_usd == pytest.approx(whole.cost_usd - 0.03, abs=0.0001)
     assert (found.cost_usd or 1) <= whole.cost_usd - 0.03
-
-
-def test_a_reply_is_never_too_short_to_hold_a_decision() -> None:
     assert reserve(max_tokens=10).reply_tokens == FIRST_REPLY
     assert reserve(max_cost_usd=0.000001).reply_tokens == FIRST_REPLY
 
@@ -60,10 +57,3 @@ def test_the_last_call_that_fits_is_made() -> None:
     found = reserve(known=BYTES, spent=1000, max_tokens=1000 + left)
     assert found.tokens <= left
     assert found.reply_tokens >= 1000
-
-
-def test_a_lost_call_counts_as_its_prompt_and_a_reply_longer_than_any_so_far() -> None:
-    found = reserve(known=BYTES)
-    assert found.if_lost is not None
-    assert found.if_lost[0] == prompt_of(found) + 1000
-    assert 0 < (found.if_lost[1] or 0) < (found.cost_usd or 0)

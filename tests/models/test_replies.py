@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.phases import Phase, Plan, Reflection, Unusable
+from agent_service.core.phases import Framing, Phase, Plan, Reflection, Unusable
 from agent_service.models.prompts.judging import Read, read
 from agent_service.run.ports import Question
 from tests.kit.golden import Golden
@@ -171,6 +171,13 @@ def test_a_long_text_takes_its_place_among_the_arguments() -> None:
     twice = plan(long_text={"argument": "text", "text": "another"})
     assert isinstance(twice, Unusable)
     assert "'text' is in long_text, too" in twice.reason
+
+
+def test_a_plan_that_came_along_and_cannot_be_used_leaves_the_decision_alone() -> None:
+    broken = {**PLAN, "actions": [{**ACTION, "arguments_json": "?"}]}
+    decision, beside = said_in(Phase.FRAME, framing=FRAMING, plan=broken)
+    assert isinstance(decision, Framing)
+    assert isinstance(beside, Unusable)
 
 
 def test_what_is_only_too_long_is_cut_and_not_refused() -> None:

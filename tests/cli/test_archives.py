@@ -35,7 +35,7 @@ from groundwork.service.errors import Misconfigured, TryAgain, Unreachable
 from groundwork.service.keys import KeyRing
 from groundwork.sqlite.reserve import reserved
 from schemas import envelope, subjects
-from tests.cli.calling import agentic, agentic_here
+from tests.cli.calling import agentic_here
 from tests.cli.stores import SHELF, filled, name_bus, names, opened, recorded, tampered
 from tests.core.cues import RUN_ID, a_waiting_parent, a_waiting_run, cancel, child_of, comes_home
 from tests.kit.disks import small_disk as a_small_disk
@@ -121,7 +121,7 @@ def test_the_commands_name_the_flaw_and_end_with_1_and_without_a_store_name_the_
     flaws = agentic_here("verify", "--config", config, "--json", RUN_ID).document["flaws"]
     assert [(flaw["place"], flaw["line"], flaw["kind"]) for flaw in flaws] == [("trace.jsonl", 1, "changed")]
     (tmp_path / "empty").mkdir()
-    called = agentic("verify", "--json", run_id(1), cwd=tmp_path / "empty")
+    called = agentic_here("verify", "--json", run_id(1), cwd=tmp_path / "empty")
     assert (called.code, ".agentic/agent/runs.db" in called.error["message"]) == (78, True)
     assert names(tmp_path / "empty") == []
 

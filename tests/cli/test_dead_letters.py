@@ -2,32 +2,25 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_service.background import Background
 from agent_service.bus.dead_letters import NatsDeadLetters, retry_id
-from agent_service.bus.messages import RESULTS, STARTS, NatsIntake
+from agent_service.bus.messages import RESULTS, STARTS
 from agent_service.bus.topology import topology
 from agent_service.cli.errors import Exit
 from agent_service.cli.services.dead_letters import who
-from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.arrival import Arrival
-from agent_service.run.intake import UnknownRun
 from groundwork.nats.consuming.settling import DeadLetters, Delivery
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from groundwork.service.errors import GiveUp
-from groundwork.telemetry.metrics import Instruments
 from schemas import subjects
 from tests.cli.calling import Called, agentic_here
 from tests.kit.consuming import consume
-from tests.kit.runs import run_id
 from tests.kit.waiting import until
 
 Dlq = Callable[..., Coroutine[Any, Any, Called]]
@@ -157,31 +150,6 @@ async def test_what_must_not_or_cannot_be_sent_again_is_refused(bus: NatsLink, d
         await bus.publish("agentic.dlq.somebody", b"{}", msg_id=str(number), headers=said)
         answer = await dlq("retry", str(number))
         assert (answer.code, why in answer.err) == (Exit.REFUSED, True), said
-
-
-class Forgetful:
-    """An intake whose runs are kept no longer."""
-
-    async def receive(self, _: Arrival) -> str:
-        raise UnknownRun(run_id(1))
-
-    async def is_gone(self, _: str) -> bool:
-        return True
-
-
-async def test_what_comes_late_for_a_run_that_is_kept_no_longer_is_dropped_with_a_word(
-    bus: NatsLink, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    intake: Any = Forgetful()
-    async with asyncio.TaskGroup() as group:
-        incoming = IncomingMetrics(Instruments())
-        running = group.create_task(NatsIntake(bus, intake, Background(group), incoming, slots=4).run())
-        for subject in (subjects.TOOL_RESULT, subjects.CANCEL):
-            await bus.publish(subject, b"{}", msg_id=f"late-{subject}", headers={})
-        await until(lambda: caplog.text.count("its run is kept no longer") == 2)
-        running.cancel()
-    assert await NatsDeadLetters(bus).all() == []
 
 
 async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, dlq: Dlq, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ print(*sys.modules, file=sys.stderr)
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("--version",), ("show", "--url", "http://127.0.0.1:1", "run_1"), ("run", "--watch", "x")],
+    [("--help",), ("run", "--watch", "x")],
     ids=lambda arguments: arguments[0],
 )
 def test_a_client_loads_no_server(arguments: tuple[str, ...]) -> None:

@@ -91,8 +91,17 @@ TOKENS: Mapping[str, frozenset[Scope]] = {
 }
 
 
-class Nobody:
-    """Whom the agent asks: the bus hears and says nothing, the model is away, and no gateway or executor is there."""
+class Outside:
+    """Whom the agent asks: the bus hears and says nothing, the model is away, and no gateway or executor is there.
+
+    Nothing is ever sent to the places in `refused`.
+    """
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+
+    async def flaw(self, url: str) -> str:
+        return self.refused.get(url, "")
 
     async def publish(self, subject: str, body: bytes, *, key: str, headers: dict[str, str]) -> None: ...
 
@@ -115,16 +124,6 @@ class Nobody:
 
     async def prune(self, *, dry_run: bool) -> Beside:  # noqa: ARG002 - no dead letters
         return Beside(trouble="no gateway answers")
-
-
-class Picky:
-    """Fills Callbacks: nothing is ever sent to the places in `refused`."""
-
-    def __init__(self) -> None:
-        self.refused: dict[str, str] = {}
-
-    async def flaw(self, url: str) -> str:
-        return self.refused.get(url, "")
 
 
 class MoodyArchive:
@@ -165,7 +164,7 @@ class House:
     workspace: Workspace
     shelf: Shelf
     files: RunFiles
-    picky: Picky
+    outside: Outside
     operations: Operations
     letters: Letterbox
     streams: EventStreams
@@ -239,7 +238,7 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Everything; without `tokens`, those of TOKENS are known."""
     async with SqliteStore.open(folder / "store") as store, asyncio.TaskGroup() as group:
-        clock, brake, nobody = FakeClock(), Brake(), Nobody()
+        clock, brake, outside = FakeClock(), Brake(), Outside()
         archive: Any = MoodyArchive(store)
         feed, ring = Feed(archive, look_every_s=0.05), KeyRing.fresh()
         known = tuple(map(known_token, TOKENS)) if tokens is None else tokens
@@ -247,7 +246,7 @@ async def open_house(
         spending = Spending(clock)
         quotas = Quotas(clock, spending, settings.quota_of)
         limits = SharedLimits(Pace(), spending, quotas)
-        thinker = Thinker(nobody, nobody, Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
+        thinker = Thinker(outside, outside, Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
 
         def committed(moment: Moment) -> None:
             log_lines.write(moment)
@@ -257,7 +256,7 @@ async def open_house(
         spent = store.taken.spent(clock.now().date())
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
-        publisher = Publisher(nobody, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
+        publisher = Publisher(outside, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
         turns = Turns(store, publisher, thinker, clock, committed, brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
@@ -266,15 +265,14 @@ async def open_house(
         room = Room(store.counts, max_queued=max_queued)
         intake = Intake(
             turns,
-            nobody,
+            outside,
             Results(capabilities=capabilities, children=ChildResults(store, MemoryArtifacts())),
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
             Admission(brake=brake, room=room, quotas=quotas),
             incoming,
             clock,
         )
-        picky = Picky()
-        executors = Executors(skills=nobody, troubles=nobody, callbacks=picky)
+        executors = Executors(skills=outside, troubles=outside, callbacks=outside)
         desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
         files = RunFiles(workspace, archive, shelf)
@@ -293,17 +291,17 @@ async def open_house(
             inbox=InboxCalls(store, store.inbox, letters, now=clock.now),
             letters=DeadLetterCalls(letters),
             health=HealthCalls(readiness, {}),
-            why=WhyCalls(store, store.inbox, Nowhere(), letters, nobody, no_gateway, readiness),
+            why=WhyCalls(store, store.inbox, Nowhere(), letters, outside, no_gateway, readiness),
             stopping=StoppingCalls(switch),
             draining=DrainCalls(draining),
-            pruning=PruneCalls(Pruning(store.forgetting, belongings, rules, clock), nobody),
-            tools=ToolCalls(nobody),
+            pruning=PruneCalls(Pruning(store.forgetting, belongings, rules, clock), outside),
+            tools=ToolCalls(outside),
         )
         exposed = partial(exposition, instruments, "agentic-loop")
         streams = EventStreams(feed, store, archive)
         streams.slots = Slots(of_a_caller=STREAMS_OF_A_CALLER)
         app = create_app(desk, files, readiness, settings, operations=operations, streams=streams, metrics=exposed)
-        inside = clock, workspace, shelf, files, picky, operations, letters, streams, signing, switch
+        inside = clock, workspace, shelf, files, outside, operations, letters, streams, signing, switch
         yield House(app, desk, store, archive, feed, *inside, wrong)
 
 

@@ -75,7 +75,7 @@ async def test_a_callback_that_would_never_be_called_is_refused_and_nothing_is_s
 ) -> None:
     private, public = "https://10.0.0.7/told", "https://example.org/told"
     accepted = await wake(client, wake_id="w-1", callback=private)
-    house.picky.refused[private] = "10.0.0.7 is not a public address"
+    house.outside.refused[private] = "10.0.0.7 is not a public address"
     answer = await wake(client, wake_id="w-2", callback=private)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["field"]) == (422, "callback_refused", "callback")
@@ -92,7 +92,7 @@ async def test_the_address_of_a_callback_is_not_shown_to_who_reads_the_journal(c
 
 
 async def test_each_wake_is_counted_with_what_came_of_it(client: httpx2.AsyncClient, house: House) -> None:
-    house.picky.refused["https://10.0.0.1/hook"] = "it is in a private network"
+    house.outside.refused["https://10.0.0.1/hook"] = "it is in a private network"
     for body in ({}, {}, {}, {"goal": "Find another."}):
         await wake(client, wake_id="w-1", **body)
     await wake(client, constraints={"max_steps": 1_000})

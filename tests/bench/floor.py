@@ -83,8 +83,7 @@ async def floor(*urls: str, replicas: int = 1) -> AsyncIterator[Floor]:
 
 
 async def _consume(link: NatsLink, durable: str, handler: Handler) -> None:
-    dead = DeadLetters(BURIED)
-    await consume(link, STREAM, durable, slots=SLOTS, handler=handler, dead_letter=dead, in_progress_s=10.0)
+    await consume(link, STREAM, durable, handler, DeadLetters(BURIED), slots=SLOTS)
 
 
 async def work(*urls: str) -> None:

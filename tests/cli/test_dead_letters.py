@@ -55,7 +55,7 @@ async def refused(link: NatsLink, subject: str, body: bytes = b"{}", *, msg_id: 
 
     await link.publish(subject, body, msg_id=msg_id, headers=headers)
     dead = DeadLetters(at.dead_letters)
-    consuming = consume(link, at.stream, at.durable, slots=4, handler=handler, dead_letter=dead, in_progress_s=10.0)
+    consuming = consume(link, at.stream, at.durable, handler, dead, slots=4)
     running = asyncio.create_task(consuming)
     await buried.wait()
 

@@ -144,7 +144,7 @@ async def loaded(link: NatsLink, open_runs: int) -> AsyncIterator[Load]:
     settings = {"filter_subjects": list(subjects.ENDINGS), "ack_policy": "explicit"}
     await create_missing(link, Topology(consumers=(ConsumerSpec(subjects.STREAM, "chaos", settings),)))
     load, dead = Load(link), DeadLetters(subjects.DEAD_LETTERS_LOOP)
-    watching = consume(link, subjects.STREAM, "chaos", slots=64, handler=load.take, dead_letter=dead, in_progress_s=10)
+    watching = consume(link, subjects.STREAM, "chaos", load.take, dead, slots=64)
     tasks = [asyncio.create_task(work) for work in (watching, *(load.keep_one_open() for _ in range(open_runs)))]
     try:
         yield load

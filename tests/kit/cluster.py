@@ -184,11 +184,6 @@ class Cluster:
         await until(elected, within_s=LEADER_WITHIN_S, otherwise=lambda: f"{stream} has no leader")
         return found[0]
 
-    async def others(self, stream: str) -> tuple[Node, ...]:
-        """All but the leader."""
-        leader = await self.leader(stream)
-        return tuple(node for node in self.nodes if node is not leader)
-
     def cut_off(self, *nodes: Node) -> None:
         """These hear each other and nobody else, until `heal`. Only where nodes talk over wires: see `wired`."""
         assert self.ways, "this cluster has no wires to cut"

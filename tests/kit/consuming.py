@@ -14,17 +14,9 @@ from tests.kit.waiting import until
 
 
 async def consume(
-    link: NatsLink,
-    stream: str,
-    durable: str,
-    *,
-    slots: int,
-    handler: Handler,
-    dead_letter: DeadLetters,
-    in_progress_s: float,
+    link: NatsLink, stream: str, durable: str, handler: Handler, dead: DeadLetters, *, slots: int
 ) -> None:
-    settling = Settling(link, stream, durable, handler, dead_letter)
-    await PullLoop(settling, slots=slots, in_progress_s=in_progress_s).run()
+    await PullLoop(Settling(link, stream, durable, handler, dead), slots=slots, in_progress_s=10.0).run()
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""A process that dies at a point that it passes: before or after a call of one of its ports, or wherever a test says.
+"""A process that dies before or after a call of one of its ports.
 
 A test runs its subject until `Crash` comes out of it, throws the subject away, builds it anew over what a crash leaves
 (the store, the bus), and looks at what the next life makes of that.
@@ -6,7 +6,6 @@ A test runs its subject until `Crash` comes out of it, throws the subject away, 
 
 import asyncio
 import inspect
-from collections import Counter
 from typing import Any
 
 
@@ -15,34 +14,25 @@ class Crash(BaseException):
 
 
 class Points:
-    """The points that a process passes, by name, and where it dies: at the n-th, or at one of a name.
-
-    `final`: once it has died nothing passes any more, as for the other tasks of a killed process. `raises`: what dying
-    looks like from inside.
+    """The points that a process passes, and where it dies. Then nothing passes any more, as for the other tasks of a
+    killed process. `raises`: what dying looks like from inside.
     """
 
-    def __init__(self, *, final: bool = False, raises: type[BaseException] = Crash) -> None:
-        self.names: list[str] = []
+    def __init__(self, raises: type[BaseException] = Crash) -> None:
         self.died = asyncio.Event()
-        self._final = final
         self._raises = raises
-        self._at: int | None = None
-        self._named: Counter[str] = Counter()
+        self.names: list[str] = []
+        self._at: int | str | None = None
 
-    def strike_at(self, number: int | None) -> None:
-        """Die at the `number`-th point from here, counted from 1; None: nowhere."""
-        self._at, self.names = number, []
-
-    def strike_each(self, name: str, times: int = 1) -> None:
-        """Die the next `times` times that a point of this name is passed, in whatever life."""
-        self._named[name] = times
+    def strike_at(self, where: int | str) -> None:
+        """Die at the n-th point from here, counted from 1, or at the first of a name such as `before commit`."""
+        self._at, self.names = where, []
+        self.died.clear()
 
     def point(self, name: str) -> None:
         """Pass a point. Raises `raises` where the process dies."""
         self.names.append(name)
-        named = self._named[name] > 0
-        self._named[name] -= named
-        if named or len(self.names) == self._at or (self._final and self.died.is_set()):
+        if self.died.is_set() or self._at in (len(self.names), name):
             self.died.set()
             raise self._raises(name)
 

@@ -85,7 +85,7 @@ class Town:
         receivers = Receivers(relays={RELAY: self}, callbacks=self, addresses=self, dead_letters=self)
         async with opened(self.folder, SqliteOutbox) as outbox:
             self.outbox = outbox
-            self.death = Points(final=True, raises=asyncio.CancelledError)
+            self.death = Points(asyncio.CancelledError)
             mortal: Any = Mortal(outbox, self.death)
             outbound = Outbound(self.settings, mortal, receivers, clock=self.clock, told=self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())
@@ -106,7 +106,7 @@ class Town:
 
     def dies(self, when: str, method: str) -> asyncio.Event:
         """From that point of the outbox's on, the gateway that is telling does nothing any more."""
-        self.death.strike_each(f"{when} {method}")
+        self.death.strike_at(f"{when} {method}")
         return self.death.died
 
     async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:

@@ -79,7 +79,7 @@ def agentic_here(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -
 
 async def called(*arguments: str | Path, **environment: str) -> Called:
     """The same for a test that has an event loop of its own. It never shows a traceback."""
-    done = await asyncio.to_thread(agentic_here, *arguments, **environment)
+    done = await asyncio.to_thread(agentic_here, *arguments, cwd=ROOT, **environment)
     assert "Traceback" not in done.err, done.err
     return done
 

@@ -131,10 +131,6 @@ test "$_comps[{program}]" = _{function}_completion
 _arguments() {{ print -l -- "$@" }}; _files() {{ }}; words=({words}); CURRENT=$#words; _{function}_completion""",
     "fish": '{program} completion fish | source; complete -C "{words}"',
 }
-WORDS = {
-    "agentic runs --status esc": "escalated",
-    "ductile-gateway migrate --to jet": "jetstream",
-}
 
 
 def completed(shell: str, words: str, **environment: str) -> str:
@@ -152,6 +148,6 @@ def completed(shell: str, words: str, **environment: str) -> str:
 def test_a_shell_completes_commands_options_values_and_the_ids_of_runs_where_there_is_an_agent(
     shell: str, dev: Dev, done: dict[str, Any]
 ) -> None:
-    assert [words for words, whole in WORDS.items() if whole not in completed(shell, words)] == []
+    assert "jetstream" in completed(shell, "ductile-gateway migrate --to jet")
     assert done["run_id"] in completed(shell, "agentic show run_", AGENTIC_URL=dev.url)
     assert "run_" not in completed(shell, "agentic show run_", AGENTIC_URL="http://127.0.0.1:9")

@@ -3,7 +3,6 @@
 What takes an agent that works is in test_at_work.py.
 """
 
-import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +13,7 @@ import pytest
 from agent_service.cli.errors import Exit, NotDone, complaint_of
 from groundwork.service.errors import Broken, Misconfigured, NoRoom
 from groundwork.service.process import user_name
-from tests.cli.calling import Called, agentic_here
+from tests.cli.calling import Called, called
 from tests.http.house import House, open_house, serving, stopped, with_a_letter, with_a_question
 from tests.kit.runs import run_id, whole_run
 
@@ -46,8 +45,8 @@ async def transcript(house: House) -> AsyncIterator[Transcript]:
         async def told(lines: str) -> str:
             parts = []
             for line in filter(None, map(str.strip, lines.splitlines())):
-                called = await asyncio.to_thread(agentic_here, *words(line), AGENTIC_URL=url, COLUMNS="100")
-                parts.append(f"$ agentic {line}\n{called.out}{called.err}({called.code})\n")
+                ended = await called(*words(line), AGENTIC_URL=url, COLUMNS="100")
+                parts.append(f"$ agentic {line}\n{ended.out}{ended.err}({ended.code})\n")
             text = "\n".join(parts).replace(f"os user {me}", "os user ME").replace(url, "URL")
             text = re.sub(r"\[Errno \d+\] [^)]*", "…", text)
             lines_told = [
@@ -158,19 +157,18 @@ wake x
 async def test_with_json_a_command_prints_one_document_and_a_journal_one_a_line(house: House) -> None:
     async with serving(house.app) as port:
 
-        async def called(line: str) -> Called:
-            url = f"http://127.0.0.1:{port}"
-            return await asyncio.to_thread(agentic_here, *words(line), "--json", AGENTIC_URL=url)
+        async def ended(line: str) -> Called:
+            return await called(*words(line), "--json", AGENTIC_URL=f"http://127.0.0.1:{port}")
 
         for line in JSON.strip().splitlines():
-            told = await called(line)
+            told = await ended(line)
             assert (told.code, told.err, isinstance(told.document, dict)) == (0, "", True), (line, told)
-        whole = await called(f"entries {DONE}")
+        whole = await ended(f"entries {DONE}")
         assert [entry["seq"] for entry in whole.documents] == [1, 2, 3, 4, 5, 6]
-        assert (await called(f"tail {DONE}")).out == whole.out
+        assert (await ended(f"tail {DONE}")).out == whole.out
         for follow in ("entries", "tail"):
-            assert (await called(f"{follow} --after 4 {DONE}")).documents == whole.documents[4:]
-        refused = await called(f"show {DONE} --step 9")
+            assert (await ended(f"{follow} --after 4 {DONE}")).documents == whole.documents[4:]
+        refused = await ended(f"show {DONE} --step 9")
         assert (refused.code, refused.out, refused.error["code"]) == (5, "", "unknown_step")
 
 

@@ -19,7 +19,7 @@ from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from groundwork.service.errors import GiveUp
 from schemas import subjects
-from tests.cli.calling import Called, agentic_here
+from tests.cli.calling import Called, called
 from tests.kit.consuming import consume
 from tests.kit.waiting import until
 
@@ -32,10 +32,7 @@ def dlq(nats_server: EmbeddedNats, tmp_path: Path) -> Dlq:
     config = tmp_path / "agentic.yaml"
     config.write_text(json.dumps({"nats": {"urls": [nats_server.url]}}))
 
-    async def called(*arguments: str) -> Called:
-        return await asyncio.to_thread(agentic_here, "dlq", *arguments, "--config", config, COLUMNS="200")
-
-    return called
+    return lambda *arguments: called("dlq", *arguments, "--config", config, COLUMNS="200")
 
 
 @pytest.fixture
@@ -157,7 +154,7 @@ async def test_trouble_with_the_bus_is_told_with_its_exit_code(link: NatsLink, d
     assert (missing.code, "agentic setup" in missing.error["message"]) == (Exit.MISCONFIGURED, True)
     nobody = tmp_path / "nobody.yaml"
     nobody.write_text(json.dumps({"nats": {"urls": ["nats://127.0.0.1:1"]}}))
-    away = await asyncio.to_thread(agentic_here, "dlq", "ls", "--json", "--config", nobody)
+    away = await called("dlq", "ls", "--json", "--config", nobody)
     assert (away.code, away.error["code"]) == (Exit.UNREACHABLE, "unreachable")
     await create_missing(link, topology(max_gib=1))
     assert (await dlq("ls")).out == "there are no dead letters that wait for anybody\n"

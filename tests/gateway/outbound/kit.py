@@ -54,7 +54,8 @@ class Town:
         """How many deliveries ended how, by their target."""
         self.agent_away = False
         self.outbox: Outbox
-        self.death: Points
+        self.looks: Points
+        """What of the outbox was asked."""
         named = {name: {"url": f"https://{name}.example/", "secret": SECRET} for name in subscribers}
         relay = {"url": "http://localhost:1", "secret": "a-relay-secret-for-tests", "types": sorted(relayed)}
         told = {"relay": relay if relayed else None, "subscriptions": named}
@@ -85,9 +86,9 @@ class Town:
         receivers = Receivers(relays={RELAY: self}, callbacks=self, addresses=self, dead_letters=self)
         async with opened(self.folder, SqliteOutbox) as outbox:
             self.outbox = outbox
-            self.death = Points(asyncio.CancelledError)
-            mortal: Any = Mortal(outbox, self.death)
-            outbound = Outbound(self.settings, mortal, receivers, clock=self.clock, told=self._note, look_s=0.01)
+            self.looks = Points()
+            watched: Any = Mortal(outbox, self.looks)
+            outbound = Outbound(self.settings, watched, receivers, clock=self.clock, told=self._note, look_s=0.01)
             running = asyncio.create_task(outbound.run())
             try:
                 yield outbound
@@ -103,11 +104,6 @@ class Town:
                 await outbound.take(read(event))
                 await self.settled()
         return outbound
-
-    def dies(self, when: str, method: str) -> asyncio.Event:
-        """From that point of the outbox's on, the gateway that is telling does nothing any more."""
-        self.death.strike_at(f"{when} {method}")
-        return self.death.died
 
     async def pass_by(self, seconds: float, *, step_s: float = 60.0) -> None:
         """Time passes, and what comes due in it is tried before it goes on."""

@@ -69,6 +69,28 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
+    whose reply was lost; it counts against the limits.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    cache_read_tokens: int = 0
+    lost_calls: int = 0
+    lost_tokens: int = 0
+    lost_cost_usd: float | None = 0.0
+    child_steps: int = 0
+    """Steps of children, which count as the run's own."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """What a child may spend of its parent's budgets. Null: the parent has no limit."""
 

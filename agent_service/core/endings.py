@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.evidence import proof
-from agent_service.core.limits import budget_use, stood_still, with_lost
+from agent_service.core.limits import budget_use, stood_still, with_lost, with_set_aside
 from agent_service.core.people import petition
 from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Plan, Reflection
@@ -95,7 +95,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
             calls = state.calls
         case _:
             held, calls = ForModel(asking=question), question.call
-    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
+    stop = _stop(state, ending_class, reason)
     waiting = ForPerson(held=held, stop=stop, since=at)
     paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
     return Transition(
@@ -140,12 +140,13 @@ def _final(
     at: datetime,
     came: tuple[ToolResult, ...] = (),
 ) -> Transition:
-    stop = Stop(ending_class=ending_class, reason=reason, entry=state.version)
+    state = with_lost_call(state)
+    stop = _stop(state, ending_class, reason)
     held = _kept(state) if status is Status.ESCALATED else None
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
         state = stood_still(state, _waits_for_people_since(state), at)
     waiting = Ended(status=status, stop=stop, at=at, held=held, came=came)
-    ended = replace(with_lost_call(state), waiting=waiting, summary=reason, updated_at=at)
+    ended = replace(state, waiting=waiting, summary=reason, updated_at=at)
     told = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
     return Transition(state=ended, effects=(*_abandoned(state), *told))
 
@@ -204,5 +205,10 @@ def _with_remedy(state: RunState) -> str:
     return f"{state.reason.rstrip('.')}. What to do now: {now}" if now else state.reason
 
 
+def _stop(state: RunState, ending_class: str, reason: str) -> Stop:
+    return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=with_set_aside(state))
+
+
 def _usage(state: RunState) -> Usage:
-    return Usage(tokens=state.spent.tokens, cost_usd=state.spent.cost_usd)
+    assert state.stop, "it has ended, or paused"
+    return Usage(tokens=state.stop.spent.tokens, cost_usd=state.stop.spent.cost_usd)

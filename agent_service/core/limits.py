@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Grant, Limits
+from agent_service.core.brief import Grant, Limits, Spent
 from agent_service.core.events import Event, ModelReplied, ModelUnavailable
-from agent_service.core.state import RunState, Spent
+from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Ended, Reserve, pendings_of
 from schemas.events import Constraints
@@ -138,6 +138,18 @@ def set_aside(state: RunState) -> Grant:
         return _NOTHING
     held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
     return _sum((*state.pendings, *held, *state.given_up))
+
+
+def with_set_aside(state: RunState) -> Spent:
+    """What was spent, with all that children may spend who have not told yet."""
+    aside, spent = set_aside(state), state.spent
+    lost_cost = None if spent.lost_cost_usd is None else spent.lost_cost_usd + (aside.cost_usd or 0.0)
+    return replace(
+        spent,
+        child_steps=spent.child_steps + aside.steps,
+        lost_tokens=spent.lost_tokens + (aside.tokens or 0),
+        lost_cost_usd=lost_cost,
+    )
 
 
 def under_way(state: RunState) -> Grant:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.brief import Brief
+from agent_service.core.brief import Brief, Spent
 from agent_service.core.phases import Framing, Plan, Proof, Reflection
 from agent_service.core.tools.attempts import Evidence, Pending
 from agent_service.core.waiting import (
@@ -143,28 +143,6 @@ class LastResult:
     output: dict[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """From the model's reports. `cost_usd` is null once a price is unknown. `lost_…` is the possible cost of calls
-    whose reply was lost; it counts against the limits.
-    """
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float | None = 0.0
-    cache_read_tokens: int = 0
-    lost_calls: int = 0
-    lost_tokens: int = 0
-    lost_cost_usd: float | None = 0.0
-    child_steps: int = 0
-    """Steps of children, which count as the run's own."""
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunState:
     """`version` is the number of the last journal entry. Without slots: a changed copy is one copy of a dict."""
@@ -229,7 +207,7 @@ class RunState:
     """When it went on after the last stop of everything."""
     reframes: int = 0
     refused_done: int = 0
-    spent: Spent = Spent()
+    spent: Spent = field(default_factory=Spent)
     summary: str = ""
 
     @property

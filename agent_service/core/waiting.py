@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from agent_service.core.brief import Spent
 from agent_service.core.phases import Ask, Framing, Phase, Plan
 from agent_service.core.tools.attempts import Flight, Gathering, Pending
 from schemas.events import ToolResult
@@ -75,6 +76,8 @@ class Stop:
     ending_class: str
     reason: str
     entry: int
+    spent: Spent
+    """By then, with all that children who had not told yet might spend: what they tell later changes no ending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from agent_service.core.brief import Spent
 from agent_service.core.model.measures import FIRST_REPLY
-from agent_service.core.state import Spent
 from agent_service.core.waiting import Reserve
 from agent_service.models.call import estimated
 from agent_service.models.prices import Prices

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.brief import Limits
+from agent_service.core.brief import Limits, Spent
 from agent_service.core.evidence.unseen import visible
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
-from agent_service.core.state import RunState, Spent, replace
+from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import Asking, ForModel
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.prompt import Prompt, compose, rendered

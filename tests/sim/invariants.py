@@ -76,6 +76,7 @@ class Invariants:
             subjects.WAKE_ACCEPTED: self._accepted,
             subjects.WAITING: self._waits,
             subjects.TOOL_RESULT: self._resulted,
+            subjects.REOPENED: lambda message: self._answered.discard(message.run_id),
             **dict.fromkeys(subjects.ENDINGS, self._ended),
         }
         if message.subject.startswith(subjects.TOOL_REQUEST):
@@ -117,6 +118,7 @@ class Invariants:
     def restored(self) -> None:
         """Everything is as it was once: what was told since may be told otherwise."""
         self._ids.clear()
+        self._answered.clear()
 
     def answered(self, told: Mapping[str, object]) -> None:
         """A caller is told that something was taken: a run by its id, or an event by the id of its message."""
@@ -253,7 +255,7 @@ class Invariants:
 
     def _progress(self, message: Message) -> None:
         self._named(message, *(message.payload.get(name) for name in ("run_id", "seq", "phase", "step", "summary")))
-        when = [message.payload.get(name) for name in ("run_id", "seq", "phase", "step")]
+        when = [message.payload.get(name) for name in ("run_id", "seq", "phase", "step", "status")]
         told = repr({name: value for name, value in message.payload.items() if not name.endswith("_at")})
         if self._ids.setdefault(f"progress {when}", told) != told:
             raise Violation("a run is told in one way", f"{message.id} is told in two")

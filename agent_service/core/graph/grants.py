@@ -11,10 +11,10 @@ from math import ceil
 
 from pydantic import JsonValue, ValidationError
 
-from agent_service.core.brief import Brief, Grant
+from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside, steps_taken, under_way
 from agent_service.core.phases import Action
-from agent_service.core.state import Doubt, RunState, Spent, replace
+from agent_service.core.state import Doubt, RunState, replace
 from agent_service.core.tools.attempts import Pending
 from schemas import catalog, subjects
 from schemas.catalog import AgentCall, AgentConstraints, ChildUsage

@@ -7,7 +7,6 @@ from pydantic import JsonValue
 
 from agent_service.core.effects import Publish, publish
 from agent_service.core.events import Event, ToolReturned
-from agent_service.core.limits import set_aside, steps_taken
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import acting, doubting, results
 from agent_service.core.tools.attempts import Pending
@@ -66,16 +65,10 @@ def _output(state: RunState) -> dict[str, JsonValue]:
 
 
 def _usage(state: RunState) -> ChildUsage:
-    aside, spent = set_aside(state), state.spent
+    assert state.stop, "it has ended"
+    spent = state.stop.spent
     known = ChildUsage.model_validate(spent, from_attributes=True)
-    lost_cost = None if spent.lost_cost_usd is None else spent.lost_cost_usd + (aside.cost_usd or 0.0)
-    return known.model_copy(
-        update={
-            "steps": steps_taken(state),
-            "lost_tokens": spent.lost_tokens + (aside.tokens or 0),
-            "lost_cost_usd": lost_cost,
-        }
-    )
+    return known.model_copy(update={"steps": state.step + spent.child_steps})
 
 
 def _error(state: RunState) -> ToolError:

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from agent_service.core import endings
+from agent_service.core.brief import Spent
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
@@ -28,7 +29,7 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
-from agent_service.core.state import RunState, Spent, replace
+from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import Asking, Deciding
 
 

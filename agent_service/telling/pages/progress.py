@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from agent_service.core.brief import Spent
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Action, Phase, Plan
-from agent_service.core.state import RunState, Spent, StepRecord
+from agent_service.core.state import RunState, StepRecord
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights, gatherings
 from agent_service.core.waiting import Ended, ForPerson, Planned

@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from agent_service.bus.skills import ArgumentSchemas
+from agent_service.core.brief import Spent
 from agent_service.core.events import ModelReplied, ToolReturned
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.core.state import RunState, Spent
+from agent_service.core.state import RunState
 from agent_service.run import journal
 from agent_service.workbench.evaluation.observed import Moment, Observed, Request
 from schemas import catalog, subjects

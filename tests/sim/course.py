@@ -189,7 +189,8 @@ def reopens(told: Message) -> Json | None:
 def settles(told: Message) -> Json | None:
     if told.payload.get("kind") != "in_doubt":
         return None
-    return {"signal_id": "ran", "kind": "answer", "outcome": "ran", "message": f"I looked: {LINE}1 is there"}
+    name, seen = f"ran-{told.payload.get('step')}", f"I looked: {LINE}1 is there"
+    return {"signal_id": name, "kind": "answer", "outcome": "ran", "message": seen}
 
 
 def raises(told: Message) -> Json | None:

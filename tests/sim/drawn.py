@@ -52,7 +52,7 @@ class Faults:
         world.strikes.drawn = lambda _: False
         world.bus.jetstream.faults = jetstream.Faults()
         world.ductile.faults, world.model.faults = ductile.Faults(), model.Faults()
-        for disk in world.disks.values():
+        for disk in world.services.disks.values():
             disk.full = False
 
     def _some(self, most: float) -> float:
@@ -98,7 +98,7 @@ class Faults:
             self._world.bus.jetstream.streams[name].forget(self._draw.randrange(4))
 
     def _full_disk(self) -> None:
-        disk = self._draw.choice(list(self._world.disks.values()))
+        disk = self._draw.choice(list(self._world.services.disks.values()))
         disk.full = True
         self._world.scheduler.after(self._draw.uniform(0.1, 3), lambda: setattr(disk, "full", False))
 

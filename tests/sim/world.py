@@ -1,82 +1,33 @@
 """The world: both services as they are, in processes of virtual time, and all that they talk to."""
 
 import json
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, TypeVar
 
-from agent_service import app as agent_app
-from agent_service.app import Parts
-from agent_service.audit.process import TrailProcess
-from agent_service.bus.topology import topology
-from agent_service.settings import AgentSettings
-from agent_service.telling.folder.projector import Outcome
-from ductile_gateway import app as gateway_app
-from ductile_gateway.settings import GatewaySettings
-from groundwork.nats.link import connect
-from groundwork.nats.settings import NatsSettings
-from groundwork.nats.topology import create_missing
-from groundwork.service.errors import TryAgain, causes
-from groundwork.sqlite.file import use_opener
 from schemas import keys, subjects
 from tests.sim.course import Course
-from tests.sim.invariants import GO_ON, SECRET, STOP, Invariants, Violation, distinct
-from tests.sim.machines.disk import Disk
+from tests.sim.invariants import GO_ON, STOP, Invariants, Violation, distinct
 from tests.sim.machines.network import Network
 from tests.sim.machines.seams import Frame, Seams
 from tests.sim.machines.strikes import Strikes
 from tests.sim.machines.time import Process, Scheduler, Stuck, buried
 from tests.sim.mind import thinks
 from tests.sim.record import AGAIN, Message, Record
-from tests.sim.servers.callers import AGENT_DOOR, PROBES_DOOR, RECEIVER, Callers, Post, Receiver
+from tests.sim.servers.callers import RECEIVER, Callers, Post, Receiver
 from tests.sim.servers.ductile import Ductile
 from tests.sim.servers.jetstream import Kept, head_of, headers_of
 from tests.sim.servers.model import ModelServer
 from tests.sim.servers.nats_server import NatsServer, Subscription
+from tests.sim.services import Services, configurations
 
 T = TypeVar("T")
 Json = dict[str, Any]
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
-READY_S, RESTART_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.3, 0.2, 2.0, 0.5
-"""Seconds: until the services are ready, until one that died is started again, until a person answers, until who asks
-over the bus asks again, and how long after the end it is looked for what should not come."""
-
-NATS = NatsSettings(urls=("nats://bus:4222",))
-
-
-@cache
-def _topology(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
-    """The configurations of streams, and of their consumers by name."""
-    scheduler, strikes = Scheduler(1), Strikes()
-    network, server = Network(scheduler, strikes, Seams()), NatsServer(scheduler, Seams())
-    network.serve("bus", server)
-
-    async def setting_up() -> None:
-        link = await connect(NATS, name="setup")
-        await create_missing(link, topology(shared=shared))
-        await link.close()
-
-    process = Process("setup", scheduler, network)
-    process.begin(setting_up())
-    assert scheduler.run_until(lambda: not process.alive, within_s=30)
-    assert process.why is None, process.why
-    return server.jetstream.configurations()
-
-
-class NoTrails(TrailProcess):
-    """Pages are not written here."""
-
-    async def _done(self, request: Any) -> Mapping[str, Outcome]:
-        return {run_id: Outcome() for run_id in request.runs}
-
-
-async def no_http(*_: object) -> None:
-    """Most courses speak to the agent over the bus: the server of its API takes a tenth of a second to be made."""
+READY_S, PERSON_S, ANSWERED_S, SETTLES_S = 0.4, 0.2, 2.0, 0.5
+"""Seconds: until the services are ready, until a person answers, until who asks over the bus asks again, and how long
+after the end it is looked for what should not come."""
 
 
 class Asker:
@@ -110,19 +61,17 @@ class World:
         self.network.serve("bus", self.bus)
         self.network.serve("ductile", self.ductile.server)
         self.network.serve("model", self.model.server)
+        self.services = Services(course, self.scheduler, self.network, self.strikes, self.seams)
         self._news = True
         """Whether something happened since it was last looked whether all is over."""
-        self.callers = Callers(self.scheduler, self.network, self._live, on_sent=self._sent, on_answer=self._answered)
+        self.callers = Callers(
+            self.scheduler, self.network, self.services.at, on_sent=self._sent, on_answer=self._answered
+        )
         self.receiver = Receiver(on_told=self._told)
         self.network.serve(RECEIVER, self.receiver.server)
-        self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
         self._kept: list[Kept] = []
         self._deeds_left = 0
         self._backup: tuple[datetime, dict[str, dict[str, bytes]]] | None = None
-        self._restored: Json = {}
-        self.disks: dict[str, Disk] = {}
-        self.processes: dict[str, Process] = {}
-        self.dead: list[Process] = []
         self._begin()
 
     def play(self) -> None:
@@ -167,11 +116,8 @@ class World:
         self.invariants.at_the_end()
 
     def _begin(self) -> None:
-        self.set_up()
-        for number in range(self.course.gateways):
-            self.start_gateway(f"gateway-{number}" if number else "gateway")
-        for number in range(self.course.agents):
-            self.start_agent(f"agent-{number}" if number else "agent")
+        self._set_up()
+        self.services.begin()
         self.scheduler.run_until(lambda: False, within_s=READY_S)
         self.strikes.forget()
         self.strikes.at = self._dies_at
@@ -213,25 +159,25 @@ class World:
 
     def damage_first(self) -> None:
         """The disk damages the row of the first run; the agent is started again."""
-        runs = self.disks["agent"].databases["runs.db"]
+        runs = self.services.disks["agent"].databases["runs.db"]
         runs.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (self.first,))
-        self._kill(self.processes["agent"])
+        self._kill(self.services.processes["agent"])
 
     def back_up(self) -> None:
-        taken = {name: disk.copied() for name, disk in self.disks.items()}
+        taken = {name: disk.copied() for name, disk in self.services.disks.items()}
         self._backup = self.scheduler.wall(), taken
 
     def lose_all(self) -> None:
         """Machines and bus are lost. What is begun then has the backup, and knows that it was restored."""
         assert self._backup
-        for process in list(self.processes.values()):
+        for process in list(self.services.processes.values()):
             self._kill(process)
         self.bus.jetstream.streams.clear()
-        self.set_up()
+        self._set_up()
         taken, disks = self._backup
         for name, databases in disks.items():
-            self.disks[name].replaced(databases)
-        self._restored = {"backup": "b1", "taken": taken.isoformat(), "at": self.scheduler.wall().isoformat()}
+            self.services.disks[name].replaced(databases)
+        self.services.restored = {"backup": "b1", "taken": taken.isoformat(), "at": self.scheduler.wall().isoformat()}
         self.invariants.restored()
 
     def _kill(self, process: Process) -> None:
@@ -305,27 +251,12 @@ class World:
     def _died(self, process: Process) -> None:
         self.record.deaths.append(process.name)
         self.network.forget(process)
-        self.scheduler.after(RESTART_S, lambda: self._start_again(process))
-
-    def _look_after(self, process: Process) -> None:
-        """A supervisor starts again what has ended because it could not go on."""
-        if process.alive or process.why is None:
-            return
-        if not any(isinstance(cause, TryAgain) for cause in causes(process.why)):
-            raise Stuck(f"{process.name} ended by itself") from process.why
-        process.why = None
-        self.scheduler.after(RESTART_S, lambda: self._start_again(process))
-
-    def _start_again(self, process: Process) -> None:
-        if self.processes.get(process.name) is process:
-            start = self.start_gateway if process.name.startswith("gateway") else self.start_agent
-            start(process.name)
+        self.services.start_later(process)
 
     def _is_over(self, over: Callable[[], bool]) -> bool:
         if self.violation:
             return True
-        for process in list(self.processes.values()):
-            self._look_after(process)
+        self.services.look_after()
         if not self._news:
             return False
         self._news = False
@@ -336,9 +267,6 @@ class World:
         self._news = True
         self._deeds_left -= 1
         getattr(self, deed)()
-
-    def _live(self, door: str) -> Process | None:
-        return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
 
     def _all_have_ended(self) -> bool:
         newest: dict[str, str] = {}
@@ -354,76 +282,13 @@ class World:
         ]
         return "it never ended; the last messages: " + "; ".join(told[-12:])
 
-    def set_up(self) -> None:
+    def _set_up(self) -> None:
         """As `agentic setup` does it, which takes longer than most courses: it is done once, and copied."""
-        self.bus.jetstream.make(_topology(shared=max(self.course.agents, self.course.gateways) > 1))
-
-    def start_agent(self, name: str = "agent") -> Process:
-        settings = AgentSettings.model_validate(
-            {
-                "nats": NATS,
-                "http": {"port": 0},
-                **self._store_of(name, shared=self.course.agents > 1),
-                "keys_file": self.folder / "agent.keys",
-                "limits": {"retry_base_s": 0.5},
-                "workspaces": self.folder / "workspaces",
-                "model": {
-                    "provider": "openai",
-                    "model": "sim",
-                    "base_url": "http://model/v1",
-                    "price": {"input": 1.0, "output": 2.0},
-                },
-                **self.course.agent,
-            }
-        )
-        called = any(post.door == AGENT_DOOR for post in self.course.posts)
-        parts = Parts(trails=NoTrails) if called else Parts(trails=NoTrails, http=no_http)
-        return self._start(name, lambda: agent_app.serve(settings, parts=parts))
-
-    def start_gateway(self, name: str = "gateway") -> Process:
-        settings = GatewaySettings.model_validate(
-            {
-                "nats": NATS,
-                "http": {"host": PROBES_DOOR, "port": 0},
-                **self._store_of(name, shared=self.course.gateways > 1),
-                "keys_file": self.folder / "gateway.keys",
-                "runner": "ductile",
-                "ductile": {"url": "http://ductile", "token": SECRET, "allow_http_nonloopback": True},
-                "tools": tuple(self.course.plugins),
-                **self.course.gateway,
-            }
-        )
-        return self._start(name, lambda: gateway_app.serve(settings))
-
-    def _start(self, name: str, serve: Any) -> Process:
-        process = Process(name, self.scheduler, self.network)
-        disk = self.disks.setdefault(name, Disk(self.scheduler, self.strikes, self.seams))
-
-        async def served() -> None:
-            use_opener(disk.opener(process))
-            await serve()
-
-        if name in self.processes:
-            self.dead.append(self.processes[name])
-        self.processes[name] = process
-        process.begin(served())
-        return process
-
-    def _store_of(self, name: str, *, shared: bool) -> Json:
-        return {"store": "jetstream", "cache": self._home(name)} if shared else {"store": self._home(name)}
-
-    def _home(self, name: str) -> Path:
-        """A folder of each life: the lock of a killed process is the kernel's to free."""
-        home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
-        (home / "store.id").write_text(f"store_{name}\n")
-        if self._restored:
-            (home / "restored.json").write_text(json.dumps(self._restored))
-        return home
+        self.bus.jetstream.make(configurations(shared=max(self.course.agents, self.course.gateways) > 1))
 
     def close(self) -> None:
         """Nothing is left of it but its record."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        record, processes = self.record, [*self.dead, *self.processes.values()]
+        record, processes = self.record, self.services.close()
         with buried(processes):
             vars(self).clear()
         self.record = record

@@ -59,9 +59,9 @@ def test_time_that_stood_still_counts_against_no_run_and_no_tool() -> None:
 
 def test_a_stop_that_a_person_writes_on_the_bus_counts_when_the_agent_starts() -> None:
     with closing(with_a_tool_at_work()) as world:
-        world.processes["agent"].kill()
+        world.services.processes["agent"].kill()
         write(world, Halt(since=NOON, by="ben", reason="no agent was there"))
-        world.start_agent()
+        world.services.start("agent")
         world.passes(5)
         assert "stopped by ben (written on the bus)" in world.status()["stopped"]
         assert len(world.record.requests) == 1

@@ -47,9 +47,9 @@ def test_a_restart_knows_what_was_spent_and_goes_on_at_once_with_more_money() ->
     with closing(that_waits(limits={"usd_per_day": MOST_USD})) as world:
         paid = len(world.record.paid)
         for usd, completed in ((MOST_USD, 0), (10.0, 1)):
-            world.course = replace(LONG, agent={"limits": {"usd_per_day": usd}})
-            world.processes["agent"].kill()
-            world.start_agent()
+            world.services.course = replace(LONG, agent={"limits": {"usd_per_day": usd}})
+            world.services.processes["agent"].kill()
+            world.services.start("agent")
             world.passes(5)
             assert len(world.record.of(subjects.COMPLETED)) == completed
             assert completed or len(world.record.paid) == paid

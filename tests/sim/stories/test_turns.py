@@ -38,8 +38,8 @@ def begun(course: Course = PLAIN) -> World:
 
 async def journal(world: World) -> Sequence[Entry]:
     """Of its one run."""
-    folder = Path(mkdtemp(dir=world.folder))
-    (folder / "runs.db").write_bytes(world.disks["agent"].databases["runs.db"].serialize())
+    folder = Path(mkdtemp(dir=world.services.folder))
+    (folder / "runs.db").write_bytes(world.services.disks["agent"].databases["runs.db"].serialize())
     async with SqliteStore.open(folder) as store:
         (line,) = await store.runs(limit=2)
         return await store.entries(line.run_id)
@@ -92,7 +92,7 @@ def test_a_start_waits_for_want_of_tools_and_begins_once_there_are() -> None:
     with closing(begun(replace(PLAIN, gateways=0))) as world:
         world.passes(10)
         assert world.record.paid == []
-        world.start_gateway()
+        world.services.start("gateway")
         world.until(lambda: world.record.of(subjects.COMPLETED))
 
 
@@ -101,11 +101,11 @@ def test_a_message_that_waits_on_the_bus_answers_a_question_before_it_expires_at
     with closing(World(course)) as world:
         world.start()
         world.until(lambda: world.record.of(subjects.WAITING))
-        world.processes["agent"].kill()
+        world.services.processes["agent"].kill()
         about = {"run_id": world.first, "signal_id": "s", "kind": "message"}
         world.say(subjects.SIGNAL, about | {"message": "take a"}, "signal")
         world.passes(10)
-        world.start_agent()
+        world.services.start("agent")
         world.until(lambda: world.record.of(subjects.COMPLETED))
 
 
@@ -144,9 +144,9 @@ def test_a_signal_over_which_the_agent_breaks_is_the_callers_to_hear_and_the_run
 def test_a_reply_that_a_full_disk_refuses_for_now_is_kept_and_not_paid_again() -> None:
     with closing(begun()) as world:
         world.until(lambda: world.record.paid)
-        world.disks["agent"].full = True
+        world.services.disks["agent"].full = True
         world.passes(3)
-        world.disks["agent"].full = False
+        world.services.disks["agent"].full = False
         world.until(lambda: world.record.of(subjects.COMPLETED))
         assert len({prompt.user for prompt in world.record.paid}) == len(world.record.paid)
 

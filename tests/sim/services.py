@@ -1,0 +1,182 @@
+"""Both services as they are: each life in a process and a folder of its own, with the disk of its machine."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Coroutine, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agent_service import app as agent_app
+from agent_service.app import Parts
+from agent_service.audit.process import TrailProcess
+from agent_service.bus.topology import topology
+from agent_service.settings import AgentSettings
+from agent_service.telling.folder.projector import Outcome
+from ductile_gateway import app as gateway_app
+from ductile_gateway.settings import GatewaySettings
+from groundwork.nats.link import connect
+from groundwork.nats.settings import NatsSettings
+from groundwork.nats.topology import create_missing
+from groundwork.service.errors import TryAgain, causes
+from groundwork.sqlite.file import use_opener
+from tests.sim.course import Course
+from tests.sim.invariants import SECRET
+from tests.sim.machines.disk import Disk
+from tests.sim.machines.network import Network
+from tests.sim.machines.seams import Seams
+from tests.sim.machines.strikes import Strikes
+from tests.sim.machines.time import Process, Scheduler, Stuck
+from tests.sim.servers.callers import AGENT_DOOR, PROBES_DOOR
+from tests.sim.servers.nats_server import NatsServer
+
+Json = dict[str, Any]
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
+RESTART_S = 0.3
+"""Seconds until a process that ended is started again."""
+NATS = NatsSettings(urls=("nats://bus:4222",))
+
+
+@cache
+def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Json]]]:
+    """The configurations of streams, and of their consumers by name."""
+    scheduler, strikes = Scheduler(1), Strikes()
+    network, server = Network(scheduler, strikes, Seams()), NatsServer(scheduler, Seams())
+    network.serve("bus", server)
+
+    async def setting_up() -> None:
+        link = await connect(NATS, name="setup")
+        await create_missing(link, topology(shared=shared))
+        await link.close()
+
+    process = Process("setup", scheduler, network)
+    process.begin(setting_up())
+    assert scheduler.run_until(lambda: not process.alive, within_s=30)
+    assert process.why is None, process.why
+    return server.jetstream.configurations()
+
+
+class NoTrails(TrailProcess):
+    """Pages are not written here."""
+
+    async def _done(self, request: Any) -> Mapping[str, Outcome]:
+        return {run_id: Outcome() for run_id in request.runs}
+
+
+async def no_http(*_: object) -> None:
+    """Most courses speak to the agent over the bus: the server of its API takes a tenth of a second to be made."""
+
+
+class Services:
+    def __init__(self, course: Course, scheduler: Scheduler, network: Network, strikes: Strikes, seams: Seams) -> None:
+        self.processes: dict[str, Process] = {}
+        """The newest life of each."""
+        self.dead: list[Process] = []
+        self.disks: dict[str, Disk] = {}
+        self.folder = Path(tempfile.mkdtemp(prefix="sim-", dir=SHARED_MEMORY))
+        self.restored: Json = {}
+        """What those that are begun from now on find in their folders of a backup that they were restored from."""
+        self.course = course
+        self._scheduler = scheduler
+        self._network = network
+        self._strikes = strikes
+        self._seams = seams
+
+    def begin(self) -> None:
+        for number in range(self.course.gateways):
+            self.start(f"gateway-{number}" if number else "gateway")
+        for number in range(self.course.agents):
+            self.start(f"agent-{number}" if number else "agent")
+
+    def start(self, name: str) -> Process:
+        """`agent` and `gateway`, or others whose names begin so."""
+        process = Process(name, self._scheduler, self._network)
+        disk = self.disks.setdefault(name, Disk(self._scheduler, self._strikes, self._seams))
+        serve = self._gateway(name) if name.startswith("gateway") else self._agent(name)
+
+        async def served() -> None:
+            use_opener(disk.opener(process))
+            await serve
+
+        if name in self.processes:
+            self.dead.append(self.processes[name])
+        self.processes[name] = process
+        process.begin(served())
+        return process
+
+    def start_later(self, process: Process) -> None:
+        """Unless it was started meanwhile."""
+
+        def starts() -> None:
+            if self.processes.get(process.name) is process:
+                self.start(process.name)
+
+        self._scheduler.after(RESTART_S, starts)
+
+    def look_after(self) -> None:
+        """A supervisor starts again what has ended because it could not go on. Raises Stuck for any other end."""
+        for process in list(self.processes.values()):
+            if process.alive or process.why is None:
+                continue
+            if not any(isinstance(cause, TryAgain) for cause in causes(process.why)):
+                raise Stuck(f"{process.name} ended by itself") from process.why
+            process.why = None
+            self.start_later(process)
+
+    def at(self, door: str) -> Process | None:
+        """Who listens there."""
+        return next((one for one in self.processes.values() if one.alive and door in one.doors), None)
+
+    def close(self) -> list[Process]:
+        """All processes that there were, to be buried."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return [*self.dead, *self.processes.values()]
+
+    def _agent(self, name: str) -> Coroutine[Any, Any, None]:
+        settings = AgentSettings.model_validate(
+            {
+                "nats": NATS,
+                "http": {"port": 0},
+                **self._store_of(name, shared=self.course.agents > 1),
+                "keys_file": self.folder / "agent.keys",
+                "limits": {"retry_base_s": 0.5},
+                "workspaces": self.folder / "workspaces",
+                "model": {
+                    "provider": "openai",
+                    "model": "sim",
+                    "base_url": "http://model/v1",
+                    "price": {"input": 1.0, "output": 2.0},
+                },
+                **self.course.agent,
+            }
+        )
+        called = any(post.door == AGENT_DOOR for post in self.course.posts)
+        parts = Parts(trails=NoTrails) if called else Parts(trails=NoTrails, http=no_http)
+        return agent_app.serve(settings, parts=parts)
+
+    def _gateway(self, name: str) -> Coroutine[Any, Any, None]:
+        settings = GatewaySettings.model_validate(
+            {
+                "nats": NATS,
+                "http": {"host": PROBES_DOOR, "port": 0},
+                **self._store_of(name, shared=self.course.gateways > 1),
+                "keys_file": self.folder / "gateway.keys",
+                "runner": "ductile",
+                "ductile": {"url": "http://ductile", "token": SECRET, "allow_http_nonloopback": True},
+                "tools": tuple(self.course.plugins),
+                **self.course.gateway,
+            }
+        )
+        return gateway_app.serve(settings)
+
+    def _store_of(self, name: str, *, shared: bool) -> Json:
+        return {"store": "jetstream", "cache": self._home(name)} if shared else {"store": self._home(name)}
+
+    def _home(self, name: str) -> Path:
+        """A folder of each life: the lock of a killed process is the kernel's to free."""
+        home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        (home / "store.id").write_text(f"store_{name}\n")
+        if self.restored:
+            (home / "restored.json").write_text(json.dumps(self.restored))
+        return home

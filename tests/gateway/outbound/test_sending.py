@@ -113,17 +113,23 @@ async def test_of_what_a_receiver_answers_nothing_but_its_status_is_kept(
 
 async def test_an_answer_that_drips_or_has_no_end_is_left_after_the_timeout(site: Site) -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError), contextlib.closing(writer):
+        with contextlib.suppress(OSError):
             writer.write(b"HTTP/1.1 200 OK\r\n")
             while True:
                 writer.write(b"X: y\r\n")
                 await writer.drain()
                 await asyncio.sleep(0.05)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        hung_up.set()
 
+    hung_up = asyncio.Event()
     site.answer = lambda _: (200, {"Content-Length": "1000000000000"}, b"x" * 100000)
     assert await allowed(site, timeout_s=2) == Arrived()
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, asyncio.timeout(3):
         assert isinstance(await allowed(server.sockets[0].getsockname()[1], timeout_s=0.5), NotYet)
+        await hung_up.wait()
 
 
 @pytest.mark.parametrize(

@@ -231,10 +231,10 @@ _ALL = (
         plugins={"append": WRITER},
         allowed=allowed("append"),
         agent={"keep_runs": {"done_days": 3}},
-        meanwhile=((3.0, "days_pass"),),
+        meanwhile=((40.0, "days_pass"),),
         posts=(
-            Post(at_s=4.0, path="/v1/prune", body={}),
-            Post(at_s=5.0, path="/v1/runs", wanted=lambda status, told: status == 200 and not told["runs"]),
+            Post(at_s=41.0, path="/v1/prune", body={}),
+            Post(at_s=42.0, path="/v1/runs", wanted=lambda status, told: status == 200 and not told["runs"]),
         ),
     ),
     Course(
@@ -249,7 +249,7 @@ _ALL = (
         name="restore",
         chooses=appends(3),
         plugins={"append": WRITER},
-        allowed=allowed("append", endings=3),
+        allowed=allowed("append", endings=4),
         meanwhile=((0.9, "back_up"), (1.55, "lose_all")),
         says=settles,
     ),

@@ -172,6 +172,7 @@ class World:
         assert self._backup
         for process in list(self.services.processes.values()):
             self._kill(process)
+        self.network.cut(lambda _: True)
         self.bus.jetstream.streams.clear()
         self._set_up()
         taken, disks = self._backup

@@ -12,14 +12,19 @@ import heapq
 import itertools
 import random
 import sys
+import time
 import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
+import nats.aio.client as nats_client
+import nats.js.client as js_client
 from anyio._backends._asyncio import _task_states
+from httpcore2._async import http11
 
 from groundwork.service.machine import Machine, use
 
@@ -28,6 +33,10 @@ Ts = TypeVarTuple("Ts")
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 """The wall clock at virtual second 0."""
+
+
+LIBRARIES = (http11, nats_client, js_client)
+"""Modules of libraries that measure time by themselves."""
 
 
 class Killed(BaseException):
@@ -75,6 +84,8 @@ class Scheduler:
         self.machine = Machine(
             wall=self.wall, monotonic=lambda: self.now, uptime=lambda: self.now, entropy=self.random.randbytes
         )
+        for library in LIBRARIES:
+            library.time = SimpleNamespace(monotonic=lambda: self.now)  # type: ignore[attr-defined]
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
@@ -292,6 +303,8 @@ def buried(processes: list[Process]) -> Iterator[None]:
             while processes:
                 processes.pop().end()
             yield
+            for library in LIBRARIES:
+                library.time = time  # type: ignore[attr-defined]
             _task_states.clear()  # anyio's: the scopes of tasks that never end would hold them for ever
             gc.collect()
     finally:

@@ -38,7 +38,7 @@ chaos-cluster: $(READY)
 # What a push waits for: every test that starts no process of ours, and of those that do one choice per ability (tests/lanes.py).
 test: $(READY)
 	$(RUN) -m pytest --push $(SPREAD) --ignore=tests/sim
-	$(RUN) -m pytest --push -q -n $(WORKERS) --dist load tests/sim
+	$(RUN) -m pytest --push -q -n $(WORKERS) --dist worksteal tests/sim
 
 # Every test but those of the lanes below: half an hour on two processors. Those of ALONE hold on a machine that does nothing else.
 ALONE := tests/e2e/test_timing.py
@@ -57,7 +57,7 @@ nightly: $(READY)
 SEEDS ?= 6000
 FROM ?= 1
 test-sim: $(READY)
-	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORKERS) --dist load --timeout=900 tests/sim
+	SIM_SEEDS=$(SEEDS) SIM_FROM=$(FROM) $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal --timeout=900 tests/sim
 
 # Every attack, with what came of it: on the program, and on an unprotected twin where there is one.
 ATTACKED = $(shell { grep -rl --include='test_*.py' 'mark\.attack' tests; \

@@ -36,11 +36,13 @@ class Played:
 
 
 class Deaths:
-    """`to_the_first`: no death is tried any more once one has broken a rule."""
+    """`to_the_first`: no death is tried any more once one has broken a rule. `every`: deaths are tried at one effect of so
+    many, and at the first of each name."""
 
-    def __init__(self, world: World, *, to_the_first: bool = False) -> None:
+    def __init__(self, world: World, *, to_the_first: bool = False, every: int = 1) -> None:
         self._world = world
         self._to_the_first = to_the_first
+        self._every = every
         self._played: list[Played] = []
         self._tell: int | None = None
         """Where a copy tells how it went."""
@@ -75,6 +77,8 @@ class Deaths:
         if self._tell is not None or (self._to_the_first and any(one.rule for one in self._played)):
             return False
         names = self._world.strikes.names
+        if len(names) % self._every and names[-1] in names[:-1]:
+            return False
         told, tell = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # other threads of a test process hold nothing of ours

@@ -107,8 +107,9 @@ class Invariants:
             raise Violation("secrets stay inside", "a prompt shows one")
         times = sum(paid.user == prompt.user for paid in self.record.paid)
         deaths = sum(name.startswith("agent") for name in self.record.deaths)
-        if times - 1 > deaths + self.record.interrupted:
-            excused = f"{deaths} deaths of agents and {self.record.interrupted} lost replies"
+        runs = sum(f"\n{start.payload['goal']}\n" in prompt.user for start in self.record.of(subjects.START))
+        if times > max(runs, 1) + deaths + self.record.interrupted:
+            excused = f"{runs} runs of its goal, {deaths} deaths of agents and {self.record.interrupted} lost replies"
             raise Violation("no model call is paid twice", f"one was paid {times} times, with {excused}")
         self._affordable(prompt)
         told = [goal for goal in self.goals if goal in prompt.user]

@@ -36,8 +36,8 @@ class Played:
 
 
 class Deaths:
-    """`to_the_first`: no death is tried any more once one has broken a rule. `every`: deaths are tried at one effect of so
-    many, and at the first of each name."""
+    """`to_the_first`: no death is tried any more once one has broken a rule. `every`: a death is tried at one effect of
+    so many, and at the first of each name."""
 
     def __init__(self, world: World, *, to_the_first: bool = False, every: int = 1) -> None:
         self._world = world

@@ -16,7 +16,7 @@ Says = Callable[[Message], Json | None]
 """What a person says to `agent.waiting` or an ending: the fields of a signal, or nothing."""
 
 
-def nobody(_: Message) -> None:
+def says_nothing(_: Message) -> None:
     return None
 
 
@@ -32,7 +32,7 @@ class Course:
     callback: str = ""
     beside: tuple["Course", ...] = ()
     """Courses whose runs this one has, too."""
-    says: Says = nobody
+    says: Says = says_nothing
     agent: Json = field(default_factory=dict)
     gateway: Json = field(default_factory=dict)
     """Settings beyond those of the world."""

@@ -137,7 +137,7 @@ class World:
             self.bus.hand_out(f"{subjects.SERVICE_AGENT}.{what}", json.dumps(body).encode(), inbox)
             if self.scheduler.run_until(lambda: bool(asker.heard), within_s=ANSWERED_S):
                 return asker.heard[0]
-        raise Stuck(f"nobody answers {what}")
+        raise Stuck(f"no agent answers {what}")
 
     def status(self) -> Json:
         """Of the first run, as its API would tell it."""

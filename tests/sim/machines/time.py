@@ -41,7 +41,7 @@ LIBRARIES = (http11, nats_client, js_client)
 
 
 LEFT_OVER = 100
-"""Objects that nothing holds and nobody counts."""
+"""Objects that are left each time."""
 
 
 class Killed(BaseException):

@@ -61,9 +61,11 @@ async def _emptied(server: EmbeddedNats) -> None:
     if server.died:
         return
     link = await connect(NatsSettings(urls=(server.url,)))
-    for stream in await link.jetstream.streams_info():
-        await link.jetstream.delete_stream(stream.config.name or "")
-    await link.close()
+    try:
+        for stream in await link.jetstream.streams_info():
+            await link.jetstream.delete_stream(stream.config.name or "")
+    finally:
+        await link.close()
 
 
 @pytest.fixture

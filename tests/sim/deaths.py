@@ -37,7 +37,7 @@ class Played:
 
 class Deaths:
     """`to_the_first`: no death is tried any more once one has broken a rule. `every`: a death is tried at one effect of
-    so many, and at the first of each name."""
+    so many."""
 
     def __init__(self, world: World, *, to_the_first: bool = False, every: int = 1) -> None:
         self._world = world
@@ -77,7 +77,7 @@ class Deaths:
         if self._tell is not None or (self._to_the_first and any(one.rule for one in self._played)):
             return False
         names = self._world.strikes.names
-        if len(names) % self._every and names[-1] in names[:-1]:
+        if len(names) % self._every:
             return False
         told, tell = os.pipe()
         with warnings.catch_warnings():

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 import nats.aio.client as nats_client
 import nats.js.client as js_client
-from anyio._backends._asyncio import _task_states
+from anyio._backends._asyncio import AsyncIOBackend, _task_states
 from fastapi.dependencies import models as fastapi_models
 from httpcore2._async import http11
 
@@ -40,8 +40,15 @@ LIBRARIES = (http11, nats_client, js_client)
 """Modules of libraries that measure time by themselves."""
 
 
+THREADS = "run_sync_in_worker_thread"
+"""How anyio calls what is not to hold up the event loop: FastAPI does so with what a handler depends on."""
+IN_A_THREAD = getattr(AsyncIOBackend, THREADS)
 LEFT_OVER = 100
 """Objects that are left each time."""
+
+
+async def at_once(func: Callable[..., T], args: tuple[Any, ...], **_: Any) -> T:
+    return func(*args)
 
 
 class Killed(BaseException):
@@ -89,6 +96,7 @@ class Scheduler:
         self.machine = Machine(
             wall=self.wall, monotonic=lambda: self.now, uptime=lambda: self.now, entropy=self.random.randbytes
         )
+        setattr(AsyncIOBackend, THREADS, at_once)
         for library in LIBRARIES:
             library.time = SimpleNamespace(monotonic=lambda: self.now)  # type: ignore[attr-defined]
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -308,6 +316,7 @@ def buried(processes: list[Process]) -> Iterator[None]:
             while processes:
                 processes.pop().end()
             yield
+            setattr(AsyncIOBackend, THREADS, IN_A_THREAD)
             for library in LIBRARIES:
                 library.time = time  # type: ignore[attr-defined]
             _task_states.clear()  # anyio's: the scopes of tasks that never end would hold them for ever

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import subjects
-from tests.sim.servers.callers import Post
 from tests.sim.servers.ductile import Job
 from tests.sim.servers.jetstream import Kept, headers_of
 from tests.sim.servers.model import Prompt
@@ -36,8 +35,6 @@ class Record:
     paid: list[Prompt] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
     """The names of processes that were killed."""
-    answers: list[tuple[Post, Any]] = field(default_factory=list)
-    """What callers were answered, as they wanted."""
     told: list[Json] = field(default_factory=list)
     """What receivers of callbacks took."""
     interrupted: int = 0

@@ -240,7 +240,6 @@ class World:
         self._judge(self.invariants.answered, told)
         if post.path == STOP:
             self.invariants.halted_at = self.scheduler.now
-        self.record.answers.append((post, told))
 
     def _told(self, event: Json) -> None:
         self._news = True

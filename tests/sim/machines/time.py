@@ -12,7 +12,6 @@ import heapq
 import itertools
 import random
 import sys
-import time
 import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
@@ -36,19 +35,22 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 """The wall clock at virtual second 0."""
 
 
-LIBRARIES = (http11, nats_client, js_client)
-"""Modules of libraries that measure time by themselves."""
-
-
-THREADS = "run_sync_in_worker_thread"
-"""How anyio calls what is not to hold up the event loop: FastAPI does so with what a handler depends on."""
-IN_A_THREAD = getattr(AsyncIOBackend, THREADS)
 LEFT_OVER = 100
 """Objects that are left each time."""
+THREADS = "run_sync_in_worker_thread"
+"""How anyio calls what is not to hold up the event loop: FastAPI does so with what a handler depends on."""
+_in_a_thread = getattr(AsyncIOBackend, THREADS)
 
 
-async def at_once(func: Callable[..., T], args: tuple[Any, ...], **_: Any) -> T:
-    return func(*args)
+async def _at_once_in_a_process(func: Callable[..., T], args: tuple[Any, ...] = (), **more: Any) -> T:
+    done: T = func(*args) if isinstance(events.get_running_loop(), Process) else await _in_a_thread(func, args, **more)
+    return done
+
+
+setattr(AsyncIOBackend, THREADS, _at_once_in_a_process)
+for _library in (http11, nats_client, js_client):
+    # They measure time by themselves: the time of the event loop they are in, which is the machine's in a real one.
+    _library.time = SimpleNamespace(monotonic=lambda: events.get_running_loop().time())  # type: ignore[attr-defined]
 
 
 class Killed(BaseException):
@@ -96,9 +98,6 @@ class Scheduler:
         self.machine = Machine(
             wall=self.wall, monotonic=lambda: self.now, uptime=lambda: self.now, entropy=self.random.randbytes
         )
-        setattr(AsyncIOBackend, THREADS, at_once)
-        for library in LIBRARIES:
-            library.time = SimpleNamespace(monotonic=lambda: self.now)  # type: ignore[attr-defined]
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
@@ -316,9 +315,6 @@ def buried(processes: list[Process]) -> Iterator[None]:
             while processes:
                 processes.pop().end()
             yield
-            setattr(AsyncIOBackend, THREADS, IN_A_THREAD)
-            for library in LIBRARIES:
-                library.time = time  # type: ignore[attr-defined]
             _task_states.clear()  # anyio's: the scopes of tasks that never end would hold them for ever
             for known in vars(fastapi_models).values():  # the handlers of each app that there was
                 getattr(known, "cache_clear", lambda: None)()

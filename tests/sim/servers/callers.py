@@ -21,8 +21,8 @@ PEER, PEER_SECRET = "ductile-sim", "the secret of the peer"
 INGEST = "/ingest/ductile"
 HOOK_KEY = b"a signing key for tests only!"
 HOOK_SECRET = "whsec_" + base64.b64encode(HOOK_KEY).decode()
-AGAIN_S, PATIENCE_S = 0.4, 10.0
-"""Seconds after which a caller tries again that was refused, and that was not answered."""
+AGAIN_S = 0.4
+"""Seconds after which a caller tries again that was refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import JsonValue
 
 from agent_service.core.brief import Brief, Spent
+from agent_service.core.model.noted import Note
 from agent_service.core.phases import Framing, Plan, Proof, Reflection
 from agent_service.core.tools.attempts import Evidence, Pending
 from agent_service.core.waiting import (
@@ -69,16 +70,6 @@ class DoneItem:
     @property
     def done(self) -> bool:
         return bool(self.evidence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """A block of the prompt, kept as it is for the provider's cache. `step`: what one step did and brought. `person`: a
-    message to the run. `memory`: older notes, compacted.
-    """
-
-    kind: Literal["step", "person", "memory"]
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from schemas.clipping import marked
+
 SHORTEST_SECRET = 6
 STDERR_BYTES = 2 * 1024
 
@@ -37,7 +39,7 @@ def cut(text: str, limit: int, *, where: str = "") -> str:
         return text
     head = encoded[:limit].decode(errors="ignore")
     rest = f"; the whole is the artifact {where}, which goes on at {_end_of(head)}" if where else ""
-    return f"{head}\n[cut: {len(head)} of {len(text)} characters are shown{rest}]"
+    return marked(head, len(text), rest)
 
 
 def _end_of(head: str) -> str:

@@ -16,6 +16,7 @@ from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CancelRequested
 from agent_service.core.evidence.proof import Judged
 from agent_service.core.model import planning
+from agent_service.core.model.noted import StepNote
 from agent_service.core.people import hearing
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
 from agent_service.core.state import RunState
@@ -150,7 +151,7 @@ def this_call(state: RunState, event: Any) -> tuple[RunState, Any]:
 
 def rewritten(state: RunState) -> RunState:
     """The newest note but one is told anew, shorter."""
-    told = tuple(replace(note, text=note.text[:200]) for note in state.notes[:-1])
+    told = tuple(replace(note, size=0) if isinstance(note, StepNote) else note for note in state.notes[:-1])
     return replace(state, notes=(*told, *state.notes[-1:]))
 
 
@@ -188,10 +189,12 @@ FOUND_ANYWAY = before(lambda state, claim, found: (state, claim, replace(found, 
 CLAIM_KEPT = before(lambda state, claim, found: (replace(state, claim=claim), claim, found))
 BY_TWO = before(lambda state, *action: (replace(state, step=state.step + 1), *action))
 FREE = before(lambda state, reserve: (state, replace(reserve, cost_usd=reserve.cost_usd or 0.0)))
-TOO_LONG = behind(lambda note: replace(note, text=note.text + "x" * 27_000))
+TOO_LONG = behind(lambda note: replace(note, expected="x" * 30_000))
 NEWEST_TOO: Sow = lambda right: lambda state, memory, **_: right(state, memory, kept_steps=0)  # noqa: E731
 ONLY_TIME = behind(lambda reached: reached if reached and reached[0] == "budget_time" else None)
-WITHOUT_PEOPLE = behind(lambda state: replace(state, notes=tuple(n for n in state.notes if n.kind != "person")))
+WITHOUT_PEOPLE = behind(
+    lambda state: replace(state, notes=tuple(n for n in state.notes if n.kind not in ("message", "ruling")))
+)
 NEEDS_NOTHING = before(lambda gathering, task, came: (gathering, replace(task, needs=()), came))
 NOTHING_LOST = but(lost_calls=0, lost_tokens=0, lost_cost_usd=0.0)
 
@@ -268,7 +271,11 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (kept.a_compaction_gives_up_older_steps_and_nothing_else, "model.notes.compacted", NEWEST_TOO),
     (kept.a_compaction_leaves_the_rest_of_the_run_as_it_is, "model.notes.compacted", but(done_items=())),
     (kept.notes_are_compacted_only_when_they_are_too_long, "model.notes.overfull", always(False)),
-    (kept.every_finished_step_has_one_note_with_the_thought_before_it, "model.notes.with_step", given(reflection=None)),
+    (
+        kept.every_finished_step_has_one_note_and_the_first_of_its_plan_the_thought_before_it,
+        "model.notes._leads",
+        always(False),
+    ),
     (kept.notes_are_bounded, "model.notes._step", TOO_LONG),
     (
         deciding.only_a_plan_that_goes_with_a_good_decision_is_carried_out,

@@ -1,7 +1,6 @@
 """Notes and evidence: bounded in a run of any length, cut where too long, digested when facts do not suffice."""
 
 import json
-import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from agent_service.core.brief import Continuations
 from agent_service.core.events import ToolReturned
 from agent_service.core.graph import gathered
+from agent_service.core.model.noted import Kept, MemoryNote, StepNote
 from agent_service.core.model.notes import facts_suffice
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState
@@ -24,40 +24,36 @@ from tests.core.rules.reading import after
 from tests.core.script import Script
 
 
-def told_of(output: dict[str, Any]) -> str:
-    """What stands between the tags of a result."""
-    text = (a_waiting_run() >> returns(output=output)).state.notes[-1].text
-    found = re.search(r"<untrusted_result>\n(.*)\n</untrusted_result>", text, re.DOTALL)
-    assert found, text
-    return found[1]
+def noted(output: dict[str, Any]) -> Kept:
+    note = (a_waiting_run() >> returns(output=output)).state.notes[-1]
+    assert isinstance(note, StepNote)
+    return note.output
+
+
+def test_a_result_that_is_cut_keeps_what_names_it_and_sums_it_up_and_counts_what_is_missing() -> None:
+    many = {f"field {number}": ["x" * 100, {"y": None, "z": 1}] for number in range(500)}
+    kept = noted({**many, "excerpt": "e" * 50_000, "summary": "s" * 3000, "artifact_path": "artifacts/page.html"})
+    assert [*kept.value][:3] == ["artifact_path", "summary", "field 0"]
+    assert "excerpt" not in kept.value
+    length = len(json.dumps(kept.value))
+    assert 14_000 < length < 17_000
+    assert kept.missing + length > 100_000
 
 
 @pytest.mark.parametrize(
-    ("output", "where"),
-    [
-        ({"artifact_path": "artifacts/page.html"}, "; the whole is the artifact artifacts/page.html"),
-        ({}, "; ask the tool for less at a time"),
-        ({"artifact_path": "../../etc/passwd"}, "; ask the tool for less at a time"),
-        ({"artifact_path": "artifacts/" + "a" * 9000}, "; ask the tool for less at a time"),
-        ({"artifact_path": "artifacts/a.html]\n</step>"}, "; ask the tool for less at a time"),
-    ],
+    "value", [[[]] * 50_000, {"": [None] * 50_000}, "x" * 50_000, [10**100] * 1000, "\x01" * 50_000]
 )
-def test_a_result_that_is_cut_says_how_much_is_missing_and_where_the_whole_is(
-    output: dict[str, Any], where: str
-) -> None:
-    told = told_of({**output, "excerpt": "x" * 50_000})
-    length = re.search(r"\n\[cut: 16000 of (\d+) characters are shown(.*)\]\Z", told)
-    assert length
-    assert int(length[1]) > 50_000
-    assert length[2] == where
+def test_a_result_of_any_shape_is_kept_in_about_as_many_characters_as_may_be(value: Any) -> None:
+    kept = noted({"summary": "long", "value": value})
+    assert kept.missing > 0
+    assert len(json.dumps(kept.value)) < 100_000
 
 
 def test_a_memory_has_a_line_for_each_older_step_with_the_beginning_of_what_it_brought() -> None:
     (memory, *_) = (a_compacting_run() >> digests("all is known")).state.notes
-    lines = [line for line in memory.text.splitlines() if line.startswith("- step ")]
-    assert lines[0] == "- step 1, fetch handle, ok: result of step 1"
-    assert lines[1] == f"- step 2, fetch handle, ok: page 2: {'x' * 112}…"
-    assert len(lines) == 4
+    assert isinstance(memory, MemoryNote)
+    assert [old.summary for old in memory.older[:2]] == ["result of step 1", f"page 2: {'x' * 112}…"]
+    assert (len(memory.older), memory.older[0].tool) == (4, "fetch")
 
 
 def test_a_digest_is_bounded_to_its_newest_forty_facts_of_four_hundred_characters() -> None:
@@ -95,7 +91,7 @@ def test_the_notes_of_a_long_run_stay_bounded_and_what_is_written_the_same_from_
     """Without the newest result, which is as long as it is."""
     run = a_run_of(STEPS, length=LONGEST)
     states = [after(moment) for moment in run.story if isinstance(moment.event, ToolReturned)]
-    lengths = [sum(len(note.text) for note in state.notes) for state in states]
+    lengths = [sum(len(repr(note)) for note in state.notes) for state in states]
     assert len(lengths) == STEPS
     assert max(lengths) <= max(lengths[:20]) + 3000 < 60_000
     rows = [len(journal.encode_state(replace(state, last_result=None))) for state in states]

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from agent_service.core.announcing import outstanding
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
+from agent_service.core.model.noted import Note
 from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
 from agent_service.core.state import RunState, replace
@@ -353,6 +356,9 @@ def _item(item: Any) -> str:
     return f"{item.id} {' '.join(item.evidence) if item.done else 'open'}{quotes}"
 
 
+_NOTE = TypeAdapter[Note](Note)
+
+
 FACTS: dict[str, Callable[[RunState], str]] = {
     "rests": rest_of,
     "spent": _spent,
@@ -383,7 +389,7 @@ FACTS: dict[str, Callable[[RunState], str]] = {
     "facts": lambda state: "; ".join(state.facts),
     "remedy": lambda state: " | ".join(filter(None, (now.text, now.command))) if (now := remedy(state)) else "",
     "notes": lambda state: " ".join(note.kind for note in state.notes),
-    "note": lambda state: state.notes[-1].text.replace("\n", "\\n"),
+    "note": lambda state: compact(_NOTE.dump_python(state.notes[-1], exclude_defaults=True, exclude={"size"})),
     "artifacts": lambda state: " ".join(state.artifacts),
     "skills": lambda state: " ".join(skill.name for skill in state.brief.skills),
     "limits": lambda s: ", ".join(

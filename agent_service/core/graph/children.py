@@ -16,7 +16,6 @@ from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.graph import grants
 from agent_service.core.graph.gathered import as_sent
-from agent_service.core.model.notes import clipped
 from agent_service.core.people import egress
 from agent_service.core.phases import Action
 from agent_service.core.state import Ruling, RunState, replace
@@ -24,6 +23,7 @@ from agent_service.core.tools.attempts import Gathering, Pending
 from agent_service.core.tools.flights import flights, gatherings
 from schemas import catalog, subjects
 from schemas.catalog import AgentCall, ToolOffer
+from schemas.clipping import clipped
 from schemas.fields import flaws_of as flaws_of_fields
 
 DEPTH = "agentic_depth"

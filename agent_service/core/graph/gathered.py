@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pydantic import JsonValue
 
 from agent_service.core.brief import Continuations
-from agent_service.core.model.notes import clipped
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools.attempts import Evidence, Gathering, Pending, Task, asker_of
 from agent_service.core.tools.flights import gathering_of
+from schemas.clipping import clipped
 from schemas.events import MAX_MESSAGE_BYTES
 
 MAX_KEPT, MAX_HANDED, LEAST_HANDED = 32_000, 256_000, 200

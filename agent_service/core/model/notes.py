@@ -1,92 +1,136 @@
-"""Notes: what the model is shown of past steps, one bounded block each, rendered once.
+"""Notes: what a run keeps of its past steps and of people's words, one bounded value each.
 
-A note is kept byte for byte, for the provider's prompt cache. Texts of tools, models and files stand between tags
-that they cannot close. When notes are too long, older steps give way to facts; words of people are never compacted.
-A fact keeps every step that showed it as a source.
+A note never changes. When notes are too long, older steps give way to facts; words of people are never compacted. A
+fact keeps every step that showed it as a source.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import takewhile
+from typing import TypeVar
 
 from pydantic import JsonValue
 
-from agent_service.core.phases import Reflection
-from agent_service.core.state import Note, Ruling, RunState, StepRecord, replace
+from agent_service.core.model.noted import (
+    AskedFirst,
+    Kept,
+    MemoryNote,
+    MessageNote,
+    Note,
+    OldStep,
+    RulingNote,
+    StepNote,
+)
+from agent_service.core.phases import Framing, Plan, Reflection
+from agent_service.core.state import Ruling, RunState, StepRecord, replace
 from agent_service.core.tools.attempts import Pending
-from schemas.events import ARTIFACT_PATH
+
+N = TypeVar("N", StepNote, MemoryNote)
 
 KEPT_STEPS = 4
 """The newest steps, which are not compacted."""
 SLACK_STEPS = 4
 """Older steps that make a compaction worth its call."""
-MAX_RESULT, MAX_ARGUMENTS, MAX_REFLECTION, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 6000, 800, 2000, 400
+MAX_RESULT, MAX_ARGUMENTS, MAX_THOUGHT, MAX_MESSAGE, MAX_FACT = 16_000, 1500, 800, 2000, 400
 """Characters. A result has room for an excerpt of 12 kB and the tool's other fields."""
+MOST_CLAIMS, MOST_LEARNED, MOST_ASKED = 20, 10, 20
+"""Of one reflection, and of one step."""
 MOST_MESSAGES = 50
 MAX_MEMORY = 40
 REMEMBERED_STEPS, MAX_REMEMBERED = 20, 120
 """Newest steps in a memory, and characters of each result."""
-_OF_THE_CALL = frozenset({"job_id", "content_type"})
-_OF_STRANGERS = "untrusted_result"
+PUNCTUATION = 4
+"""Characters that JSON needs beside each value."""
+_ORDER = {"artifact_path": 0, "summary": 0, "artifacts": 0, "excerpt": 2}
+"""Of a result that is cut: what names it and sums it up first, the excerpt last."""
 _STEPS_NAMED = re.compile(r"\bsteps?\W{0,2}(\d+)(?:\s*(-|,|and|to)\s*(\d+))?", re.IGNORECASE)
 
-_LESS_THAN = re.compile("[<\ufe64\uff1c]")
-"""`<`, and what Unicode's compatibility forms fold to it."""
+
+def short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
-def harmless(text: str) -> str:
-    """Hides every sign that could begin a tag: a model reads tags more kindly than any pattern of ours."""
-    return _LESS_THAN.sub("&lt;", text)
-
-
-def clipped(text: str, length: int, rest: str = "") -> str:
-    """At most `length` characters of `text`, and a marker of how many are missing and where the rest is."""
+def bounded(value: dict[str, JsonValue], length: int) -> Kept:
+    """The beginning of an object, in about so many characters."""
+    text = json.dumps(value, ensure_ascii=False)
     if len(text) <= length:
-        return text
-    return f"{text[:length]}\n[cut: {length} of {len(text)} characters are shown{rest}]"
+        return Kept(value=value)
+    beginning, _ = _cut(value, length)
+    assert isinstance(beginning, dict), "an object stays one"
+    return Kept(value=beginning, missing=max(1, len(text) - len(json.dumps(beginning, ensure_ascii=False))))
+
+
+def _cut(value: JsonValue, room: int) -> tuple[JsonValue, int]:
+    if isinstance(value, str):
+        return value[: max(0, room)], room - len(value)
+    if not isinstance(value, dict | list):
+        return value, room - len(json.dumps(value))
+    names, kept = list(value) if isinstance(value, dict) else [""] * len(value), list[JsonValue]()
+    for name, inner in zip(names, value.values() if isinstance(value, dict) else value, strict=True):
+        room -= len(name) + PUNCTUATION
+        if room <= 0:
+            break
+        item, room = _cut(inner, room)
+        kept.append(item)
+    return dict(zip(names, kept, strict=False)) if isinstance(value, dict) else kept, room
 
 
 def with_step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> RunState:
     known = len(state.notes) - _unshown(state)
+    leads = _leads(state, pending)
     step = _step(state, pending, record, output)
-    return replace(state, notes=(*state.notes[:known], step, *state.notes[known:]), reflection=None)
+    reflection = None if leads else state.reflection
+    return replace(state, notes=(*state.notes[:known], step, *state.notes[known:]), reflection=reflection)
+
+
+def _leads(state: RunState, pending: Pending) -> bool:
+    """Whether the step is the first of its plan."""
+    return state.plan is None or pending.step <= state.step - len(state.plan.also)
 
 
 def _unshown(state: RunState) -> int:
-    newest = takewhile(lambda note: note.kind == "person", reversed(state.notes))
+    newest = takewhile(_is_of_people, reversed(state.notes))
     return min(len(tuple(newest)), max(0, state.heard - state.shown))
 
 
+def _is_of_people(note: Note) -> bool:
+    return isinstance(note, MessageNote | RulingNote)
+
+
 def with_message(state: RunState, message: str, *, answers: str = "", untrusted: bool = False) -> RunState:
-    """`answers`: the question, which is not the person's word. `untrusted`: shown as a result is."""
-    asked = f"<asked_of_a_person>\n{clipped(harmless(answers), MAX_THOUGHT)}\n</asked_of_a_person>\n" if answers else ""
-    said = clipped(harmless(message), MAX_MESSAGE)
-    tag = _OF_STRANGERS if untrusted else "message_from_a_person"
-    return _with_word(state, f"{asked}<{tag}>\n{said}\n</{tag}>")
+    """`answers`: the question, which is not the person's word. `untrusted`: the words are a stranger's."""
+    said = message[:MAX_MESSAGE]
+    note = MessageNote(
+        said=said, missing=len(message) - len(said), answers=short(answers, MAX_THOUGHT), untrusted=untrusted
+    )
+    return _with_word(state, note)
 
 
-def with_ruling(state: RunState, what: str, ruling: Ruling) -> RunState:
-    why = f"\n{clipped(harmless(ruling.reason), MAX_MESSAGE)}" if ruling.reason else ""
-    told = f"{ruling.verdict}: {clipped(harmless(what), MAX_ARGUMENTS)}{why}"
-    return _with_word(state, f"<ruling>\n{told}\n</ruling>")
+def with_ruling(state: RunState, proposal: Plan | Framing, ruling: Ruling, *, task: str) -> RunState:
+    note = RulingNote(verdict=ruling.verdict, reason=short(ruling.reason, MAX_MESSAGE), task=task)
+    match proposal:
+        case Plan(action=action):
+            arguments = bounded(action.payload, MAX_ARGUMENTS)
+            return _with_word(state, replace(note, call=f"{action.tool}.{action.command}", arguments=arguments))
+        case Framing(goal_statement=goal):
+            return _with_word(state, replace(note, framing=short(goal, MAX_ARGUMENTS)))
 
 
-def _with_word(state: RunState, text: str) -> RunState:
-    note = Note(kind="person", text=text)
-    heard = [id(note) for note in state.notes if note.kind == "person"]
+def _with_word(state: RunState, note: Note) -> RunState:
+    heard = [id(note) for note in state.notes if _is_of_people(note)]
     given_up = set(heard[: max(0, len(heard) + 1 - MOST_MESSAGES)])
     return replace(state, notes=(*(kept for kept in state.notes if id(kept) not in given_up), note))
 
 
-def is_heeded(note: Note) -> bool:
-    return note.kind == "person" and f"<{_OF_STRANGERS}>" not in note.text
+def _steps(state: RunState) -> list[StepNote]:
+    return [note for note in state.notes if isinstance(note, StepNote)]
 
 
 def overfull(state: RunState) -> bool:
-    steps = [note for note in state.notes if note.kind == "step"]
-    size = sum(len(note.text) for note in state.notes if note.kind != "person")
-    return size > state.brief.limits.max_notes and len(steps) >= _kept_steps(state) + SLACK_STEPS
+    size = sum(note.size for note in state.notes if isinstance(note, StepNote | MemoryNote))
+    return size > state.brief.limits.max_notes and len(_steps(state)) >= _kept_steps(state) + SLACK_STEPS
 
 
 def _kept_steps(state: RunState) -> int:
@@ -110,132 +154,76 @@ def _steps_in(fact: str) -> Iterator[int]:
 
 def compacted(state: RunState, memory: Sequence[str], *, kept_steps: int | None = None) -> RunState:
     facts = tuple(fact[:MAX_FACT] for fact in memory if fact.strip())[-MAX_MEMORY:]
-    steps = [note for note in state.notes if note.kind == "step"]
+    steps = _steps(state)
     kept = _kept_steps(state) if kept_steps is None else kept_steps
     given_up = {id(note) for note in steps[: max(0, len(steps) - kept)]}
-    left = tuple(note for note in state.notes if note.kind != "memory" and id(note) not in given_up)
+    left = tuple(note for note in state.notes if not isinstance(note, MemoryNote) and id(note) not in given_up)
     return replace(state, facts=facts, notes=(_memory(facts, _older(state, kept)), *left))
 
 
 def _older(state: RunState, kept_steps: int) -> tuple[StepRecord, ...]:
-    noted = sum(note.kind == "step" for note in state.notes)
-    return state.completed[: len(state.completed) - min(noted, kept_steps)]
+    return state.completed[: len(state.completed) - min(len(_steps(state)), kept_steps)]
 
 
 def shrunk(state: RunState) -> RunState | None:
     """Shrunk as far as possible without a model: all but the newest plan's steps, else all but the newest step. None
     when there is nothing to give up.
     """
-    steps = [note for note in state.notes if note.kind == "step"]
+    steps = _steps(state)
     newest = len(state.plan.actions) if state.plan else 1
     kept = newest if len(steps) > newest else 1
     return compacted(state, state.facts, kept_steps=kept) if len(steps) > 1 else None
 
 
-def thought(reflection: Reflection, told_as: str = "Reflection") -> str:
-    met = ", ".join(f"{m.item} ({m.evidence})" for m in reflection.met)
-    unmet = ", ".join(f"{u.item} ({u.reason})" for u in reflection.unmet)
-    facts = "".join(f"\n- {fact[:MAX_FACT]}" for fact in reflection.facts)
-    lines = (
-        f"{told_as}: {clipped(reflection.summary, MAX_THOUGHT)}",
-        f"Accepted as met: {clipped(met, MAX_THOUGHT)}" if met else "",
-        f"No longer met: {clipped(unmet, MAX_THOUGHT)}" if unmet else "",
-        f"Facts learned:{facts}" if facts else "",
+def _memory(facts: tuple[str, ...], older: Sequence[StepRecord]) -> MemoryNote:
+    return _sized(MemoryNote(facts=facts, older=tuple(_old(record) for record in older[-REMEMBERED_STEPS:])))
+
+
+def _old(record: StepRecord) -> OldStep:
+    summary = short(" ".join(record.summary.split()), MAX_REMEMBERED)
+    return OldStep(step=record.step, tool=record.tool, command=record.command, status=record.status, summary=summary)
+
+
+def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> StepNote:
+    leads, plan = _leads(state, pending), state.plan
+    note = StepNote(
+        step=record.step,
+        tool=record.tool,
+        command=record.command,
+        status=record.status,
+        arguments=bounded(pending.action.arguments, MAX_ARGUMENTS),
+        output=bounded(dict(sorted(output.items(), key=lambda field: _ORDER.get(field[0], 1))), MAX_RESULT),
+        asked=_asked_first(state, record),
+        reflection=in_short(state.reflection) if leads and state.reflection else None,
+        rationale=short(plan.rationale, MAX_THOUGHT) if leads and plan else "",
+        expected=short(plan.expected_outcome, MAX_THOUGHT) if leads and plan else "",
     )
-    return clipped(harmless("\n".join(filter(None, lines))), MAX_REFLECTION)
+    return _sized(note)
 
 
-def _memory(facts: Sequence[str], older: Sequence[StepRecord]) -> Note:
-    learned = [f"- {harmless(fact)[:MAX_FACT]}" for fact in facts] or ["- nothing worth keeping"]
-    lines = ["<memory_of_older_steps>", *learned, *_remembered(older), "</memory_of_older_steps>"]
-    return Note(kind="memory", text="\n".join(lines))
+def _sized(note: N) -> N:
+    return replace(note, size=len(json.dumps(asdict(note), ensure_ascii=False)))
 
 
-def _remembered(older: Sequence[StepRecord]) -> list[str]:
-    if not older:
-        return []
-    told = [
-        f"- step {r.step}, {r.tool} {r.command}, {r.status}: {_in_short(r.summary)}" for r in older[-REMEMBERED_STEPS:]
-    ]
-    return ["<untrusted_result>", *told, "</untrusted_result>"]
-
-
-def _in_short(text: str) -> str:
-    line = " ".join(harmless(text).split())
-    return line if len(line) <= MAX_REMEMBERED else f"{line[:MAX_REMEMBERED]}…"
-
-
-def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[str, JsonValue]) -> Note:
-    arguments = json.dumps(pending.action.arguments, ensure_ascii=False, sort_keys=True)
-    lines = (
-        f'<step number="{record.step}" tool="{record.tool}" command="{record.command}" status="{record.status}">',
-        thought(state.reflection, f"Reflection after step {_before(state, pending)}") if state.reflection else "",
-        *_reasons(state),
-        f"Arguments: {clipped(harmless(arguments), MAX_ARGUMENTS)}",
-        f"<untrusted_result>\n{_asked_first(state, record)}{_result(output)}\n</untrusted_result>",
-        "</step>",
-    )
-    return Note(kind="step", text="\n".join(filter(None, lines)))
-
-
-def _asked_first(state: RunState, record: StepRecord) -> str:
+def _asked_first(state: RunState, record: StepRecord) -> tuple[AskedFirst, ...]:
     asked = [one for one in state.evidence if one.step == record.step] if record.status != "budget" else []
-    told = "; ".join(f"{one.task}: {one.query or f'{one.tool} {one.command}'} ({one.status})" for one in asked)
-    return f"Asked for first: {clipped(harmless(told), MAX_THOUGHT)}\n" if told else ""
-
-
-def _before(state: RunState, pending: Pending) -> int:
-    return min(state.open_steps, default=pending.step) - 1
-
-
-def _reasons(state: RunState) -> Iterator[str]:
-    plan = state.plan
-    if plan is None or len(state.open_steps) < len(plan.actions):
-        return
-    if plan.rationale:
-        yield f"Why: {clipped(harmless(plan.rationale), MAX_THOUGHT)}"
-    if plan.expected_outcome:
-        yield f"Expected: {clipped(harmless(plan.expected_outcome), MAX_THOUGHT)}"
-
-
-def _result(output: dict[str, JsonValue]) -> str:
-    path, excerpt, summary = (_text(output.get(name)) for name in ("artifact_path", "excerpt", "summary"))
-    kept = path if ARTIFACT_PATH.fullmatch(path) else ""
-    rest = f"; the whole is the artifact {kept}" if kept else "; ask the tool for less at a time"
-    listed = _listed(output.get("artifacts"))
-    told_otherwise = {
-        *_OF_THE_CALL,
-        *(name for name in ("summary", "excerpt") if isinstance(output.get(name), str)),
-        *(("artifact_path",) if kept else ()),
-        *(("artifacts",) if listed else ()),
-    }
-    told = {name: value for name, value in output.items() if name not in told_otherwise}
-    artifacts = ", ".join(listed) or kept
-    parts = (
-        summary,
-        json.dumps(told, ensure_ascii=False, sort_keys=True) if told else "",
-        f"Artifacts: {artifacts}" if artifacts else "",
-        f"Excerpt of {kept or 'the result'}:\n{excerpt}" if excerpt else "",
+    length = MAX_THOUGHT // max(1, min(len(asked), MOST_ASKED))
+    return tuple(
+        AskedFirst(task=one.task, what=short(one.query or f"{one.tool} {one.command}", length), status=one.status)
+        for one in asked[:MOST_ASKED]
     )
-    return clipped(harmless("\n".join(filter(None, parts)) or "(nothing)"), MAX_RESULT, rest)
 
 
-def _listed(artifacts: JsonValue) -> list[str]:
-    if not isinstance(artifacts, list):
-        return []
-    listed = [_sized(artifact) for artifact in artifacts if isinstance(artifact, dict)]
-    return listed if all(listed) and len(listed) == len(artifacts) else []
-
-
-def _sized(artifact: dict[str, JsonValue]) -> str:
-    path, size = _text(artifact.get("path")), artifact.get("size")
-    if not ARTIFACT_PATH.fullmatch(path):
-        return ""
-    return f"{path} ({size} bytes)" if isinstance(size, int) else path
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
+def in_short(reflection: Reflection) -> Reflection:
+    """What is noted of it. Quotes and the outcome are told elsewhere."""
+    return replace(
+        reflection,
+        summary=short(reflection.summary, MAX_THOUGHT),
+        met=tuple(replace(met, quote="") for met in reflection.met[:MOST_CLAIMS]),
+        unmet=reflection.unmet[:MOST_CLAIMS],
+        facts=tuple(fact[:MAX_FACT] for fact in reflection.facts[:MOST_LEARNED]),
+        outcome=None,
+    )
 
 
 MOST = 100

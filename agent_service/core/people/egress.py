@@ -15,14 +15,16 @@ addresses either: what its parent could read is handed on (`named`).
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from urllib.parse import unquote_plus
 
 from pydantic import JsonValue
 
+from agent_service.core.model.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.people import addressees
 from agent_service.core.phases import Action
-from agent_service.core.state import Note, RunState
+from agent_service.core.state import RunState
 from schemas.catalog import ToolCommand
 
 LEAST = 6
@@ -38,9 +40,6 @@ _AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://)?([^/?#]*)(.*)", re.IGNOR
 _ODD = re.compile(r"[\\\s\x00-\x1f]")
 """Characters that some readers of addresses take for the end of the host."""
 _GOES_ON = re.compile(r"[/.,:;?!]?[\w%&=#+@~$-]")
-_RESULT = re.compile(r"<untrusted_result>\n(.*?)\n</untrusted_result>", re.DOTALL)
-_CALL = re.compile(r'<step number="\d+" tool="([^"]*)" command="([^"]*)"')
-_ARGUMENTS = re.compile(r"^Arguments: (.*)$", re.MULTILINE)
 _WORD = re.compile(r"[\w.@-]{6,}")
 _PART = re.compile(r"[^/?&=;#+\s]+")
 _CODE = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}")
@@ -116,14 +115,14 @@ def _hosts_named(state: RunState) -> frozenset[str]:
 
 
 def _stands_in_full(state: RunState, address: str) -> bool:
-    evidence = (json.dumps(one.output, ensure_ascii=False) for one in state.evidence)
+    evidence = (_text(one.output) for one in state.evidence)
     texts = chain(_named(state), _asked_by_strangers(state), evidence)
     if address in state.brief.named or any(_stands_in(address, text) for text in texts):
         return True
-    for step in map(_Step, state.notes):
-        if _stands_in(address, step.own):
+    for note in map(_Noted, state.notes):
+        if _stands_in(address, note.own):
             return False
-        if _stands_in(address, step.told):
+        if _stands_in(address, note.told):
             return True
     return False
 
@@ -138,20 +137,22 @@ def _stands_in(address: str, text: str) -> bool:
 
 def _carries(state: RunState, action: Action, address: str, hosts: frozenset[str]) -> bool:
     tail = _DATE.sub(" ", unquote_plus(unquote_plus(_split(address)[1])))
-    steps = [_Step(note) for note in state.notes]
-    theirs = [step for step in steps if step.asks(action, hosts)]
-    others = [step for step in steps if step not in theirs]
-    house = "\n".join((*_given(state), *(step.text for step in others if _is_of_the_house(state, step))))
-    known = _squeezed("\n".join((*_in_so_many_words(state), *(f"{step.arguments}\n{step.told}" for step in theirs))))
+    noted = [_Noted(note) for note in state.notes]
+    theirs = [one for one in noted if one.asks(action, hosts)]
+    others = [one for one in noted if one not in theirs]
+    house = "\n".join((*_given(state), *(one.text for one in others if _is_of_the_house(state, one))))
+    known = _squeezed("\n".join((*_in_so_many_words(state), *(f"{one.arguments}\n{one.told}" for one in theirs))))
     copied = {part for part in map(_squeezed, _PART.findall(tail)) if len(part) >= LEAST and part in _squeezed(house)}
-    held = {code for code in _codes("\n".join((house, *(step.text for step in others)))) if code in _squeezed(tail)}
+    held = {code for code in _codes("\n".join((house, *(one.text for one in others)))) if code in _squeezed(tail)}
     unknown = {code.casefold() for code in _CODE.findall(tail)}
     return any(value not in known for value in copied | held | unknown)
 
 
-def _is_of_the_house(state: RunState, step: "_Step") -> bool:
-    skill = state.brief.skill(step.tool)
-    return step.kind == "memory" or (skill is not None and skill.output == "trusted")
+def _is_of_the_house(state: RunState, noted: "_Noted") -> bool:
+    if isinstance(noted.note, MemoryNote):
+        return True
+    skill = state.brief.skill(noted.note.tool) if isinstance(noted.note, StepNote) else None
+    return skill is not None and skill.output == "trusted"
 
 
 def _in_so_many_words(state: RunState) -> Iterator[str]:
@@ -167,29 +168,49 @@ def _given(state: RunState) -> Iterator[str]:
         yield state.brief.goal
 
 
-class _Step:
+class _Noted:
+    """A note in two texts: `own`, which the run or a person wrote, and `told`, which a tool or a stranger did."""
+
     def __init__(self, note: Note) -> None:
-        self.kind, self.text = note.kind, note.text
-        self.own, self.told = _RESULT.sub("", note.text), "\n".join(_RESULT.findall(note.text))
-        asked = _ARGUMENTS.findall(self.own)
-        self.arguments: str = asked[-1] if note.kind == "step" and asked else ""
-        named = _CALL.match(note.text)
-        self.tool, self.command = (named[1], named[2]) if named else ("", "")
+        self.note, self.arguments, self.told = note, "", ""
+        match note:
+            case StepNote(reflection=reflection):
+                self.arguments, said = _text(note.arguments.value), asdict(reflection) if reflection else {}
+                self.own = "\n".join((*_leaves(said), note.rationale, note.expected, self.arguments))
+                self.told = "\n".join((*(one.what for one in note.asked), _text(note.output.value)))
+            case MessageNote(untrusted=True):
+                self.own, self.told = note.answers, note.said
+            case MessageNote():
+                self.own = f"{note.answers}\n{note.said}"
+            case RulingNote(arguments=arguments):
+                self.own = "\n".join((note.framing, _text(arguments.value) if arguments else "", note.reason))
+            case MemoryNote():
+                self.own, self.told = "\n".join(note.facts), "\n".join(old.summary for old in note.older)
+
+    @property
+    def text(self) -> str:
+        return f"{self.own}\n{self.told}"
 
     def asks(self, action: Action, hosts: frozenset[str]) -> bool:
-        return (self.tool, self.command) == (action.tool, action.command) and bool(hosts & _hosts_in(self.arguments))
+        named = (self.note.tool, self.note.command) if isinstance(self.note, StepNote) else None
+        return named == (action.tool, action.command) and bool(hosts & _hosts_in(self.arguments))
 
 
-def _leaves(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
+def _leaves(value: JsonValue | Mapping[str, JsonValue], *, names: bool = False) -> Iterator[str]:
     match value:
         case dict():
-            for one in value.values():
-                yield from _leaves(one)
-        case list():
+            for name, one in value.items():
+                yield from (name,) if names else ()
+                yield from _leaves(one, names=names)
+        case list() | tuple():
             for one in value:
-                yield from _leaves(one)
+                yield from _leaves(one, names=names)
         case str() | int() | float():
             yield str(value)
+
+
+def _text(value: Mapping[str, JsonValue]) -> str:
+    return "\n".join(_leaves(value, names=True))
 
 
 def _codes(text: str) -> set[str]:

@@ -4,7 +4,6 @@ It counts at once, and the model is asked what follows. A ruling names what wait
 refused. The deadline stands still while a person is waited for, unless the caller named it.
 """
 
-import json
 from datetime import datetime
 
 from agent_service.core import endings, limits
@@ -229,12 +228,7 @@ def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -
 
 
 def _remembered(state: RunState, waiting: ForApproval, ruling: Ruling) -> RunState:
-    match waiting.proposal:
-        case Plan(action=action):
-            what = f"{action.tool}.{action.command} {json.dumps(action.payload, ensure_ascii=False, sort_keys=True)}"
-        case Framing(goal_statement=goal):
-            what = f"the framing: {goal}"
-    return notes.with_ruling(approving.with_ruling(state, ruling), what, ruling)
+    return notes.with_ruling(approving.with_ruling(state, ruling), waiting.proposal, ruling, task=waiting.task)
 
 
 def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datetime) -> Transition:

@@ -7,12 +7,12 @@ reflection beside it. Unproven claims of a reflection are no flaw here: they are
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent_service.core.model.notes import clipped
 from agent_service.core.phases import Ask, Decision, Next, Phase, Reflection, Unusable, Verdict
 from agent_service.models.prompts.parts import Part, Parts, verification_in
 from agent_service.models.prompts.reading import Found, found_in
 from agent_service.models.prompts.replies import DecisionReply
 from agent_service.run.ports import Question
+from schemas.clipping import clipped
 
 MOST_RAW = 3900
 """Characters of a reply that could not be used, for the journal and for the repair, which keeps 4000."""

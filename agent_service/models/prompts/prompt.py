@@ -14,7 +14,6 @@ that it cannot close the tags around it, and all of it through `visible`.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,14 +25,18 @@ from typing import Any
 import jinja2
 
 from agent_service.core.evidence.unseen import visible
-from agent_service.core.model import notes
+from agent_service.core.model.noted import MessageNote, RulingNote
+from agent_service.core.model.notes import KEPT_STEPS, MAX_MEMORY, in_short
 from agent_service.core.phases import Phase, Proof
 from agent_service.core.state import DoneItem, RunState, StepRecord
 from agent_service.core.tools.acting import name_of_call
 from agent_service.core.waiting import Asking
+from agent_service.models.prompts import notes
 from agent_service.models.prompts.budget import budget_of
+from agent_service.models.prompts.notes import canonical, harmless
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from agent_service.run.ports import PromptText, Question
+from schemas.clipping import clipped
 
 FOLDER = "templates"
 REFRAMED = "reframe: "
@@ -108,8 +111,10 @@ def _case(state: RunState) -> str:
 
 
 def _notes(question: Question) -> tuple[str, ...]:
-    framing = question.phase is Phase.FRAME
-    return tuple(note.text for note in question.state.notes if note.kind == "person" or not framing)
+    noted = question.state.notes
+    if question.phase is Phase.FRAME:
+        noted = tuple(note for note in noted if isinstance(note, MessageNote | RulingNote))
+    return notes.told(noted)
 
 
 def _tail(question: Question, size: int) -> tuple[str, str, str]:
@@ -131,7 +136,7 @@ def _standing(question: Question, size: int) -> str:
         open_items=[item.id for item in state.done_items if not item.done],
         met_items=[f"{item.id} ({', '.join(item.evidence)})" for item in state.done_items if item.done],
         outline=state.outline,
-        reflection=notes.thought(state.reflection) if state.reflection else "",
+        reflection=notes.thought(in_short(state.reflection)) if state.reflection else "",
         doubts=[f"step {doubt.step} ({doubt.tool})" for doubt in state.doubts],
         unmade=_unmade(state),
         strangers=state.strangers,
@@ -167,9 +172,9 @@ def _request(question: Question) -> str:
         step=state.step,
         reframing=state.framing is not None,
         facts=state.facts,
-        artifacts=state.artifacts[-notes.MAX_MEMORY :],
-        most_facts=notes.MAX_MEMORY,
-        kept_steps=notes.KEPT_STEPS,
+        artifacts=state.artifacts[-MAX_MEMORY:],
+        most_facts=MAX_MEMORY,
+        kept_steps=KEPT_STEPS,
     )
 
 
@@ -185,7 +190,7 @@ def _claim(state: RunState) -> str:
         "claim",
         goal=state.brief.goal,
         context=state.brief.context,
-        people=[note.text for note in filter(notes.is_heeded, state.notes)],
+        people=[notes.block(note) for note in filter(notes.is_heeded, state.notes)],
         original=state.original,
         framing=state.framing,
         proposed=state.proposed,
@@ -201,7 +206,7 @@ def _evidence(state: RunState, item: DoneItem) -> list[tuple[str, str]]:
 
 
 def _sent(record: StepRecord) -> str:
-    return f" with {notes.clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
+    return f" with {clipped(canonical(record.sent), SHOWN_OF_ARGUMENTS)}" if record.sent else ""
 
 
 def shown_by(proof: Proof | None) -> str:
@@ -227,10 +232,6 @@ def rendered(name: str, **values: Any) -> str:
     return _environment().get_template(f"{name}.md").render(**values).strip()
 
 
-def canonical(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(", ", ": "))
-
-
 def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -250,6 +251,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(harmless=notes.harmless, clipped=notes.clipped, in_one_line=in_one_line)
+    environment.filters.update(harmless=harmless, clipped=clipped, in_one_line=in_one_line)
     environment.filters.update(canonical=canonical, shown_by=shown_by)
     return environment

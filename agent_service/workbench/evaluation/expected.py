@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
-from agent_service.models.prompts.prompt import canonical
+from agent_service.models.prompts.notes import canonical
 from agent_service.models.scripted_model import Pattern
 from agent_service.workbench.evaluation.observed import Happening, Observed, Request, happenings
 

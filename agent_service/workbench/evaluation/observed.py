@@ -8,7 +8,8 @@ from typing import Literal
 
 from agent_service.core.events import CancelRequested, Event, ModelReplied, ModelUnavailable
 from agent_service.core.model import thinking
-from agent_service.core.state import Note, RunState
+from agent_service.core.model.noted import MemoryNote
+from agent_service.core.state import RunState
 from agent_service.core.waiting import ForAnswer, ForApproval, ForEvidence, ForReads, ForTime, Status
 from agent_service.run.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
@@ -138,8 +139,8 @@ def _compaction(moment: Moment) -> bool:
     return _memory(moment.state) != (_memory(moment.before) if moment.before else [])
 
 
-def _memory(state: RunState) -> list[Note]:
-    return [note for note in state.notes if note.kind == "memory"]
+def _memory(state: RunState) -> list[MemoryNote]:
+    return [note for note in state.notes if isinstance(note, MemoryNote)]
 
 
 def _model_wait(moment: Moment) -> bool:

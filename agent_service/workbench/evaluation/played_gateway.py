@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.model.notes import clipped
-from agent_service.models.prompts.prompt import canonical
+from agent_service.models.prompts.notes import canonical
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.plugins import PluginFolder
 from agent_service.workbench.evaluation.scenario import ARTIFACT_TOOL, Scenario
 from agent_service.workbench.evaluation.tools import Brought, Document, ToolAnswer
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, Catalog, ToolCommand, ToolOffer
+from schemas.clipping import clipped
 from schemas.events import Envelope, ToolError, ToolOutput, ToolRequest, ToolResult
 
 PLUGIN_TAKES_S = 1.0

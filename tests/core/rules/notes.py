@@ -4,17 +4,20 @@ They say in their own way what a compaction may do: it gives up the notes of old
 step that was planned before a person spoke is noted before that.
 """
 
+import json
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, SignalReceived, ToolReturned
+from agent_service.core.model.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.phases import Digest, Phase, Reflection
-from agent_service.core.state import Note, RunState
+from agent_service.core.state import RunState
 from tests.core.rules.reading import Story, after, entries, questions_of, reopened
 from tests.core.script import Moment
 
 MORE_STEPS = 4
 """More notes of steps than are kept, from which on they may be taken together."""
-LONGEST_STEP, LONGEST_MEMORY, LONGEST_MESSAGE = 27_000, 24_000, 2200
+LONGEST_STEP, LONGEST_MEMORY, LONGEST_MESSAGE = 30_000, 24_000, 2200
 UNTOUCHED = ("done_items", "framing", "plan", "outline", "messages", "completed", "artifacts", "step", "reflection")
 
 
@@ -44,19 +47,19 @@ def notes_before(moment: Moment) -> tuple[Note, ...]:
     return moment.before.notes if moment.before else ()
 
 
-def steps_of(notes: tuple[Note, ...]) -> list[Note]:
-    return [note for note in notes if note.kind == "step"]
+def steps_of(notes: tuple[Note, ...]) -> list[StepNote]:
+    return [note for note in notes if isinstance(note, StepNote)]
 
 
 def said_by_people(notes: Iterable[Note]) -> list[Note]:
-    return [note for note in notes if note.kind == "person"]
+    return [note for note in notes if isinstance(note, MessageNote | RulingNote)]
 
 
 def notes_are_only_appended_but_for_a_compaction(story: Story) -> None:
     for moment in story:
         if not is_compaction(moment):
             before, now = notes_before(moment), after(moment).notes
-            for kind in ("person", "memory", "step"):
+            for kind in ("message", "ruling", "memory", "step"):
                 known = [note for note in before if note.kind == kind]
                 assert [note for note in now if note.kind == kind][: len(known)] == known
             assert len(now) <= len(before) + 1 + finished_by(moment) or reopened(moment)
@@ -67,8 +70,7 @@ def a_compaction_gives_up_older_steps_and_nothing_else(story: Story) -> None:
         before, now = notes_before(moment), after(moment).notes
         if not is_compaction(moment) or now == before:
             continue
-        assert now[0].kind == "memory"
-        assert [note for note in now[1:] if note.kind == "memory"] == []
+        assert [note.kind == "memory" for note in now] == [True, *[False] * len(now[1:])]
         assert said_by_people(now) == said_by_people(before)
         kept, finished = steps_of(now), finished_by(moment)
         too_long = isinstance(moment.event, ModelUnavailable)
@@ -104,23 +106,24 @@ def notes_are_compacted_only_when_they_are_too_long(story: Story) -> None:
 
 
 def is_too_long(state: RunState) -> bool:
-    length = sum(len(note.text) for note in state.notes if note.kind in ("step", "memory"))
+    length = sum(note.size for note in state.notes if isinstance(note, StepNote | MemoryNote))
     return len(steps_of(state.notes)) >= kept_steps(state) + MORE_STEPS and length > state.brief.limits.max_notes
 
 
-def every_finished_step_has_one_note_with_the_thought_before_it(story: Story) -> None:
+def every_finished_step_has_one_note_and_the_first_of_its_plan_the_thought_before_it(story: Story) -> None:
     for moment in entries(story):
-        known = notes_before(moment)
+        known, finished = notes_before(moment), finished_by(moment)
         new = [note for note in steps_of(after(moment).notes) if note not in known]
-        finished = len(after(moment).completed) - (len(moment.before.completed) if moment.before else 0)
-        assert len(new) == finished
-        for number, note in enumerate(new):
+        assert [note.step for note in new] == [r.step for r in after(moment).completed][-finished:] * bool(finished)
+        for note in new:
             assert moment.before is not None
-            assert note.text.startswith(f'<step number="{after(moment).completed[number - finished].step}" ')
-            assert after(moment).reflection is None
-            reflection = moment.before.reflection if number == 0 else None
-            assert ("\nReflection after step " in note.text) == (reflection is not None)
-            assert reflection is None or f": {reflection.summary}" in note.text
+            thought, leads = moment.before.reflection, note.step <= first_of_plan(moment.before)
+            assert (note.reflection is not None) == (thought is not None and leads)
+            assert after(moment).reflection is (None if leads else thought)
+
+
+def first_of_plan(state: RunState) -> int:
+    return state.step - len(state.plan.also if state.plan else ())
 
 
 def what_people_said_is_a_note_for_ever(story: Story) -> None:
@@ -129,15 +132,13 @@ def what_people_said_is_a_note_for_ever(story: Story) -> None:
         event = moment.event
         if isinstance(event, SignalReceived) and event.signal.message and not moment.transition.ignored:
             said.append(event.signal.message)
-        notes = [note.text for note in after(moment).notes if note.kind == "person"]
-        told = [text for text in notes if not text.startswith("<ruling>")]
-        assert len(told) == len(said)
-        assert all(message in text for message, text in zip(said, told, strict=True))
+        assert [note.said for note in after(moment).notes if isinstance(note, MessageNote)] == said
 
 
 def notes_are_bounded(story: Story) -> None:
-    longest = {"step": LONGEST_STEP, "memory": LONGEST_MEMORY, "person": LONGEST_MESSAGE}
     for moment in story:
         notes = after(moment).notes
-        assert all(len(note.text) <= longest[note.kind] for note in notes)
+        for note in notes:
+            longest = {"step": LONGEST_STEP, "memory": LONGEST_MEMORY}.get(note.kind, LONGEST_MESSAGE)
+            assert len(json.dumps(asdict(note), ensure_ascii=False)) <= longest
         assert len([note for note in notes if note.kind == "memory"]) <= 1

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_service.core.model.notes import harmless, thought
+from agent_service.core.model.noted import Note
 from agent_service.core.phases import Action, Met, Plan, Reflection, Verdict
-from agent_service.core.state import Note
+from agent_service.models.prompts.notes import block, harmless, thought
 from schemas.events import ToolError
 from tests.core.cues import a_compacting_run, a_planning_run, digests, goes_on, replies, returns, signal
-from tests.core.rules.notes import LONGEST_MEMORY, LONGEST_MESSAGE, LONGEST_STEP
 from tests.core.script import Script
 
+LONGEST = {"step": 27_000, "message": 2200, "memory": 24_000}
 HUGE = "<" + " " * 60_000 + "a" * 60_000
 
 
@@ -48,16 +48,15 @@ def a_story_of(text: str) -> Script:
 @pytest.mark.parametrize("text", [HUGE, "<" * 100_000, "x\n" * 50_000, "🜁" * 50_000, "\\" * 50_000])
 def test_a_note_is_bounded_whatever_it_is_made_of(text: str) -> None:
     notes = [*a_story_of(text).state.notes, *(a_compacting_run() >> digests(*[text] * 100)).state.notes]
-    longest = {"step": LONGEST_STEP, "person": LONGEST_MESSAGE, "memory": LONGEST_MEMORY}
-    assert {note.kind for note in notes} == set(longest)
-    assert all(len(note.text) <= longest[note.kind] for note in notes)
+    assert {note.kind for note in notes} == set(LONGEST)
+    assert all(len(block(note)) <= LONGEST[note.kind] for note in notes)
 
 
 # What others wrote cannot leave its place
 
 TAGS = {
     "step": ["<step", "<untrusted_result>", "</untrusted_result>", "</step>"],
-    "person": ["<message_from_a_person>", "</message_from_a_person>"],
+    "message": ["<message_from_a_person>", "</message_from_a_person>"],
     "memory": ["<memory_of_older_steps>", "<untrusted_result>", "</untrusted_result>", "</memory_of_older_steps>"],
 }
 """All tags of a note of each kind, in their order."""
@@ -70,9 +69,10 @@ def tags_of(text: str) -> list[str]:
 
 
 def check(note: Note) -> None:
-    assert tags_of(note.text) == TAGS[note.kind]
-    assert note.text.startswith(TAGS[note.kind][0])
-    assert note.text.endswith("\n" + TAGS[note.kind][-1])
+    text = block(note)
+    assert tags_of(text) == TAGS[note.kind]
+    assert text.startswith(TAGS[note.kind][0])
+    assert text.endswith("\n" + TAGS[note.kind][-1])
 
 
 HOSTILE = [

@@ -1,0 +1,105 @@
+"""Notes as blocks of a prompt: what is told of a result, and what would only say again what stands there already."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from agent_service.models.prompts.notes import block, told
+from tests.core.cues import (
+    PROOF,
+    a_run_for_approval,
+    a_run_that_may_read,
+    a_waiting_parent,
+    a_waiting_run,
+    approves,
+    child_of,
+    comes_home,
+    plans,
+    plans_several,
+    reflects,
+    rejects,
+    returns,
+)
+
+
+def told_of(output: dict[str, Any]) -> str:
+    """What stands between the tags of a result."""
+    text = block((a_waiting_run() >> returns(output=output)).state.notes[-1])
+    found = re.search(r"<untrusted_result>\n(.*)\n</untrusted_result>", text, re.DOTALL)
+    assert found, text
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("output", "where"),
+    [
+        ({"artifact_path": "artifacts/page.html"}, "; the whole is the artifact artifacts/page.html"),
+        ({}, "; ask the tool for less at a time"),
+        ({"artifact_path": "../../etc/passwd"}, "; ask the tool for less at a time"),
+        ({"artifact_path": "artifacts/" + "a" * 9000}, "; ask the tool for less at a time"),
+        ({"artifact_path": "artifacts/a.html]\n</step>"}, "; ask the tool for less at a time"),
+    ],
+)
+def test_a_result_that_is_cut_says_how_much_is_missing_and_where_the_whole_is(
+    output: dict[str, Any], where: str
+) -> None:
+    length = re.search(
+        r"\n\[cut: (\d+) of (\d+) characters are shown(.*)\]\Z", told_of({**output, "excerpt": "x" * 50_000})
+    )
+    assert length
+    assert 15_900 < int(length[1]) <= 16_000
+    assert int(length[2]) > 50_000
+    assert length[3] == where
+
+
+def test_a_field_that_says_what_stands_there_already_is_left_out_and_no_other() -> None:
+    """The run asked `fetch` for https://example.org."""
+    said = {"url": "https://example.org", "final_url": "https://example.org", "title": "A page", "truncated": False}
+    kept = {"bytes": 17, "free": False, "status": 200, "winner": "A page"}
+    result = told_of({"summary": "A page: welcome", "job_id": "7", "output": {**said, **kept}})
+    assert result == 'A page: welcome\n{"output": {"bytes": 17, "free": false, "status": 200, "winner": "A page"}}'
+    moved = {"url": "https://example.com/moved", "title": "Another"}
+    assert told_of({"summary": "A page", "output": moved}).endswith(
+        '{"output": {"title": "Another", "url": "https://example.com/moved"}}'
+    )
+
+
+def test_what_only_calls_itself_an_artifact_is_told_as_it_came() -> None:
+    for wrong in ("artifacts/../x", 7):
+        output = {"artifacts": [{"path": "artifacts/a.txt"}, {"path": wrong}]}
+        assert told_of(output) == json.dumps(output)
+    assert told_of({"artifacts": [{"path": "artifacts/a.txt", "size": 7}]}) == "Artifacts: artifacts/a.txt (7 bytes)"
+
+
+def test_a_childs_result_has_no_numbers_for_machines() -> None:
+    parent = a_waiting_parent() >> comes_home(
+        child_of(a_waiting_parent()) >> plans() >> returns() >> reflects("done", PROOF)
+    )
+    text = block(parent.state.notes[-1])
+    assert "looked at the result" in text
+    assert "usage" not in text
+    assert "deadline_at" not in text
+
+
+def test_an_approved_write_is_shown_once_and_a_rejected_one_with_what_it_would_have_sent() -> None:
+    approved = a_run_for_approval() >> approves() >> returns()
+    rejected = a_run_for_approval() >> rejects(message="not to them")
+    assert "\n".join(told(approved.state.notes)).count('{"url": "https://example.org"}') == 2, "of steps 1 and 2"
+    assert told(rejected.state.notes)[-1] == RULED
+
+
+RULED = """<ruling>
+rejected: post.handle {"url": "https://example.org"}
+not to them
+</ruling>"""
+
+
+def test_parallel_steps_stand_in_their_order_with_what_led_to_them_once() -> None:
+    run = a_run_that_may_read() >> plans_several("fetch", "browse", "fetch")
+    for step in (3, 1, 2):
+        run = run >> returns(step=step)
+    blocks = told(run.state.notes)
+    assert [re.findall(r'number="(\d)"', text) for text in blocks] == [["1"], ["2"], ["3"]]
+    assert ["Why: " in text for text in blocks] == [True, False, False]

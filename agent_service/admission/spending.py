@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from agent_service.admission.shares import ALONE, Company, Share
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import FINAL, ForModel
+from agent_service.core.waiting import FINAL
 from agent_service.errors import ModelError
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.ports import Clock
@@ -159,4 +159,4 @@ def _tomorrow(now: datetime) -> datetime:
 
 def _will_be_made(moment: Moment) -> bool:
     before = moment.before.asking if moment.before else None
-    return isinstance(moment.after.waiting, ForModel) and moment.after.waiting.asking == before
+    return moment.after.calling is not None and moment.after.calling == before

@@ -8,7 +8,7 @@ from agent_service.core.people import petition
 from agent_service.core.state import RunState
 from agent_service.core.tools import acting
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import ForModel, Status
+from agent_service.core.waiting import Status
 from schemas import events as wire
 from schemas import keys, subjects
 
@@ -46,8 +46,8 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
 
 
 def asked(state: RunState) -> AskModel | None:
-    waiting = state.waiting
-    return AskModel(call=waiting.asking.call, phase=waiting.asking.phase) if isinstance(waiting, ForModel) else None
+    calling = state.calling
+    return AskModel(call=calling.call, phase=calling.phase) if calling else None
 
 
 def _constraints(granted: Limits) -> wire.Constraints:

@@ -29,25 +29,19 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.graph import children, supervising
-from agent_service.core.model import answering, asking, thinking, timing
+from agent_service.core.model import asking, thinking, timing
 from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import results
 from agent_service.core.waiting import (
+    Acting,
     Deciding,
     Ended,
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForModel,
-    ForPerson,
-    ForReads,
-    ForTime,
-    ForTool,
-    ModelRetry,
+    NeedsPerson,
     Queued,
-    ToolRetry,
+    Sleeping,
+    Thinking,
     Waiting,
 )
 from schemas import keys, subjects
@@ -181,15 +175,19 @@ def _deadline(state: RunState, event: TimerFired) -> Transition:
     return endings.out_of_budget(state, past, at=event.at, question=question)
 
 
-def _on_retry(state: RunState, event: TimerFired) -> Transition | str:
-    held = isinstance(state.waiting, ModelRetry) and state.waiting.still_since is not None
+def _on_time_to_ask(state: RunState, event: TimerFired) -> Transition | str:
+    waiting = state.waiting
+    assert isinstance(waiting, Thinking)
+    if waiting.retry_at is None:
+        return _when_due(_deadline)(state, event)
+    held = waiting.still_since is not None
     return _ask_again(state, event) if held and event.at < state.over_at else _when_due(_ask_again)(state, event)
 
 
 def _ask_again(state: RunState, event: TimerFired) -> Transition:
-    assert state.asking is not None
-    since = state.waiting.still_since if isinstance(state.waiting, ModelRetry) else None
-    return asking.put(limits.stood_still(state, since, event.at), state.asking, at=event.at)
+    waiting = state.waiting
+    assert isinstance(waiting, Thinking)
+    return asking.put(limits.stood_still(state, waiting.still_since, event.at), waiting.asking, at=event.at)
 
 
 # The table
@@ -214,113 +212,57 @@ _NOT_ASKING: _Row = dict.fromkeys(
     (CallReserved, ModelReplied, ModelUnavailable), _never("model call {event.call} is not the one waited for")
 )
 _BEGUN: _Row = {**_ALIVE, RunStarted: _never("started already")}
-_PAUSED: _Row = {**_BEGUN, StoodStill: _never("its time stands still anyway while a person is waited for")}
 _UNASKED = Rule(results.on_result, (Ended,))
-
-_RESUMED = (ForModel, ForTool, ToolRetry, ForReads, ForEvidence, ForApproval, ForPerson, Ended)
-_WHILE_GATHERING = (ForEvidence, ForReads, ForModel, ForApproval, ForPerson, Ended)
-_AFTER_A_REPLY = (ForModel, ForTool, ForReads, ForTime, ForApproval, ForAnswer, ForPerson, Ended)
 
 TABLE: Mapping[type[Waiting] | None, _Row] = {
     None: {**dict.fromkeys(get_args(Event), _never("no such run")), WakeAccepted: Rule(_accept, (Queued,))},
     Queued: {
         **_ALIVE,
-        StoodStill: _went_on(Queued),
         **_NOT_ASKING,
-        RunStarted: Rule(_start, (ForModel, ForPerson, Ended)),
+        StoodStill: _went_on(Queued),
+        RunStarted: Rule(_start, (Thinking, NeedsPerson, Ended)),
         ToolReturned: _UNASKED,
         TimerFired: Rule(_when_due(_deadline), (Ended,)),
         SignalReceived: Rule(_once(hearing.hear), (Queued,)),
     },
-    ForModel: {
+    Thinking: {
         **_BEGUN,
-        StoodStill: _went_on(ForModel),
-        CallReserved: Rule(_of_the_model, (ForModel, ForPerson, Ended)),
-        ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
-        ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
+        StoodStill: _went_on(Thinking),
+        CallReserved: Rule(_of_the_model, (Thinking, NeedsPerson, Ended)),
+        ModelReplied: Rule(_of_the_model, (Thinking, Acting, Sleeping, NeedsPerson, Ended)),
+        ModelUnavailable: Rule(_of_the_model, (Thinking, NeedsPerson, Ended)),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(_deadline), (ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (ForModel,)),
+        TimerFired: Rule(_on_time_to_ask, (Thinking, NeedsPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear), (Thinking,)),
     },
-    ModelRetry: {
+    Acting: {
         **_BEGUN,
-        StoodStill: _went_on(ModelRetry),
-        CallReserved: Rule(_of_the_model, (ForModel, ForPerson, Ended)),
-        ModelReplied: Rule(_of_the_model, _AFTER_A_REPLY),
-        ModelUnavailable: Rule(_of_the_model, (ForModel, ModelRetry, ForPerson, Ended)),
+        **_NOT_ASKING,
+        StoodStill: _went_on(Acting),
+        ToolReturned: Rule(results.on_result, (Acting, Thinking, NeedsPerson, Ended)),
+        TimerFired: Rule(_when_due(results.on_due), (Acting, Thinking, NeedsPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear), (Acting,)),
+    },
+    Sleeping: {
+        **_BEGUN,
+        **_NOT_ASKING,
+        StoodStill: _went_on(Sleeping),
         ToolReturned: _UNASKED,
-        TimerFired: Rule(_on_retry, (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (ModelRetry,)),
+        TimerFired: Rule(_when_due(timing.on_time), (Thinking, NeedsPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_while_waiting), (Sleeping, Thinking, NeedsPerson, Ended)),
     },
-    ForTool: {
+    NeedsPerson: {
         **_BEGUN,
-        StoodStill: _went_on(ForTool),
         **_NOT_ASKING,
-        ToolReturned: Rule(results.on_result, (ForModel, ToolRetry, ForEvidence, ForApproval, ForPerson, Ended)),
-        TimerFired: Rule(_when_due(results.on_due), (ToolRetry, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (ForTool,)),
-    },
-    ToolRetry: {
-        **_BEGUN,
-        StoodStill: _went_on(ToolRetry),
-        **_NOT_ASKING,
-        ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(results.on_due), (ForTool, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (ToolRetry,)),
-    },
-    ForReads: {
-        **_BEGUN,
-        StoodStill: _went_on(ForReads),
-        **_NOT_ASKING,
-        ToolReturned: Rule(results.on_result, (ForReads, ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
-        TimerFired: Rule(_when_due(results.on_due), (ForReads, ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear), (ForReads,)),
-    },
-    ForEvidence: {
-        **_BEGUN,
-        StoodStill: _went_on(ForEvidence),
-        **_NOT_ASKING,
-        ToolReturned: Rule(results.on_result, _WHILE_GATHERING),
-        TimerFired: Rule(_when_due(results.on_due), _WHILE_GATHERING),
-        SignalReceived: Rule(_once(hearing.hear), (ForEvidence,)),
-    },
-    ForTime: {
-        **_BEGUN,
-        StoodStill: _went_on(ForTime),
-        **_NOT_ASKING,
-        ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_due(timing.on_time), (ForModel, ForPerson, Ended)),
-        SignalReceived: Rule(_once(hearing.hear_while_waiting), (ForTime, ForModel, ForPerson, Ended)),
-    },
-    ForApproval: {
-        **_PAUSED,
-        **_NOT_ASKING,
-        ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_expired(hearing.on_expiry), (ForModel, ForEvidence, ForApproval, ForPerson, Ended)),
-        SignalReceived: Rule(
-            _once(hearing.hear_ruling), (ForModel, ForTool, ForEvidence, ForApproval, ForPerson, Ended)
-        ),
-    },
-    ForAnswer: {
-        **_PAUSED,
-        **_NOT_ASKING,
-        ToolReturned: _UNASKED,
-        TimerFired: Rule(_when_expired(answering.on_expiry), (Ended,)),
-        SignalReceived: Rule(_once(hearing.hear_answer), (ForAnswer, ForModel, ForPerson, Ended)),
-    },
-    ForPerson: {
-        **_PAUSED,
-        **dict.fromkeys(_NOT_ASKING, _never("the run is paused: the call is made again when it is resumed")),
-        ToolReturned: Rule(results.on_result, (ForPerson, Ended)),
-        TimerFired: _never("nothing is due"),
-        SignalReceived: Rule(_once(hearing.hear_while_paused), _RESUMED),
+        StoodStill: _never("its time stands still anyway while a person is waited for"),
+        ToolReturned: Rule(results.on_result, (NeedsPerson, Ended)),
+        TimerFired: Rule(_when_expired(hearing.on_expiry), (Thinking, Acting, NeedsPerson, Ended)),
+        SignalReceived: Rule(_once(hearing.hear_when_asked), (Thinking, Acting, NeedsPerson, Ended)),
     },
     Ended: {
         **dict.fromkeys(get_args(Event), _never("the run has ended ({state.status})")),
         WakeAccepted: _never("accepted already"),
         ToolReturned: Rule(results.on_result, (Ended,)),
-        SignalReceived: Rule(
-            _once(reopening.reopen), (Queued, ForModel, ForTool, ToolRetry, ForReads, ForEvidence, ForApproval)
-        ),
+        SignalReceived: Rule(_once(reopening.reopen), (Queued, Thinking, Acting, NeedsPerson)),
     },
 }

@@ -11,22 +11,16 @@ from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import (
+    Acting,
+    Approval,
     Asking,
     Ended,
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForModel,
-    ForPerson,
-    ForReads,
-    ForTool,
-    Held,
-    ModelRetry,
+    NeedsPerson,
     Planned,
     Reserve,
     Status,
     Stop,
-    ToolRetry,
+    Thinking,
     under_way,
 )
 from schemas import keys, subjects
@@ -91,12 +85,12 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     match state.waiting:
-        case ForModel() | ModelRetry() | ForTool() | ToolRetry() | ForReads() | ForEvidence() | Planned() as held:
+        case Thinking() | Acting() | Planned() as held:
             calls = state.calls
         case _:
-            held, calls = ForModel(asking=question), question.call
+            held, calls = Thinking(asking=question), question.call
     stop = _stop(state, ending_class, reason)
-    waiting = ForPerson(held=held, stop=stop, since=at)
+    waiting = NeedsPerson(ask=stop, since=at, entry=stop.entry, held=held)
     paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
     return Transition(
         state=paused,
@@ -111,7 +105,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
 
 def with_lost_call(state: RunState) -> RunState:
     match state.waiting:
-        case ForModel(reserve=Reserve() as reserve) as waiting:
+        case Thinking(reserve=Reserve() as reserve) as waiting:
             return replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
     return state
 
@@ -144,25 +138,19 @@ def _final(
     stop = _stop(state, ending_class, reason)
     held = _kept(state) if status is Status.ESCALATED else None
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
-        state = stood_still(state, _waits_for_people_since(state), at)
+        since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
+        state = stood_still(state, since, at)
     waiting = Ended(status=status, stop=stop, at=at, held=held, came=came)
     ended = replace(state, waiting=waiting, summary=reason, updated_at=at)
     told = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
     return Transition(state=ended, effects=(*_abandoned(state), *told))
 
 
-def _waits_for_people_since(state: RunState) -> datetime | None:
-    match state.waiting:
-        case ForApproval(since=since) | ForAnswer(since=since) | ForPerson(since=since):
-            return since
-    return None
-
-
-def _kept(state: RunState) -> Held | None:
+def _kept(state: RunState) -> Acting | Planned | None:
     match under_way(state.waiting):
-        case ForTool() | ToolRetry() | ForReads() | ForEvidence() | Planned() as held:
+        case Acting() | Planned() as held:
             return held
-        case ForApproval(proposal=Plan() as plan, held=None):
+        case NeedsPerson(ask=Approval(proposal=Plan() as plan)):
             return Planned(plan=plan)
     return None
 

@@ -8,8 +8,8 @@ from agent_service.core.endings import progress
 from agent_service.core.events import StoodStill
 from agent_service.core.limits import stood_still
 from agent_service.core.state import RunState, replace
-from agent_service.core.tools.attempts import Flight, Gathering, Pending
-from agent_service.core.waiting import ForEvidence, ForReads, ForTool, Waiting
+from agent_service.core.tools.attempts import Flight
+from agent_service.core.waiting import Acting, Waiting
 
 
 def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
@@ -26,24 +26,12 @@ def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
 
 
 def _later(waiting: Waiting, by: timedelta) -> Waiting:
-    match waiting:
-        case ForTool(pending=pending):
-            return changed(waiting, pending=_pending(pending, by))
-        case ForReads(flights=flights):
-            return changed(waiting, flights=tuple(_flight(flight, by) for flight in flights))
-        case ForEvidence(flights=flights, gatherings=gatherings):
-            all_later = tuple(_gathering(gathering, by) for gathering in gatherings)
-            return changed(waiting, flights=tuple(_flight(flight, by) for flight in flights), gatherings=all_later)
-    return waiting
-
-
-def _pending(pending: Pending, by: timedelta) -> Pending:
-    return changed(pending, deadline_at=pending.deadline_at + by)
+    if not isinstance(waiting, Acting):
+        return waiting
+    flights = tuple(_flight(flight, by) for flight in waiting.flights)
+    gatherings = tuple(changed(gathering, until=gathering.until + by) for gathering in waiting.gatherings)
+    return Acting(flights=flights, gatherings=gatherings)
 
 
 def _flight(flight: Flight, by: timedelta) -> Flight:
-    return changed(flight, pending=_pending(flight.pending, by))
-
-
-def _gathering(gathering: Gathering, by: timedelta) -> Gathering:
-    return changed(gathering, until=gathering.until + by)
+    return changed(flight, pending=changed(flight.pending, deadline_at=flight.pending.deadline_at + by))

@@ -16,24 +16,20 @@ from agent_service.core.model.noted import Note
 from agent_service.core.phases import Framing, Plan, Proof, Reflection
 from agent_service.core.tools.attempts import Evidence, Pending
 from agent_service.core.waiting import (
+    Acting,
+    Approval,
     Asking,
     Ended,
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForModel,
-    ForPerson,
-    ForReads,
-    ForTime,
-    ForTool,
-    ModelRetry,
+    NeedsPerson,
+    Question,
     Reserve,
+    Sleeping,
     Status,
     Stop,
-    ToolRetry,
+    Thinking,
     Waiting,
-    pendings_of,
-    steps_of,
+    acting_of,
+    stop_of,
     under_way,
 )
 
@@ -211,10 +207,14 @@ class RunState:
 
     @property
     def asking(self) -> Asking | None:
-        match under_way(self.waiting):
-            case ForModel(asking=asking) | ModelRetry(asking=asking):
-                return asking
-        return None
+        waiting = under_way(self.waiting)
+        return waiting.asking if isinstance(waiting, Thinking) else None
+
+    @property
+    def calling(self) -> Asking | None:
+        """The model call that is made now."""
+        waiting = self.waiting
+        return waiting.asking if isinstance(waiting, Thinking) and waiting.retry_at is None else None
 
     @property
     def pending(self) -> Pending | None:
@@ -222,17 +222,18 @@ class RunState:
 
     @property
     def pendings(self) -> tuple[Pending, ...]:
-        return pendings_of(under_way(self.waiting))
+        return acting_of(self.waiting).pendings
 
     @property
     def reserve(self) -> Reserve | None:
         waiting = under_way(self.waiting)
-        return waiting.reserve if isinstance(waiting, ForModel) else None
+        return waiting.reserve if isinstance(waiting, Thinking) else None
 
     @property
     def retry_at(self) -> datetime | None:
+        """When the model call is made again."""
         waiting = under_way(self.waiting)
-        return waiting.retry_at if isinstance(waiting, ModelRetry | ToolRetry) else None
+        return waiting.retry_at if isinstance(waiting, Thinking) else None
 
     @property
     def over_at(self) -> datetime:
@@ -242,7 +243,7 @@ class RunState:
         brief, waiting = self.brief, self.waiting
         if brief.limits.deadline_named:
             return brief.limits.deadline_at
-        is_held = isinstance(waiting, ModelRetry) and waiting.still_since is not None
+        is_held = isinstance(waiting, Thinking) and waiting.still_since is not None
         by_a_child = brief.may_have_children and any(pending.grant for pending in self.pendings)
         return _NEVER if is_held or by_a_child else brief.limits.deadline_at
 
@@ -250,24 +251,24 @@ class RunState:
     def due_at(self) -> datetime | None:
         deadline = self.over_at
         match self.waiting:
-            case ForPerson() | Ended():
+            case Ended():
                 return None
-            case ForApproval(expires_at=at) | ForAnswer(expires_at=at):
+            case NeedsPerson(expires_at=at):
                 return at
-            case ForTime(until=at):
+            case Sleeping(until=at) | Thinking(retry_at=datetime() as at):
                 return min(deadline, at)
-            case ForReads(flights=flights):
-                return min(deadline, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
-            case ForEvidence(flights=flights) as gathers:
-                ends = (gathering.until for gathering in gathers.ticking)
-                return min(deadline, *ends, *(flight.retry_at or flight.pending.deadline_at for flight in flights))
-            case ForTool(pending=Pending(deadline_at=at)) | ToolRetry(retry_at=at) | ModelRetry(retry_at=at):
-                return min(deadline, at)
+            case Acting(timed=timed):
+                return min(deadline, *(one.due_at for one in timed))
         return deadline
 
     @property
     def stop(self) -> Stop | None:
-        return self.waiting.stop if isinstance(self.waiting, ForPerson | Ended) else None
+        return stop_of(self.waiting)
+
+    @property
+    def ask(self) -> Approval | Question | Stop | None:
+        """What a person is waited for to say."""
+        return self.waiting.ask if isinstance(self.waiting, NeedsPerson) else None
 
     @property
     def reason(self) -> str:
@@ -287,7 +288,10 @@ class RunState:
 
     @property
     def open_steps(self) -> tuple[int, ...]:
-        return tuple(step for step in steps_of(under_way(self.waiting)) if not self.has_finished(step))
+        """Steps whose results are waited for."""
+        now = acting_of(self.waiting)
+        steps = {*(pending.step for pending in now.pendings), *(one.step for one in now.gatherings)}
+        return tuple(sorted(step for step in steps if not self.has_finished(step)))
 
     def has_finished(self, step: int) -> bool:
         return any(record.step == step for record in self.completed)

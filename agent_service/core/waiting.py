@@ -1,8 +1,8 @@
-"""What a run waits for: its named states, one at a time, each with exactly the data to leave it.
+"""The six states of a run: what it waits for, with exactly the data to leave it.
 
-The table in `decide` moves them; timers, views and repeated messages read them by `match`. What a state owes to the
-bus is said again under the same message ids. In every state but the last `CancelRequested` and `TurnBroke` end the
-run, and its deadline (`TimerFired`) ends or pauses it; `StoodStill` moves its deadlines, unless it waits for a person.
+The table in `decide` moves them. What a state owes to the bus is said again under the same message ids. In every state
+but the last `CancelRequested` and `TurnBroke` end the run, and its deadline (`TimerFired`) ends or pauses it;
+`StoodStill` moves its deadlines, unless it waits for a person.
 """
 
 from dataclasses import dataclass, replace
@@ -71,13 +71,40 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """`ending_class` is the word for it, `entry` the number of the entry that did it."""
+    """Why a run stopped. `ending_class` is the word for it, `entry` the number of the entry that did it."""
 
+    kind: Literal["stop"] = "stop"
     ending_class: str
     reason: str
     entry: int
     spent: Spent
     """By then, with all that children who had not told yet might spend: what they tell later changes no ending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """Asks a person to allow a plan whose action needs approval, or a framing that goes beyond the goal.
+
+    `subject_hash` names it: the hash of tool, command and arguments (and of the task, where the same was allowed for
+    another task of the step), or of the framing. `step`, `task` and `round` name a sub-request of a step.
+    """
+
+    kind: Literal["approval"] = "approval"
+    proposal: Plan | Framing
+    subject_hash: str
+    reason: str
+    step: int = 0
+    task: str = ""
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question of the model to a person. The model is asked for `phase` once the answer is there."""
+
+    kind: Literal["question"] = "question"
+    ask: Ask
+    phase: Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,112 +122,68 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForModel:
-    """Waits for the reply to a model call.
+class Thinking:
+    """Waits for the reply to a model call, or for the instant at which the call is made again.
 
-    Came here: the run was started, a step finished, a reply called for another question, or the call was put off and is
-        made now. `reserve` is what is set aside for it: null until that is committed, and always for a model that costs
-        nothing.
+    `reserve` is what is set aside for the call: null until that is committed, and always for a model that costs
+    nothing. `retry_at`: the call is made then; null while it is made. `still_since`: the deadline stands still since
+    then, unless the caller named it, because what may be spent in a day is spent.
+
+    Came here: the run was started, a step finished, a reply called for another question, or the model was not
+        available.
     Owed to the bus: nothing. The agent makes the call by itself, and again after a crash.
     Moved by: `CallReserved`, before a call that costs something: it is made, unless it could break a budget.
         `ModelReplied`: the next tool, the next question, or an end. `ModelUnavailable`: later again, with a shorter
-        prompt, or not at all. A result (`ToolReturned`) of a step that was never asked for breaks the protocol.
+        prompt, or not at all. `TimerFired` at `retry_at`, or once more may be spent: the call is made. A result
+        (`ToolReturned`) of a step that was never asked for breaks the protocol.
     """
 
-    kind: Literal["for_model"] = "for_model"
+    kind: Literal["thinking"] = "thinking"
     asking: Asking
     reserve: Reserve | None = None
-    status: ClassVar[Status] = Status.RUNNING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRetry:
-    """Waits for the instant at which the same model call is made again.
-
-    Came here: the model was not to be had: overloaded, a rate limit, no network. Or it was not asked, because what may
-        be spent in a day is spent: then its deadline stands still since `still_since`, unless the caller named it.
-    Owed to the bus: nothing.
-    Moved by: `TimerFired` at `retry_at`, or once more may be spent. An answer to the call (`CallReserved`,
-        `ModelReplied`, `ModelUnavailable`) and a result (`ToolReturned`) count as they do while the call is being made.
-    """
-
-    kind: Literal["model_retry"] = "model_retry"
-    asking: Asking
-    retry_at: datetime
+    retry_at: datetime | None = None
     still_since: datetime | None = None
     status: ClassVar[Status] = Status.RUNNING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForTool:
-    """Waits for the result of an attempt that was sent.
+class Acting:
+    """Waits for the results of tool requests: of one step, of several reads, or of what steps gather.
 
-    Came here: a plan was accepted, or the delay before a retry is over.
-    Owed to the bus: the `agentic.tool_request` of the attempt.
-    Moved by: `ToolReturned`: the model reflects on it, another attempt follows, or a person has to look. `TimerFired`
-        when no answer came in time: another attempt where it may be repeated, else the run is in doubt and ends.
-    """
+    `flights` are the attempts that are sent, or are sent again at an instant of their own (`retry_at`), in the order of
+    their steps. `gatherings`: one for each step whose tool asked for more before it can answer; what waits there for
+    its turn or for the results of others has no flight yet.
 
-    kind: Literal["for_tool"] = "for_tool"
-    pending: Pending
-    status: ClassVar[Status] = Status.RUNNING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRetry:
-    """Waits for the instant at which the next attempt of the same step is sent. `pending` counts it already.
-
-    Came here: an attempt failed or brought no answer in time, and may be repeated.
-    Owed to the bus: nothing.
-    Moved by: `TimerFired` at `retry_at`. A result (`ToolReturned`) of this attempt breaks the protocol, for it is not
-        sent yet; one of an attempt before it is ignored.
-    """
-
-    kind: Literal["tool_retry"] = "tool_retry"
-    pending: Pending
-    retry_at: datetime
-    status: ClassVar[Status] = Status.RUNNING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForReads:
-    """Waits for the results of several reads, each of them sent, or to be sent again at an instant of its own.
-
-    Came here: a plan of several reads was accepted. `flights` are those that are not finished yet, in their order.
+    Came here: a plan was accepted.
     Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
-    Moved by: `ToolReturned`, as in ForTool and ToolRetry: the model reflects when the last one is finished.
-        `TimerFired`: the next attempt of what is due, or no answer in time.
+    Moved by: `ToolReturned`: another attempt follows, what waited for it is sent, the tool is asked again, the model
+        reflects when the last step is finished, or a person has to look. `TimerFired`: the next attempt is sent; no
+        answer came in time: another attempt where it may be repeated, else the run is in doubt and ends; or the time of
+        a gathering is over.
     """
 
-    kind: Literal["for_reads"] = "for_reads"
-    flights: tuple[Flight, ...]
-    status: ClassVar[Status] = Status.RUNNING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForEvidence:
-    """Waits for what a tool asked for before it can answer its step. Others of the same plan may be under way too.
-
-    Came here: the tool of a step answered with a continuation. `flights` are all requests that are sent, or to be sent
-        again; what waits for its turn or for the results of others is in `gatherings`, one for each step that gathers.
-    Owed to the bus: the `agentic.tool_request` of each attempt that is sent.
-    Moved by: `ToolReturned`: what waited for it is sent, the tool is asked again, or the step is finished and the model
-        reflects. `TimerFired`: the next attempt of what is due, no answer in time, or the time of a gathering is over.
-    """
-
-    kind: Literal["for_evidence"] = "for_evidence"
-    flights: tuple[Flight, ...]
-    gatherings: tuple[Gathering, ...]
+    kind: Literal["acting"] = "acting"
+    flights: tuple[Flight, ...] = ()
+    gatherings: tuple[Gathering, ...] = ()
     status: ClassVar[Status] = Status.RUNNING
 
     @property
+    def pendings(self) -> tuple[Pending, ...]:
+        return tuple(flight.pending for flight in self.flights)
+
+    @property
     def ticking(self) -> tuple[Gathering, ...]:
-        children = {flight.pending.step for flight in self.flights if flight.pending.grant}
+        """Gatherings whose time runs: those that are not stopped, and wait for no child."""
+        children = {pending.step for pending in self.pendings if pending.grant}
         return tuple(one for one in self.gatherings if not one.stopped and one.step not in children)
+
+    @property
+    def timed(self) -> tuple[Flight | Gathering, ...]:
+        return *self.ticking, *self.flights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForTime:
+class Sleeping:
     """Waits for an instant that the model chose. `since` is when it began to.
 
     Came here: the model waits, because something changes by itself.
@@ -209,7 +192,7 @@ class ForTime:
         once. A result (`ToolReturned`) breaks the protocol, for nothing was asked.
     """
 
-    kind: Literal["for_time"] = "for_time"
+    kind: Literal["sleeping"] = "sleeping"
     until: datetime
     since: datetime
     why: str
@@ -218,87 +201,42 @@ class ForTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan that was accepted and could not be carried out yet: kept, so that it is not paid for twice.
-
-    Came here: no step was left. Only ever held: in a pause, or in an end that an answer may reopen.
-    Owed to the bus: nothing.
-    Moved by: nothing by itself. Once it is let go on, the plan is dispatched.
-    """
+    """A plan that was accepted and could not be carried out yet: held, so that it is not paid for twice."""
 
     kind: Literal["planned"] = "planned"
     plan: Plan
     status: ClassVar[Status] = Status.RUNNING
 
 
-Held = ForModel | ModelRetry | ForTool | ToolRetry | ForReads | ForEvidence | Planned
-"""What a run that is under way waits for, and what a pause or an end that can be reopened keeps for later."""
+Held = Annotated[Thinking | Acting | Planned, Field(discriminator="kind")]
+"""What a pause, or an end that can be reopened, keeps for later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForApproval:
-    """Paused: waits for a person to allow what was planned, or to refuse it.
+class NeedsPerson:
+    """Paused: waits for a person to allow something, to answer a question, or to let a stopped run go on.
 
-    `proposal` is a plan whose action needs approval, or a framing that goes beyond the goal. `subject_hash` names it:
-    the hash of tool, command and arguments (and of the task, where the same was allowed for another task of the step),
-    or of the framing. `entry` is the number of the entry that asked. `held`:
-    what goes on once it is decided, where it is about a sub-request of a step, which `task` and `round` name.
+    `entry` is the number of the entry that asked. `expires_at` is null for a stop, which has no timer. `held`: what
+    goes on once it is decided; null where the model is asked, or the plan is carried out.
 
-    Came here: a plan or a reframe was accepted that needs a person's approval; or a task of a step does, and nothing
-        else is under way.
-    Owed to the bus: the `agent.waiting` that asks for it.
-    Moved by: `SignalReceived`: `approve` of this hash carries it out, `reject` tells the model why not. What a person
-        says besides makes the model think anew. `TimerFired` at `expires_at`: by the rule of the run. A result
-        (`ToolReturned`) breaks the protocol, for nothing was asked.
+    Came here: a plan, a framing or a task needs a person's approval (of a task, once nothing else is under way); the
+        model asked instead of acting; or a budget is spent under `on_budget: pause`, or the model will not answer for
+        long.
+    Owed to the bus: the `agent.waiting` that asks. For a stop, the `agent.escalated` that says so (`resumable`), and
+        the requests that are still out.
+    Moved by: `SignalReceived`. Of an approval: `approve` of this hash carries it out, `reject` tells the model why not.
+        Of a question: an answer or a message. Of a stop: `resume`, `answer` and `raise_budget` let it go on with what
+        is held. `TimerFired` at `expires_at`: an approval is refused or escalates, by the rule of the run; a question
+        ends the run, which can be reopened. A result (`ToolReturned`) that comes for a stopped run is taken up, and
+        what follows from it is held in its turn; else it breaks the protocol, for nothing is out.
     """
 
-    kind: Literal["for_approval"] = "for_approval"
-    proposal: Plan | Framing
-    subject_hash: str
-    reason: str
+    kind: Literal["needs_person"] = "needs_person"
+    ask: Annotated[Approval | Question | Stop, Field(discriminator="kind")]
     since: datetime
-    expires_at: datetime
     entry: int
-    held: ForEvidence | None = None
-    step: int = 0
-    task: str = ""
-    round: int = 0
-    status: ClassVar[Status] = Status.PAUSED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForAnswer:
-    """Paused: waits for a person's answer to a question of the model. `phase` is asked when it is there.
-
-    Came here: the model asked, instead of an action.
-    Owed to the bus: the `agent.waiting` that asks.
-    Moved by: `SignalReceived` with an answer or a message. `TimerFired` at `expires_at`: nobody answered, the run ends
-        and can be reopened. A result (`ToolReturned`) breaks the protocol, for nothing was asked.
-    """
-
-    kind: Literal["for_answer"] = "for_answer"
-    ask: Ask
-    phase: Phase
-    since: datetime
-    expires_at: datetime
-    entry: int
-    status: ClassVar[Status] = Status.PAUSED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForPerson:
-    """Paused: waits for a person, without any timer. `held` is what it waits for once it is resumed.
-
-    Came here: a budget is spent under `on_budget: pause`, or the model will not answer for long.
-    Owed to the bus: the `agent.escalated` that says so (`resumable`), and the request of a tool that is still out.
-    Moved by: `SignalReceived`: `resume`, `answer` and `raise_budget` let it go on with what is held (an open model
-        call is made again). A result that comes meanwhile (`ToolReturned`) is taken up, and what
-        follows from it is held in its turn.
-    """
-
-    kind: Literal["for_person"] = "for_person"
-    held: Annotated[Held, Field(discriminator="kind")]
-    stop: Stop
-    since: datetime
+    expires_at: datetime | None = None
+    held: Held | None = None
     status: ClassVar[Status] = Status.PAUSED
 
 
@@ -317,7 +255,7 @@ class Ended:
     status: Status
     stop: Stop
     at: datetime
-    held: Annotated[Held, Field(discriminator="kind")] | None = None
+    held: Held | None = None
     came: tuple[ToolResult, ...] = ()
 
 
@@ -330,51 +268,39 @@ class Deciding:
 
 
 Waiting = Annotated[
-    Queued
-    | ForModel
-    | ModelRetry
-    | ForTool
-    | ToolRetry
-    | ForReads
-    | ForEvidence
-    | ForTime
-    | Planned
-    | ForApproval
-    | ForAnswer
-    | ForPerson
-    | Ended
-    | Deciding,
-    Field(discriminator="kind"),
+    Queued | Thinking | Acting | Sleeping | NeedsPerson | Ended | Planned | Deciding, Field(discriminator="kind")
 ]
 
 
 def under_way(waiting: Waiting) -> Waiting:
+    """What goes on, also while a person is waited for."""
+    return waiting.held or waiting if isinstance(waiting, NeedsPerson) else waiting
+
+
+def acting_of(waiting: Waiting | None) -> Acting:
+    """Requests in flight, and what is gathered; empty in a state without any."""
+    now = under_way(waiting) if waiting else None
+    return now if isinstance(now, Acting) else _NOT_ACTING
+
+
+def stop_of(waiting: Waiting) -> Stop | None:
     match waiting:
-        case ForPerson(held=held) | ForApproval(held=ForEvidence() as held):
-            return held
-    return waiting
+        case Ended(stop=stop) | NeedsPerson(ask=Stop() as stop):
+            return stop
+    return None
 
 
-def pendings_of(waiting: Waiting | None) -> tuple[Pending, ...]:
-    match waiting:
-        case ForTool(pending=pending) | ToolRetry(pending=pending):
-            return (pending,)
-        case ForReads(flights=flights) | ForEvidence(flights=flights):
-            return tuple(flight.pending for flight in flights)
-    return ()
-
-
-def steps_of(waiting: Waiting) -> tuple[int, ...]:
-    if not isinstance(waiting, ForEvidence):
-        return tuple(pending.step for pending in pendings_of(waiting))
-    steps = (*(flight.pending.step for flight in waiting.flights), *(one.step for one in waiting.gatherings))
-    return tuple(sorted(set(steps)))
+def is_stopped(waiting: Waiting) -> bool:
+    return isinstance(waiting, NeedsPerson) and isinstance(waiting.ask, Stop)
 
 
 def then(waiting: Waiting, held: Held) -> Waiting:
-    """A pause stands until a person ends it."""
-    return replace(waiting, held=held) if isinstance(waiting, ForPerson) else held
+    """A stop stands until a person ends it."""
+    return replace(waiting, held=held) if isinstance(waiting, NeedsPerson) and is_stopped(waiting) else held
 
 
 def answered(waiting: Waiting) -> Waiting:
-    return waiting if isinstance(waiting, ForPerson) else Deciding()
+    return waiting if is_stopped(waiting) else Deciding()
+
+
+_NOT_ACTING = Acting()

@@ -18,7 +18,7 @@ from agent_service.core.events import (
 )
 from agent_service.core.state import RunState
 from agent_service.core.tools.acting import is_repeatable
-from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForModel, Status, Waiting
+from agent_service.core.waiting import Approval, Ended, NeedsPerson, Question, Status
 from agent_service.metrics.model import CallMetrics, SpentMetrics
 from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of, tool_error
 from agent_service.run.moments import Moment
@@ -86,9 +86,9 @@ class PeopleMetrics:
         if before is None or type(before.waiting) is type(moment.after.waiting):
             return
         match before.waiting:
-            case ForApproval(since=since):
+            case NeedsPerson(ask=Approval(), since=since):
                 self._waits.record((moment.entry.at - since).total_seconds(), "approval", _ruled(before, moment.after))
-            case ForAnswer(since=since):
+            case NeedsPerson(ask=Question(), since=since):
                 self._waits.record((moment.entry.at - since).total_seconds(), "question", _answered(moment))
             case Ended(stop=stop) if moment.reopened:
                 self._reopened.add(stop.ending_class)
@@ -181,8 +181,8 @@ class RunMetrics:
         return made.model if made else NONE, (moment.entry.at - since).total_seconds() if since else None
 
     def _follow(self, moment: Moment) -> None:
-        run_id, waiting = moment.entry.run_id, moment.after.waiting
-        if isinstance(waiting, ForModel):
+        run_id = moment.entry.run_id
+        if moment.after.calling:
             if run_id not in self._asked and not isinstance(moment.event, CallReserved):
                 self._asked[run_id] = moment.entry.at
         elif moment.ended or moment.paused:
@@ -215,14 +215,11 @@ class _Runs:
     def stopped(self, moment: Moment) -> None:
         run = moment.after
         if moment.paused:
-            self._paused.add(run.ending_class or _ASKS.get(type(run.waiting), NONE))
+            self._paused.add(run.ending_class or (run.ask.kind if run.ask else NONE))
             return
         reason = NONE if run.status is Status.DONE else run.ending_class
         self._ended.add(run.status.value, reason)
         self._lasted.record((moment.entry.at - run.accepted_at).total_seconds(), run.status.value)
-
-
-_ASKS: dict[type[Waiting], str] = {ForApproval: "approval", ForAnswer: "question"}
 
 
 class _Tools:

@@ -1,6 +1,5 @@
 """A run as one line of a list, and which runs a list has."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -9,19 +8,15 @@ from agent_service.core.graph.children import is_child
 from agent_service.core.people.petition import OF_BUDGETS
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForModel,
-    ForPerson,
-    ForReads,
-    ForTime,
-    ForTool,
-    ModelRetry,
+    Acting,
+    Approval,
+    NeedsPerson,
+    Question,
+    Sleeping,
     Status,
-    ToolRetry,
+    Stop,
+    Thinking,
     Waiting,
-    pendings_of,
 )
 
 WaitsForKind = Literal["model", "model_retry", "tool", "tool_retry", "time", "approval", "question", "budget", "child"]
@@ -103,37 +98,34 @@ def waits_for(waiting: Waiting, *, updated_at: datetime, due_at: datetime | None
     return WaitsFor(kind=kind, since=_since(waiting) or updated_at, until=due_at) if kind else None
 
 
-_KINDS: Mapping[type[Waiting], WaitsForKind] = {
-    ForModel: "model",
-    ModelRetry: "model_retry",
-    ForTool: "tool",
-    ToolRetry: "tool_retry",
-    ForReads: "tool",
-    ForEvidence: "tool",
-    ForTime: "time",
-    ForApproval: "approval",
-    ForAnswer: "question",
-}
-
-
 def _kind(waiting: Waiting) -> WaitsForKind | None:
-    if isinstance(waiting, ForPerson):
-        return "budget" if waiting.stop.ending_class.startswith(OF_BUDGETS) else "model"
-    if isinstance(waiting, ModelRetry) and waiting.still_since:
-        return "budget"
-    under_way = pendings_of(waiting)
-    return "child" if under_way and all(map(is_child, under_way)) else _KINDS.get(type(waiting))
+    match waiting:
+        case Thinking(still_since=datetime()):
+            return "budget"
+        case Thinking(retry_at=at):
+            return "model_retry" if at else "model"
+        case Acting(flights=flights, pendings=pendings):
+            if flights and all(map(is_child, pendings)):
+                return "child"
+            return "tool_retry" if flights and all(flight.retry_at for flight in flights) else "tool"
+        case Sleeping():
+            return "time"
+        case NeedsPerson(ask=Stop(ending_class=ending_class)):
+            return "budget" if ending_class.startswith(OF_BUDGETS) else "model"
+        case NeedsPerson(ask=Approval() | Question() as ask):
+            return ask.kind
+    return None
 
 
 def _since(waiting: Waiting) -> datetime | None:
     match waiting:
-        case ForTool(pending=pending):
-            return pending.requested_at
-        case ForReads(flights=flights) | ForEvidence(flights=flights) if flights:
+        case Acting(flights=flights) if flights and not all(flight.retry_at for flight in flights):
             return min(flight.pending.requested_at for flight in flights)
-        case ModelRetry(still_since=datetime() as since):
+        case Thinking(still_since=datetime() as since):
             return since
-        case ForTime(since=since) | ForApproval(since=since) | ForAnswer(since=since):
+        case NeedsPerson(ask=Stop()):
+            return None
+        case Sleeping(since=since) | NeedsPerson(since=since):
             return since
     return None
 

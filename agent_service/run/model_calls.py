@@ -21,7 +21,6 @@ from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
 from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForModel
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import Brake
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
@@ -90,8 +89,8 @@ class Thinker:
     async def think(self, state: RunState, effect: AskModel) -> Reply | None:
         """None when the call is moot or abandoned. Raises Stopped while everything stands still."""
         key = (state.run_id, effect.call)
-        waiting = state.waiting  # a call that was put off is asked for again by its timer
-        if not isinstance(waiting, ForModel) or waiting.asking.call != effect.call or key in self._wanted:
+        calling = state.calling  # a call that was put off is asked for again by its timer
+        if calling is None or calling.call != effect.call or key in self._wanted:
             return None
         self._wanted[key] = state.version
         try:

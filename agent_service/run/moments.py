@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from agent_service.core.decide import decide
@@ -12,19 +13,16 @@ from agent_service.core.people.reopening import settled_with
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.tools.attempts import Evidence, Flight, Pending
 from agent_service.core.tools.correlate import judge
-from agent_service.core.tools.flights import due_first, flight_of, flights, gathering_of
+from agent_service.core.tools.flights import flight_of, flights, gathering_of
 from agent_service.core.waiting import (
     Asking,
     Ended,
-    ForAnswer,
-    ForApproval,
-    ForModel,
-    ForPerson,
-    ForTime,
-    ModelRetry,
+    NeedsPerson,
+    Sleeping,
     Status,
-    Stop,
+    Thinking,
     Waiting,
+    acting_of,
     under_way,
 )
 from agent_service.run.journal import Entry
@@ -56,10 +54,8 @@ class Moment:
 
     @property
     def paused(self) -> bool:
-        match self.after.waiting:
-            case ForPerson(stop=Stop(entry=entry)) | ForApproval(entry=entry) | ForAnswer(entry=entry):
-                return entry == self.entry.seq
-        return False
+        waiting = self.after.waiting
+        return isinstance(waiting, NeedsPerson) and waiting.entry == self.entry.seq
 
     @property
     def resumed(self) -> bool:
@@ -121,21 +117,21 @@ class Moment:
 
     @property
     def asked(self) -> Asking | None:
-        waiting = self.after.waiting
-        if not isinstance(waiting, ForModel) or (self.before and waiting == self.before.waiting):
+        if not self.after.calling or (self.before and self.after.waiting == self.before.waiting):
             return None
         # a reserve is the other half of a call that was asked for before
-        return None if isinstance(self.event, CallReserved) else waiting.asking
+        return None if isinstance(self.event, CallReserved) else self.after.calling
 
     @property
-    def waits(self) -> ForTime | None:
+    def waits(self) -> Sleeping | None:
         waiting = self._new
-        return waiting if isinstance(waiting, ForTime) else None
+        return waiting if isinstance(waiting, Sleeping) else None
 
     @property
-    def put_off(self) -> ModelRetry | None:
+    def put_off(self) -> tuple[Asking, datetime] | None:
+        """A model call that is made again later, and when."""
         waiting = self._new
-        return waiting if isinstance(waiting, ModelRetry) else None
+        return (waiting.asking, waiting.retry_at) if isinstance(waiting, Thinking) and waiting.retry_at else None
 
     def _answered_flight(self) -> Flight | None:
         before = self.before
@@ -145,7 +141,7 @@ class Moment:
             case ToolReturned(result=result, place=place):
                 return _answered_by(before, result, place)
             case TimerFired(at=at) if at < before.brief.limits.deadline_at:
-                due = due_first(before.waiting)
+                due = min(acting_of(before.waiting).timed, key=lambda one: one.due_at)
                 return due if isinstance(due, Flight) else None
         return None
 

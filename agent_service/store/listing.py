@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from agent_service.core.waiting import Ended, ForPerson, Status
+from agent_service.core.waiting import Ended, Status, stop_of
 from agent_service.run.journal import decode_waiting
 from agent_service.run.lines import RunLine, Wanted, newest_tool, waits_for
 from groundwork.sqlite.file import SqliteFile, instant, microseconds
@@ -82,7 +82,7 @@ def _line(row: tuple[Any, ...]) -> RunLine:
 
 def _known(state: dict[str, Any], finished: dict[str, Any] | None, due_at: int | None) -> dict[str, Any]:
     waiting, spent, plan = decode_waiting(state), state["spent"], state.get("plan")
-    stop = waiting.stop if isinstance(waiting, Ended | ForPerson) else None
+    stop = stop_of(waiting)
     updated_at = datetime.fromisoformat(state["updated_at"])
     return {
         "ended_at": waiting.at if isinstance(waiting, Ended) else None,

@@ -25,18 +25,13 @@ from agent_service.core.phases import Ask, Plan, Wait
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import (
+    Acting,
+    Approval,
     Ended,
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForPerson,
-    ForReads,
-    ForTime,
-    ForTool,
-    ModelRetry,
+    Question,
+    Sleeping,
     Status,
-    ToolRetry,
-    Waiting,
+    Thinking,
 )
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of
@@ -105,10 +100,10 @@ def _of_step(run: RunState, act: Act | None) -> Fields:
     if pending := run.pending:
         about = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
         return about | _task(pending.name)
-    match run.waiting:
-        case ForApproval(proposal=Plan(action=action), step=step, task=task, round=asked_in) if task:
+    match run.ask:
+        case Approval(proposal=Plan(action=action), step=step, task=task, round=asked_in) if task:
             return {"step": step, "tool": action.tool, "attempt": None, **_task((step, task, asked_in))}
-        case ForApproval(proposal=Plan(action=action)):
+        case Approval(proposal=Plan(action=action)):
             return {"step": run.step + 1, "tool": action.tool, "attempt": None}
     return {"step": run.step or None, "tool": None, "attempt": None}
 
@@ -136,7 +131,7 @@ def _error_class(moment: Moment, act: Act | None, ruled: tuple[Ruling, ...]) -> 
 
 
 def _stopped(moment: Moment) -> bool:
-    if not isinstance(moment.after.waiting, Ended | ForPerson):
+    if moment.after.stop is None:
         return False
     return (moment.ended or moment.paused) and moment.after.status not in AS_ASKED
 
@@ -215,21 +210,19 @@ def _sent(pending: Pending) -> str:
 
 def _led_to(moment: Moment) -> str:
     match moment.after.waiting:
-        case Ended() | ForPerson():
-            return moment.after.status.value if moment.ended or moment.paused else ""
-        case ForTool() | ForReads() | ForEvidence() if moment.sent:
+        case Acting() if moment.sent:
             return "; ".join(map(_sent, moment.sent))
-        case ToolRetry() | ForReads() | ForEvidence() if moment.retry:
+        case Acting() if moment.retry:
             return f"attempt {moment.retry.pending.attempt} follows"
-        case ModelRetry() if moment.put_off:
+        case Thinking() if moment.put_off:
             return "asked again later"
-        case other if moment.paused or moment.waits:
-            return _RESTS.get(type(other), "")
-    return ""
-
-
-_RESTS: dict[type[Waiting], str] = {
-    ForApproval: "waits for approval",
-    ForAnswer: "asks a person",
-    ForTime: "waits for an instant",
-}
+        case Sleeping() if moment.waits:
+            return "waits for an instant"
+    if not moment.ended and not moment.paused:
+        return ""
+    match moment.after.ask:
+        case Approval():
+            return "waits for approval"
+        case Question():
+            return "asks a person"
+    return moment.after.status.value

@@ -34,7 +34,7 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import Asking, ForAnswer, ForApproval, ForTime
+from agent_service.core.waiting import Asking, NeedsPerson, Sleeping
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, settled
 from agent_service.telling.plain import clipped, instant, one_line
@@ -180,9 +180,9 @@ def _besides(signal: Signal) -> str:
 
 def _due(moment: Moment) -> str:
     match moment.before and moment.before.waiting:
-        case ForApproval() | ForAnswer():
+        case NeedsPerson():
             return "nobody answered in time"
-        case ForTime():
+        case Sleeping():
             return "the wait is over"
     return "the time has come"
 
@@ -244,7 +244,7 @@ def asking(moment: Moment) -> str:
     if moment.asked:
         return f"asked the model to {moment.asked.phase} (call {moment.asked.call})" + _told(moment.asked)
     if moment.put_off:
-        return f"the model is asked again at {instant(moment.put_off.retry_at)}"
+        return f"the model is asked again at {instant(moment.put_off[1])}"
     return ""
 
 

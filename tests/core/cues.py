@@ -48,7 +48,7 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import ForApproval, Reserve
+from agent_service.core.waiting import Approval, Reserve
 from agent_service.errors import Remedy
 from schemas import catalog, subjects
 from schemas.catalog import ToolCommand, ToolOffer
@@ -458,8 +458,8 @@ def rejects(**details: Any) -> Cue:
 
 def _rules(kind: Any, details: dict[str, Any]) -> Cue:
     def cue(script: Script) -> Event:
-        waiting = script.state.waiting
-        name = waiting.subject_hash if isinstance(waiting, ForApproval) else "0" * 32
+        ask = script.state.ask
+        name = ask.subject_hash if isinstance(ask, Approval) else "0" * 32
         return made(signal(kind, **({"arguments_hash": name} | details)), script)
 
     return cue

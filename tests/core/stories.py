@@ -21,7 +21,14 @@ from agent_service.core.events import Event, ToolReturned
 from agent_service.core.model import reads
 from agent_service.core.phases import Phase, Plan, Unusable
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import ForEvidence, ForModel, ForPerson, ForReads, ForTool, Reserve, Status
+from agent_service.core.waiting import (
+    Acting,
+    NeedsPerson,
+    Reserve,
+    Status,
+    Stop,
+    Thinking,
+)
 from tests.core import cues
 from tests.core.cues import DEADLINE, a_run_of, due, framing, made, plan, queued, reflection, replies, returns, several
 from tests.core.script import Script
@@ -35,8 +42,7 @@ SAME = plan("fetch", url="same")
 
 def goes_on(script: Script) -> Event:
     """The event that the run waits for, with the content that lets it go on."""
-    waiting = script.state.waiting
-    is_to_be_paid = script.reserve is not None and isinstance(waiting, ForModel) and waiting.reserve is None
+    is_to_be_paid = script.reserve is not None and script.state.calling is not None and script.state.reserve is None
     return sets_aside(script) if is_to_be_paid else GOES_ON.get(situation(script), timer)(script)
 
 
@@ -49,14 +55,29 @@ def sets_aside(script: Script, *, by: int = 0) -> Event:
 
 def situation(script: Script) -> str:
     match script.state.waiting:
-        case ForModel(asking=asking):
+        case Thinking(asking=asking, retry_at=None):
             return str(asking.phase)
-        case ForTool(pending=pending):
-            return "tool again" if pending.attempt > 1 else "tool"
-        case ForPerson(held=ForTool() | ForReads() | ForEvidence()):
+        case Thinking():
+            return "model_retry"
+        case Acting() as acting:
+            return _acting(acting, reads=len(script.state.plan.actions) if script.state.plan else 1)
+        case NeedsPerson(ask=Stop(), held=Acting()):
             return "tool, paused"
+        case NeedsPerson(ask=ask):
+            return ask.kind
         case waiting:
             return waiting.kind
+
+
+def _acting(acting: Acting, reads: int) -> str:
+    if acting.gatherings:
+        return "tasks"
+    if reads > 1:
+        return "reads"
+    (flight,) = acting.flights
+    if flight.retry_at:
+        return "tool_retry"
+    return "tool again" if flight.pending.attempt > 1 else "tool"
 
 
 def answers(script: Script, **reply: Any) -> Event:
@@ -231,10 +252,10 @@ GOES_ON: dict[str, Move] = {
     "queued": MOVES_BY_WORD["start"],
     **dict.fromkeys(("frame", "plan", "reflect", "compact", "verify"), answers),
     **dict.fromkeys(("tool", "tool again", "tool, paused"), result),
-    **dict.fromkeys(("for_reads", "for_evidence"), some_request),
-    "for_approval": word("approve"),
-    "for_answer": word('answer "the new one"'),
-    "for_person": more_of_everything,
+    **dict.fromkeys(("reads", "tasks"), some_request),
+    "approval": word("approve"),
+    "question": word('answer "the new one"'),
+    "stop": more_of_everything,
     "ended": reopens,
 }
 """In any other situation it waits for its timer."""
@@ -338,7 +359,7 @@ ODD: dict[str, list[Move]] = {
         "error not_found ; cancel"
     ),
     "tool_retry": words("return ; 2 late timer ; 3 older ; 2 cancel ; early ; late timer ; timer"),
-    "for_reads": [
+    "reads": [
         *words("8 error upstream retry"),
         *WISHES,
         *words(
@@ -347,7 +368,7 @@ ODD: dict[str, list[Move]] = {
         *words("return attempt=9 ; return attempt=null ; unreadable ; return tool=someone ; cancel ; set-aside ; plan"),
         *words("unavailable try_again"),
     ],
-    "for_evidence": [
+    "tasks": [
         *words("3 error upstream retry"),
         *WISHES,
         *BAD_WISHES,
@@ -362,15 +383,15 @@ ODD: dict[str, list[Move]] = {
         *WISHES,
         *words(f"4 error upstream retry ; 8 {LATER} ; error in_doubt ; cancel ; resume ; set-aside"),
     ],
-    "for_time": words(
+    "sleeping": words(
         f"3 {HELLO} ; 2 late late {HELLO} ; resume ; cancel ; return step=7 ; late timer ; 3 due ; early"
     ),
-    "for_approval": words(
+    "approval": words(
         f'2 reject ; 3 due ; 2 {HELLO} ; 2 message "not that" ; approve arguments_hash={"a" * 32} ; approves-late ;'
         "answer ; return step=9 ; cancel ; resume ; raise max_steps=3"
     ),
-    "for_answer": words(f"2 {HELLO} ; 4 due ; late late answer ; approve ; answer null ; return step=9 ; cancel"),
-    "for_person": words(
+    "question": words(f"2 {HELLO} ; 4 due ; late late answer ; approve ; answer null ; return step=9 ; cancel"),
+    "stop": words(
         "2 return ; error upstream retry ; resume ; signal approve ; signal reject ; answers ; timer ; cancel ;"
         "set-aside ; 3 late late resume ; answer ; reopen"
     ),

@@ -20,8 +20,10 @@ from agent_service.core.model.noted import StepNote
 from agent_service.core.people import hearing
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
 from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Flight
 from agent_service.core.tools.correlate import Judgement, Relation
-from agent_service.core.waiting import Ended, ForModel, ForPerson, ToolRetry
+from agent_service.core.tools.flights import flights
+from agent_service.core.waiting import Acting, Ended, NeedsPerson, Thinking
 from tests.core.rules import Rule, deciding, order, people, spending, steps, tasks
 from tests.core.rules import notes as kept
 from tests.core.stories import told
@@ -113,9 +115,9 @@ def match_ignored(judged: Judgement) -> Judgement:
 def same_attempt(retried: Transition | None) -> Transition | None:
     if retried is None or retried.state is None or retried.state.pending is None:
         return retried
-    assert isinstance(retried.state.waiting, ToolRetry)
-    pending = replace(retried.state.pending, attempt=retried.state.pending.attempt - 1)
-    return replace(retried, state=replace(retried.state, waiting=replace(retried.state.waiting, pending=pending)))
+    (flight,) = flights(retried.state.waiting)
+    flight = replace(flight, pending=replace(flight.pending, attempt=flight.pending.attempt - 1))
+    return replace(retried, state=replace(retried.state, waiting=Acting(flights=(flight,))))
 
 
 def retryable(state: RunState, pending: Any, error: Any) -> tuple[Any, ...]:
@@ -125,7 +127,7 @@ def retryable(state: RunState, pending: Any, error: Any) -> tuple[Any, ...]:
 def not_sent(sent: Transition) -> Transition:
     assert sent.state is not None
     assert sent.state.pending is not None
-    waiting = ToolRetry(pending=sent.state.pending, retry_at=sent.state.updated_at)
+    waiting = Acting(flights=(Flight(pending=sent.state.pending, retry_at=sent.state.updated_at),))
     return replace(sent, state=replace(sent.state, waiting=waiting))
 
 
@@ -257,9 +259,9 @@ BUGS: tuple[tuple[Rule, str, Sow], ...] = (
     (order.no_key_is_used_twice, "tools.acting.retry", behind(same_attempt)),
     (order.a_run_is_completed_only_with_proof_of_every_item, "model.reflecting._done", BELIEVED),
     (order.a_run_is_completed_only_with_proof_of_every_item, "model.reflecting.judged", instead(every_item_ticked)),
-    (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(ForModel, CancelRequested, Ended)),
+    (order.a_run_ends_once_and_nothing_follows, "decide.TABLE", as_in(Thinking, CancelRequested, Ended)),
     (order.a_late_result_is_recorded_once, "tools.results._on_late", instead(recorded_again)),
-    (order.a_cancel_ends_any_run, "decide.TABLE", as_in(Ended, CancelRequested, ForPerson)),
+    (order.a_cancel_ends_any_run, "decide.TABLE", as_in(Ended, CancelRequested, NeedsPerson)),
     (order.a_paused_run_asks_for_nothing, "endings.pause", behind(asking_while_paused)),
     (order.only_the_reply_that_is_waited_for_counts, "decide.TABLE", decided("_of_the_model", before(this_call))),
     (order.a_live_run_has_a_timer_no_later_than_its_deadline, "state:RunState.due_at", without_all_but_a_tool),

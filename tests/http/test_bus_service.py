@@ -15,7 +15,7 @@ from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER
 from agent_service.api.micro_service import serve_on_bus
 from agent_service.api.requests import MAX_BODY_BYTES
 from agent_service.core.events import CancelRequested, SignalReceived, WakeAccepted
-from agent_service.core.waiting import ForApproval
+from agent_service.core.waiting import Approval
 from groundwork.nats.embedded import EmbeddedNats
 from groundwork.nats.link import NatsLink, connect
 from groundwork.nats.micro_service import INFO
@@ -79,8 +79,8 @@ async def test_the_address_of_a_callback_is_told_to_who_asks_for_it(caller: Clie
 
 async def test_a_person_decides_and_answers_over_the_bus(caller: Client, house: House) -> None:
     letter, question = await house.play(with_a_letter(1)), await house.play(with_a_question(2))
-    waiting = (await house.state(letter)).waiting
-    assert isinstance(waiting, ForApproval)
+    waiting = (await house.state(letter)).ask
+    assert isinstance(waiting, Approval)
     allowed = {"run_id": letter, "decision": "approve", "arguments_hash": waiting.subject_hash}
     answered = {"run_id": question, "answer": "the cellar", "by": "ann"}
     for subject, body in ((APPROVE, allowed), (ANSWER, answered)):

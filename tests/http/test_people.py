@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from agent_service.core.events import SignalReceived
-from agent_service.core.waiting import ForApproval
+from agent_service.core.waiting import Approval
 from groundwork.service.errors import TryAgain
 from schemas import subjects
 from tests.http.house import LETTER, House, stopped, with_a_letter
@@ -23,8 +23,8 @@ async def got(client: httpx2.AsyncClient, path: str, **query: Any) -> dict[str, 
 
 
 async def hash_of(house: House, run: str) -> str:
-    waiting = (await house.state(run)).waiting
-    assert isinstance(waiting, ForApproval)
+    waiting = (await house.state(run)).ask
+    assert isinstance(waiting, Approval)
     return waiting.subject_hash
 
 

@@ -12,7 +12,7 @@ from agent_service.core.brief import Limits, Spent
 from agent_service.core.evidence.unseen import visible
 from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
 from agent_service.core.state import RunState, replace
-from agent_service.core.waiting import Asking, ForModel
+from agent_service.core.waiting import Asking, Thinking
 from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
 from tests.core.cues import replies, returns, signal, started, wake
@@ -67,7 +67,7 @@ def after_two_steps(text: str) -> RunState:
     script = script >> signal("message", message=f"PERSON {text}") >> result >> replies(seen, plan=second) >> result
     state = script.state
     assert state.asking is not None
-    waiting = ForModel(asking=replace(state.asking, rejected=f"REJECTED {text}"))
+    waiting = Thinking(asking=replace(state.asking, rejected=f"REJECTED {text}"))
     return replace(state, waiting=waiting, reflection=seen)
 
 
@@ -110,7 +110,7 @@ def test_a_rejected_reply_is_shown_with_all_that_was_wrong(golden: Golden) -> No
     flaws = ("verdict is missing", "facts is no list")
     asking = Asking(call=9, phase=Phase.REFLECT, feedback=("be brief",), flaws=flaws, rejected="{}")
     limits = replace(reflecting(2).state.brief.limits, max_steps=10, max_tokens=50_000, max_cost_usd=2.0)
-    state = replace(reflecting(2).state, waiting=ForModel(asking=asking))
+    state = replace(reflecting(2).state, waiting=Thinking(asking=asking))
     golden("prompt repair", prompt_of(replace(state, brief=replace(state.brief, limits=limits))).tail + "\n")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from agent_service.core.phases import Action, Digest, Framing, Phase, Plan, Proof, Reflection, Refusal, Unusable
 from agent_service.core.phases import Verification as Verified
-from agent_service.core.waiting import Asking, ForModel
+from agent_service.core.waiting import Asking, Thinking
 from agent_service.errors import ModelError
 from agent_service.models.opening import ContainedModel
 from agent_service.run.ports import Answer, ModelCall, Question
@@ -111,7 +111,7 @@ async def test_a_refusal_is_told_in_the_words_of_the_provider(serve: Any) -> Non
 async def test_a_reply_that_was_cut_may_be_twice_as_long_the_next_time(serve: Any) -> None:
     asked = framing()
     asking = Asking(call=asked.call + 1, phase=asked.phase, longer=True)
-    again = replace(asked, state=replace(asked.state, waiting=ForModel(asking=asking)), call=asking.call)
+    again = replace(asked, state=replace(asked.state, waiting=Thinking(asking=asking)), call=asking.call)
     async with serve() as served:
         served.fake.cut('{"framing": {"goal_st')
         served.answer(OPENING)

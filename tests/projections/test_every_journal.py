@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import ForModel
 from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
 from agent_service.telling.acts import item_of
@@ -91,7 +90,7 @@ def check_timeline(moments: list[Moment]) -> None:
         # Told in the order in which they were sent, held in the order of their steps.
         assert sorted(open_attempts) == sent
         assert [item.entry for item in view.items] == sorted(item.entry for item in view.items)
-        assert ("phase" in still) is isinstance(moment.after.waiting, ForModel)
+        assert ("phase" in still) is (moment.after.calling is not None)
 
 
 def check_spans(commits: list[Commit], moments: list[Moment], seen: int) -> None:

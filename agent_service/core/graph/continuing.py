@@ -30,7 +30,7 @@ from agent_service.core.state import RunState, replace
 from agent_service.core.tools import acting, finishing
 from agent_service.core.tools.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
 from agent_service.core.tools.flights import flights, gathering_of, gatherings, gathers, without_flight
-from agent_service.core.waiting import ForApproval, ForEvidence
+from agent_service.core.waiting import Acting, Approval
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
 
@@ -108,29 +108,29 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
     return _resting(state, sent, news, at=at)
 
 
-def allowed(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
-    state, pending = _sent(state, _in_question(state, waiting), at)
+def allowed(state: RunState, approval: Approval, *, at: datetime) -> Transition:
+    state, pending = _sent(state, _in_question(state, approval), at)
     return launch(state, at=at, sent=(pending,))
 
 
-def not_allowed(state: RunState, waiting: ForApproval, why: str, *, at: datetime) -> Transition:
-    return launch(_failed(state, _in_question(state, waiting), "not_approved", why, at=at), at=at)
+def not_allowed(state: RunState, approval: Approval, why: str, *, at: datetime) -> Transition:
+    return launch(_failed(state, _in_question(state, approval), "not_approved", why, at=at), at=at)
 
 
-def overruled(state: RunState, waiting: ForApproval, *, at: datetime) -> Transition:
-    return launch(_failed(state, _in_question(state, waiting), OVERRULED, UNHEARD, at=at), at=at)
+def overruled(state: RunState, approval: Approval, *, at: datetime) -> Transition:
+    return launch(_failed(state, _in_question(state, approval), OVERRULED, UNHEARD, at=at), at=at)
 
 
 def heeding(state: RunState, before: RunState) -> RunState:
     """Steps gather on with a ruling's words, unless people had said something `before` that the model was not told."""
     held = state.waiting
-    if not isinstance(held, ForEvidence):
+    if not isinstance(held, Acting):
         return state
     heeds = (one if is_unheard(before, one) else replace(one, words=state.heard) for one in held.gatherings)
     return replace(state, waiting=replace(held, gatherings=tuple(heeds)))
 
 
-def stood_still(held: ForEvidence, waited: timedelta) -> ForEvidence:
+def stood_still(held: Acting, waited: timedelta) -> Acting:
     later = tuple(replace(one, until=one.until + waited) for one in held.gatherings)
     return replace(held, gatherings=later)
 
@@ -179,12 +179,12 @@ def _refused(result: ToolResult, why: str) -> ToolResult:
     return result.model_copy(update={"status": "error", "error": error, "result": None})
 
 
-def _in_question(state: RunState, waiting: ForApproval) -> Ready:
-    gathering = gathering_of(state.waiting, waiting.step)
-    task = gathered.task_of(gathering, waiting.task) if gathering else None
+def _in_question(state: RunState, approval: Approval) -> Ready:
+    gathering = gathering_of(state.waiting, approval.step)
+    task = gathered.task_of(gathering, approval.task) if gathering else None
     assert gathering is not None, "its step gathers still"
     assert task is not None, "what is asked for is not answered yet"
-    return ready_for(state, gathering, task, (waiting.step, waiting.task, waiting.round))
+    return ready_for(state, gathering, task, (approval.step, approval.task, approval.round))
 
 
 def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pending]:
@@ -253,7 +253,7 @@ def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
 
 def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> Transition:
     held = state.waiting
-    assert isinstance(held, ForEvidence), "what is paused asks nobody"
+    assert isinstance(held, Acting), "what is paused asks nobody"
     asked = _who_asks(ready)
     proposal = Plan(action=ready.action, rationale=asked)
     return approving.ask_approval(state, proposal, f"{why}; {asked}", at=at, held=held, of=ready.known_as)

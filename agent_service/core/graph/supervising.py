@@ -12,7 +12,7 @@ from agent_service.core.graph import children, grants, reporting
 from agent_service.core.state import Child, RunState, replace
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import Ended, pendings_of
+from agent_service.core.waiting import Ended, acting_of
 from schemas.events import ToolError, ToolResult
 
 
@@ -38,7 +38,7 @@ def followed(before: RunState, event: Event, then: Transition) -> Transition:
 
 
 def owed(state: RunState) -> tuple[StartChild | CancelChild, ...]:
-    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    held = acting_of(state.waiting.held).pendings if isinstance(state.waiting, Ended) else ()
     gone = (*filter(children.is_child, held), *state.given_up, *children.stopping(state))
     starts = (StartChild(wake=children.wake(state, pending)) for pending in children.under_way(state))
     return *starts, *(_cancel(state, pending) for pending in gone)
@@ -68,7 +68,7 @@ def unreadable(state: RunState, run_id: str, why: str, at: datetime) -> ToolResu
 
 
 def _not_told(state: RunState) -> list[Pending]:
-    held = pendings_of(state.waiting.held) if isinstance(state.waiting, Ended) else ()
+    held = acting_of(state.waiting.held).pendings if isinstance(state.waiting, Ended) else ()
     known = (*(flight.pending for flight in flights(state.waiting)), *held, *state.given_up)
     return [pending for pending in known if children.is_child(pending)]
 
@@ -98,7 +98,7 @@ def _is_among(pending: Pending, others: tuple[Pending, ...]) -> bool:
 
 
 def _noted(after: RunState, started: list[Pending], gone: list[Pending]) -> RunState:
-    held = pendings_of(after.waiting.held) if isinstance(after.waiting, Ended) else ()
+    held = acting_of(after.waiting.held).pendings if isinstance(after.waiting, Ended) else ()
     new = [_child(after, pending) for pending in started]
     listed = tuple(dict.fromkeys((*after.children, *new))) if new else after.children
     waited_for = (*held, *children.under_way(after))

@@ -4,12 +4,11 @@ from datetime import datetime
 
 from agent_service.core import endings, limits
 from agent_service.core.effects import Transition
-from agent_service.core.events import TimerFired
 from agent_service.core.model.asking import ask
 from agent_service.core.people import petition
 from agent_service.core.phases import Ask, Phase
 from agent_service.core.state import RunState, replace
-from agent_service.core.waiting import Deciding, ForAnswer
+from agent_service.core.waiting import Deciding, NeedsPerson, Question
 
 MOST_CHOICES = 12
 
@@ -27,9 +26,8 @@ def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
 
 def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
     """Then the model is asked what follows, or to frame if it has not."""
-    waiting = ForAnswer(
-        ask=question,
-        phase=Phase.REFLECT if state.framing else Phase.FRAME,
+    waiting = NeedsPerson(
+        ask=Question(ask=question, phase=Phase.REFLECT if state.framing else Phase.FRAME),
         since=at,
         expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.answer_s),
         entry=state.version,
@@ -44,15 +42,12 @@ def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
     return Transition(state=resting, effects=petition.said(resting))
 
 
-def answered(state: RunState, *, at: datetime, by_message: bool) -> Transition:
+def answered(state: RunState, question: Question, *, at: datetime, by_message: bool) -> Transition:
     """The answer is among the notes already; `by_message`: with what a person said in its place."""
-    assert isinstance(state.waiting, ForAnswer)
     why = "a person spoke while your question waited, which may answer it or not"
     why = why if by_message else "your question was answered"
-    return ask(replace(state, waiting=Deciding()), state.waiting.phase, at=at, feedback=(why,))
+    return ask(replace(state, waiting=Deciding()), question.phase, at=at, feedback=(why,))
 
 
-def on_expiry(state: RunState, event: TimerFired) -> Transition:
-    assert isinstance(state.waiting, ForAnswer)
-    question = state.waiting.ask.question
-    return endings.escalate(state, "unanswered", f"nobody answered in time: {question}", at=event.at)
+def on_expiry(state: RunState, question: Question, *, at: datetime) -> Transition:
+    return endings.escalate(state, "unanswered", f"nobody answered in time: {question.ask.question}", at=at)

@@ -13,7 +13,7 @@ from agent_service.core.model import notes
 from agent_service.core.phases import Phase, Unusable
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import acting
-from agent_service.core.waiting import Asking, Deciding, ForModel, ModelRetry, Status, then
+from agent_service.core.waiting import Asking, Deciding, Status, Thinking, then
 
 LONGEST_WAIT_S = 86400.0
 MOST_SILENCES = 3
@@ -35,7 +35,7 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
         reached = reached or limits.reached_before_a_step(state, at)
     if reached and state.status is not Status.PAUSED:
         return endings.out_of_budget(state, reached, at=at, question=asking)
-    waiting = then(state.waiting, ForModel(asking=asking))
+    waiting = then(state.waiting, Thinking(asking=asking))
     asked = replace(state, waiting=waiting, calls=asking.call, updated_at=at)
     if asked.status is Status.PAUSED:
         return Transition(state=asked)
@@ -81,7 +81,7 @@ def on_reserved(state: RunState, event: CallReserved) -> Transition:
     reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
     if reached:
         return endings.out_of_budget(state, reached, at=event.at, question=asking)
-    reserved = replace(state, waiting=ForModel(asking=asking, reserve=event.reserve), updated_at=event.at)
+    reserved = replace(state, waiting=Thinking(asking=asking, reserve=event.reserve), updated_at=event.at)
     return Transition(state=reserved, effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 
@@ -90,8 +90,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     asking = replace(asking, silences=asking.silences + 1 if _fell_silent(event) else 0)
-    if isinstance(state.waiting, ForModel):  # what was set aside for it is known now
-        state = replace(state, waiting=ForModel(asking=asking))
+    state = _asking(state, asking)  # what was set aside for it is known now
     if event.lost:
         state = replace(state, spent=limits.with_cost_of_lost(state.spent, *event.lost))
     event = _without_end(event) if asking.silences >= MOST_SILENCES else event
@@ -108,7 +107,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             return _shrunk(state, asking, event)
         case _:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
-            waiting = ModelRetry(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
+            waiting = Thinking(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
             waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
             said = endings.progress(waited, asking.phase.value, waited.summary)
             return Transition(state=waited, effects=(said,))
@@ -126,16 +125,20 @@ def _without_end(event: ModelUnavailable) -> ModelUnavailable:
 
 def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
     anew = replace(asking, silences=0)
-    if isinstance(state.waiting, ForModel):
-        state = replace(state, waiting=ForModel(asking=anew))
-    return endings.pause(state, event.error_class, event.message, at=event.at, question=anew)
+    return endings.pause(_asking(state, anew), event.error_class, event.message, at=event.at, question=anew)
+
+
+def _asking(state: RunState, asking: Asking) -> RunState:
+    waiting = state.waiting
+    assert isinstance(waiting, Thinking), "the call is waited for"
+    return replace(state, waiting=replace(waiting, asking=asking, reserve=None))
 
 
 def on_held(state: RunState, event: ModelUnavailable) -> Transition:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
-    waiting = ModelRetry(asking=asking, retry_at=retry_at, still_since=event.at)
+    waiting = Thinking(asking=asking, retry_at=retry_at, still_since=event.at)
     held = replace(endings.with_lost_call(state), waiting=waiting, updated_at=event.at, summary=event.message)
     return Transition(state=held, effects=(endings.progress(held, asking.phase.value, held.summary),))
 

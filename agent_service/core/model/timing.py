@@ -8,7 +8,7 @@ from agent_service.core.events import TimerFired
 from agent_service.core.model.asking import ask, phase_of_next
 from agent_service.core.phases import Wait
 from agent_service.core.state import RunState, replace
-from agent_service.core.waiting import Deciding, ForTime
+from agent_service.core.waiting import Deciding, Sleeping
 
 LEAST_S = 1.0
 MOST_IN_A_ROW = 10
@@ -35,7 +35,7 @@ def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
 
 def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
     until = wait.until or at + timedelta(seconds=wait.seconds or 0.0)
-    waiting = ForTime(until=min(until, state.brief.limits.deadline_at), since=at, why=wait.why)
+    waiting = Sleeping(until=min(until, state.brief.limits.deadline_at), since=at, why=wait.why)
     summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
     resting = replace(
         state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary, updated_at=at
@@ -45,7 +45,7 @@ def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
 
 def over(state: RunState, *, at: datetime) -> Transition:
     waited = state.waiting
-    told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, ForTime) else ""
+    told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, Sleeping) else ""
     going_on = replace(state, waiting=Deciding())
     return ask(going_on, phase_of_next(state, at), at=at, feedback=(told,) if told else ())
 

@@ -14,7 +14,7 @@ from agent_service.core.people import egress, petition
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import Ruling, RunState, replace
 from agent_service.core.tools import acting
-from agent_service.core.waiting import ForApproval, ForEvidence
+from agent_service.core.waiting import Acting, Approval, NeedsPerson
 from schemas.catalog import Approve, ToolCommand
 
 Verdict = Literal["approved", "rejected", "expired"]
@@ -88,22 +88,18 @@ def ask_approval(
     why: str,
     *,
     at: datetime,
-    held: ForEvidence | None = None,
+    held: Acting | None = None,
     of: tuple[int, str, int] = (0, "", 0),
 ) -> Transition:
     """`held`, `of`: what goes on then, and the sub-request that it is about."""
     step, task, asked_in = of
-    waiting = ForApproval(
-        proposal=proposal,
-        subject_hash=_subject_of(state, proposal, of),
-        reason=why,
+    subject = _subject_of(state, proposal, of)
+    waiting = NeedsPerson(
+        ask=Approval(proposal=proposal, subject_hash=subject, reason=why, step=step, task=task, round=asked_in),
         since=at,
         expires_at=limits.expires_at(state.brief.limits, at, state.brief.limits.approval_s),
         entry=state.version,
         held=held,
-        step=step,
-        task=task,
-        round=asked_in,
     )
     resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
     return Transition(state=resting, effects=petition.said(resting))

@@ -18,15 +18,16 @@ from agent_service.core.phases import Framing, Phase, Plan
 from agent_service.core.state import Ruling, RunState, replace
 from agent_service.core.tools import doubting
 from agent_service.core.waiting import (
+    Acting,
+    Approval,
     Asking,
     Deciding,
     Ended,
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForModel,
-    ForPerson,
+    NeedsPerson,
     Planned,
+    Question,
+    Stop,
+    Thinking,
     Waiting,
 )
 from schemas.events import Signal
@@ -52,9 +53,20 @@ def hear(state: RunState, event: SignalReceived) -> Transition | str:
     return _unasked(event) or Transition(state=told(state, event))
 
 
-def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | str:
-    waiting, signal = state.waiting, event.signal
-    assert isinstance(waiting, ForPerson)
+def hear_when_asked(state: RunState, event: SignalReceived) -> Transition | str:
+    waiting = state.waiting
+    assert isinstance(waiting, NeedsPerson)
+    match waiting.ask:
+        case Approval() as approval:
+            return _hear_ruling(state, waiting, approval, event)
+        case Question() as question:
+            return _hear_answer(state, waiting, question, event)
+        case Stop() as stop:
+            return _hear_word_on_stop(state, waiting, stop, event)
+
+
+def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event: SignalReceived) -> Transition | str:
+    signal = event.signal
     if signal.kind != "answer" and (refused := _unasked(event)):
         return refused
     if signal.kind == "message":
@@ -62,12 +74,16 @@ def hear_while_paused(state: RunState, event: SignalReceived) -> Transition | st
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
     if signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
-    if waiting.stop.ending_class == "budget_attempts":
+    if stop.ending_class == "budget_attempts":
         heard = limits.with_more_attempts(heard)
-    said, held = heard.heard > heard.shown, waiting.held
-    if isinstance(held, ForEvidence):
-        held = continuing.stood_still(held, event.at - waiting.since)
-    return go_on(replace(heard, waiting=held), at=event.at, said=said)
+    running = replace(heard, waiting=_held_until(waiting, event.at))
+    return go_on(running, at=event.at, said=heard.heard > heard.shown)
+
+
+def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
+    """What goes on after the pause, which counts against no gathering's time."""
+    held = waiting.held
+    return continuing.stood_still(held, at - waiting.since) if isinstance(held, Acting) else held or Deciding()
 
 
 def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | str:
@@ -80,9 +96,8 @@ def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | s
     return timing.over(heard, at=event.at) if event.signal.kind == "resume" else Transition(state=heard)
 
 
-def hear_answer(state: RunState, event: SignalReceived) -> Transition | str:
-    waiting, signal = state.waiting, event.signal
-    assert isinstance(waiting, ForAnswer)
+def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> Transition | str:
+    signal = event.signal
     match signal.kind:
         case "approve" | "reject":
             return NOTHING_ASKED[signal.kind]
@@ -91,40 +106,46 @@ def hear_answer(state: RunState, event: SignalReceived) -> Transition | str:
     if not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.answer_s)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
-    return answering.answered(heard, at=event.at, by_message=signal.kind == "message")
+    return answering.answered(heard, question, at=event.at, by_message=signal.kind == "message")
 
 
-def hear_ruling(state: RunState, event: SignalReceived) -> Transition | str:
-    waiting, signal = state.waiting, event.signal
-    assert isinstance(waiting, ForApproval)
-    if flaw := _flaw_of_ruling(state, waiting, event):
+def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> Transition | str:
+    signal = event.signal
+    if flaw := _flaw_of_ruling(state, waiting, approval, event):
         return flaw
     if signal.kind not in ("approve", "reject") and not signal.message:
         return _rests_on(told(state, event), waiting, state.brief.limits.approval_s)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
-    held = continuing.stood_still(waiting.held, event.at - waiting.since) if waiting.held else Deciding()
-    running = replace(heard, waiting=held)
+    running = replace(heard, waiting=_held_until(waiting, event.at))
     ruled = continuing.heeding(running, before=state)
     match signal.kind:
         case "approve":
-            return _approved(ruled, waiting, by=event.by, at=event.at)
+            return _approved(ruled, approval, by=event.by, at=event.at)
         case "reject":
-            ruling = _ruling(ruled, waiting, "rejected", by=event.by, reason=_reason(signal))
-            return _refused(ruled, waiting, ruling, at=event.at)
-    if waiting.held:
-        return continuing.overruled(running, waiting, at=event.at)
+            ruling = _ruling(ruled, approval, "rejected", by=event.by, reason=_reason(signal))
+            return _refused(ruled, approval, ruling, at=event.at)
+    if approval.step:
+        return continuing.overruled(running, approval, at=event.at)
     return asking.think_anew(running, at=event.at, feedback=(VOID,))
 
 
 def on_expiry(state: RunState, event: TimerFired) -> Transition:
     waiting = state.waiting
-    assert isinstance(waiting, ForApproval)
+    assert isinstance(waiting, NeedsPerson)
+    match waiting.ask:
+        case Approval() as approval:
+            return _on_approval_expired(state, waiting, approval, at=event.at)
+        case Question() as question:
+            return answering.on_expiry(state, question, at=event.at)
+    raise AssertionError("a stop has no timer")
+
+
+def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval, *, at: datetime) -> Transition:
     if state.brief.limits.on_expiry == "escalate":
-        return endings.escalate(state, "approval_expired", f"nobody approved in time: {waiting.reason}", at=event.at)
-    held = continuing.stood_still(waiting.held, event.at - waiting.since) if waiting.held else Deciding()
-    running = replace(limits.stood_still(state, waiting.since, event.at), waiting=held)
-    expired = _ruling(running, waiting, "expired", by="", reason="nobody decided in time")
-    return _refused(running, waiting, expired, at=event.at)
+        return endings.escalate(state, "approval_expired", f"nobody approved in time: {approval.reason}", at=at)
+    running = replace(limits.stood_still(state, waiting.since, at), waiting=_held_until(waiting, at))
+    expired = _ruling(running, approval, "expired", by="", reason="nobody decided in time")
+    return _refused(running, approval, expired, at=at)
 
 
 def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
@@ -135,9 +156,9 @@ def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
             if said and writes(state, plan):
                 return asking.think_anew(running, at=at, feedback=(VOID,))
             return carry_out(running, plan, at=at)
-        case ForModel(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
+        case Thinking(asking=Asking(phase=Phase.PLAN, feedback=feedback)) if said:
             return asking.think_anew(replace(state, waiting=Deciding()), at=at, feedback=feedback)
-        case ForEvidence():
+        case Acting(gatherings=(_, *_)):
             return continuing.launch(state, at=at)
     return asking.put(state, state.asking, at=at) if state.asking else Transition(state=state)
 
@@ -154,7 +175,7 @@ def told(state: RunState, event: SignalReceived) -> RunState:
     return heard
 
 
-def _rests_on(state: RunState, waiting: ForAnswer | ForApproval, patience_s: float) -> Transition:
+def _rests_on(state: RunState, waiting: NeedsPerson, patience_s: float) -> Transition:
     until = limits.expires_at(state.brief.limits, waiting.since, patience_s)
     if until == waiting.expires_at:
         return Transition(state=state)
@@ -172,9 +193,9 @@ def _noted(state: RunState, signal: Signal, message: str) -> RunState:
 
 def _what_was_asked(waiting: Waiting) -> str:
     match waiting:
-        case ForAnswer(ask=ask):
+        case NeedsPerson(ask=Question(ask=ask)):
             return ask.question
-        case ForApproval(reason=reason):
+        case NeedsPerson(ask=Approval(reason=reason)):
             return reason
         case Ended(stop=stop):
             return stop.reason
@@ -185,60 +206,60 @@ def _unasked(event: SignalReceived) -> str:
     return NOTHING_ASKED.get(event.signal.kind, "")
 
 
-def _flaw_of_ruling(state: RunState, waiting: ForApproval, event: SignalReceived) -> str:
-    signal, step = event.signal, _step_of(state, waiting) or None
+def _flaw_of_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> str:
+    signal, step = event.signal, _step_of(state, approval) or None
     match signal.kind:
-        case "approve" if (event.said_at or event.at) >= waiting.expires_at:
+        case "approve" if waiting.expires_at and (event.said_at or event.at) >= waiting.expires_at:
             return f"it could be approved until {waiting.expires_at:%Y-%m-%dT%H:%M:%SZ}"
         case "answer":
             return "it waits for an approval: approve it, reject it, or send a message"
         case "resume":
             return "it waits for an approval: approve or reject it"
         case "approve" if signal.arguments_hash is None:
-            return f"an approval names what it is of: arguments_hash {waiting.subject_hash}"
-        case "approve" | "reject" if signal.arguments_hash not in (None, waiting.subject_hash):
-            return f"what waits for approval is {waiting.subject_hash}, not {signal.arguments_hash}"
+            return f"an approval names what it is of: arguments_hash {approval.subject_hash}"
+        case "approve" | "reject" if signal.arguments_hash not in (None, approval.subject_hash):
+            return f"what waits for approval is {approval.subject_hash}, not {signal.arguments_hash}"
         case "approve" | "reject" if signal.step not in (None, step):
             return f"what waits for approval is {f'step {step}' if step else 'a framing'}, not step {signal.step}"
     return ""
 
 
-def _ruling(state: RunState, waiting: ForApproval, verdict: approving.Verdict, *, by: str, reason: str = "") -> Ruling:
-    subject, step = approving.hash_of(waiting.proposal), _step_of(state, waiting)
+def _ruling(state: RunState, approval: Approval, verdict: approving.Verdict, *, by: str, reason: str = "") -> Ruling:
+    subject, step = approving.hash_of(approval.proposal), _step_of(state, approval)
     return Ruling(subject_hash=subject, verdict=verdict, by=by, reason=reason, step=step, heard=state.heard)
 
 
-def _step_of(state: RunState, waiting: ForApproval) -> int:
-    return waiting.step or (state.step + 1 if isinstance(waiting.proposal, Plan) else 0)
+def _step_of(state: RunState, approval: Approval) -> int:
+    return approval.step or (state.step + 1 if isinstance(approval.proposal, Plan) else 0)
 
 
 def _reason(signal: Signal) -> str:
     return "" if signal.untrusted else signal.message or ""
 
 
-def _approved(state: RunState, waiting: ForApproval, *, by: str, at: datetime) -> Transition:
-    ruled = _remembered(state, waiting, _ruling(state, waiting, "approved", by=by))
-    if waiting.held:
-        return continuing.allowed(ruled, waiting, at=at)
-    match waiting.proposal:
+def _approved(state: RunState, approval: Approval, *, by: str, at: datetime) -> Transition:
+    ruled = _remembered(state, approval, _ruling(state, approval, "approved", by=by))
+    if approval.step:
+        return continuing.allowed(ruled, approval, at=at)
+    match approval.proposal:
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
         case Framing() as framing:
             return adopt_as_allowed(ruled, framing, at=at)
 
 
-def _remembered(state: RunState, waiting: ForApproval, ruling: Ruling) -> RunState:
-    return notes.with_ruling(approving.with_ruling(state, ruling), waiting.proposal, ruling, task=waiting.task)
+def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
+    return notes.with_ruling(approving.with_ruling(state, ruling), approval.proposal, ruling, task=approval.task)
 
 
-def _refused(state: RunState, waiting: ForApproval, ruling: Ruling, *, at: datetime) -> Transition:
+def _refused(state: RunState, approval: Approval, ruling: Ruling, *, at: datetime) -> Transition:
     what = "the new framing"
-    if isinstance(waiting.proposal, Plan):
-        what = f"{waiting.proposal.action.tool} {waiting.proposal.action.command}"
+    if isinstance(approval.proposal, Plan):
+        what = f"{approval.proposal.action.tool} {approval.proposal.action.command}"
     why = approving.refusal(what, ruling)
-    ruled = replace(_remembered(state, waiting, ruling), summary=why)
+    ruled = replace(_remembered(state, approval, ruling), summary=why)
     if (refused := approving.refused_in_a_row(ruled)) >= approving.MOST_REFUSED:
         return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)
-    if waiting.held:
-        return continuing.not_allowed(ruled, waiting, why, at=at)
+    if approval.step:
+        return continuing.not_allowed(ruled, approval, why, at=at)
     return endings.after_progress(ruled, "plan", why, asking.think_anew(ruled, at=at, feedback=(why,)))

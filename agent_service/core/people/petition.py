@@ -1,13 +1,14 @@
 """What a run asks of people while it waits for them, in the same words wherever that is shown."""
 
 import json
+from datetime import datetime
 
 from pydantic import JsonValue
 
 from agent_service.core.effects import Publish, publish
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Ended, ForAnswer, ForApproval, ForEvidence, ForPerson, ForTool
+from agent_service.core.waiting import Acting, Approval, Ended, NeedsPerson, Question, Stop
 from schemas import keys, subjects
 from schemas.events import Waiting as Petition
 
@@ -19,17 +20,15 @@ def petition(state: RunState) -> Petition | None:
     if state.final and state.brief.as_step:
         return None
     match state.waiting:
-        case ForApproval() as waiting:
-            return _for_approval(state, waiting)
-        case ForAnswer() as waiting:
-            return _for_answer(state, waiting)
-        case ForPerson(stop=stop) if stop.ending_class.startswith(OF_BUDGETS):
+        case NeedsPerson(ask=Approval() as approval, expires_at=at):
+            return _for_approval(state, approval, at)
+        case NeedsPerson(ask=Question() as question, expires_at=at):
+            return _for_answer(state, question, at)
+        case NeedsPerson(ask=Stop() as stop) if stop.ending_class.startswith(OF_BUDGETS):
             return _of(state, "budget", reason=stop.reason, step=state.step)
-        case Ended(stop=stop, held=ForTool(pending=pending)) if stop.ending_class == "in_doubt":
-            return _of(state, "in_doubt", reason=stop.reason, step=pending.step, **_call(pending.action))
-        case Ended(stop=stop, held=ForEvidence(flights=flights)) as ended if stop.ending_class == "in_doubt":
+        case Ended(stop=stop, held=Acting(pendings=pendings)) as ended if stop.ending_class == "in_doubt":
             doubted = {(came.step, came.task or "", came.round or 0) for came in ended.came}
-            pending = next((one.pending for one in flights if one.pending.name in doubted), flights[0].pending)
+            pending = next((one for one in pendings if one.name in doubted), pendings[0])
             about = _named(pending.step, pending.task, pending.round)
             return _of(state, "in_doubt", reason=stop.reason, **about, **_call(pending.action))
     return None
@@ -42,9 +41,8 @@ def said(state: RunState) -> tuple[Publish, ...]:
 
 
 def _entry(state: RunState) -> int:
-    match state.waiting:
-        case ForApproval(entry=entry) | ForAnswer(entry=entry):
-            return entry
+    if isinstance(state.waiting, NeedsPerson):
+        return state.waiting.entry
     return state.stop.entry if state.stop else 0
 
 
@@ -54,11 +52,11 @@ def _of(state: RunState, kind: str, **fields: object) -> Petition:
     return Petition.model_validate(about | fields)
 
 
-def _for_approval(state: RunState, waiting: ForApproval) -> Petition:
-    fields = {"reason": waiting.reason, "arguments_hash": waiting.subject_hash, "expires_at": waiting.expires_at}
-    match waiting.proposal:
+def _for_approval(state: RunState, asked: Approval, expires_at: datetime | None) -> Petition:
+    fields = {"reason": asked.reason, "arguments_hash": asked.subject_hash, "expires_at": expires_at}
+    match asked.proposal:
         case Plan(action=action):
-            about = _named(waiting.step or state.step + 1, waiting.task, waiting.round)
+            about = _named(asked.step or state.step + 1, asked.task, asked.round)
             return _of(state, "approval", **about, **_call(action), **fields)
         case Framing() as framing:
             proposed: dict[str, JsonValue] = {
@@ -91,8 +89,8 @@ def _why_asked(state: RunState) -> str:
     return f"the model asks{settles if steps else ''}{warned}; {NEVER}"
 
 
-def _for_answer(state: RunState, waiting: ForAnswer) -> Petition:
-    ask = waiting.ask
+def _for_answer(state: RunState, question: Question, expires_at: datetime | None) -> Petition:
+    ask = question.ask
     return _of(
         state,
         "question",
@@ -101,5 +99,5 @@ def _for_answer(state: RunState, waiting: ForAnswer) -> Petition:
         choices=ask.choices,
         tried=ask.tried or None,
         would_change=ask.would_change or None,
-        expires_at=waiting.expires_at,
+        expires_at=expires_at,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent_service.core.brief import Parent
 from agent_service.core.people.petition import petition
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForAnswer, ForApproval, Status
+from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
 
 LONGEST_GOAL = 300
 """Characters of a goal in a command; a longer one is put in by hand."""
@@ -49,10 +49,10 @@ def _of_a_child(parent: Parent) -> Remedy:
 
 def _of_a_paused_run(state: RunState) -> Remedy:
     match state.waiting:
-        case ForApproval():
+        case NeedsPerson(ask=Approval()):
             text = f"allow it, or refuse it with `agentic reject {state.run_id}`"
             return Remedy(text=text, command=f"agentic approve {state.run_id}")
-        case ForAnswer():
+        case NeedsPerson(ask=Question()):
             return Remedy(text=f"answer it{_of_doubts(state)}, and it goes on", command=_answer(state))
     if option := RAISED_BY.get(state.ending_class):
         command = f"agentic signal {option} … {state.run_id} raise_budget"

@@ -17,7 +17,7 @@ from agent_service.core.state import RunState, replace
 from agent_service.core.tools import acting, doubting, finishing, results
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights, gathering_of, gatherings
-from agent_service.core.waiting import Deciding, Ended, ForEvidence, Planned, Queued, Status, Waiting
+from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting
 from schemas import keys, subjects
 from schemas.events import Outcome, Reopened, ToolError, ToolOutput, ToolResult
 
@@ -117,7 +117,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
 
 def _gathering_on(state: RunState, waited: timedelta) -> RunState:
     held = state.waiting
-    return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, ForEvidence) else state
+    return replace(state, waiting=continuing.stood_still(held, waited)) if isinstance(held, Acting) else state
 
 
 def _with_the_step(

@@ -16,8 +16,8 @@ from agent_service.core.graph.grants import granted
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools.attempts import Flight, Pending
-from agent_service.core.tools.flights import departing, flights, with_flight
-from agent_service.core.waiting import Waiting
+from agent_service.core.tools.flights import flights, with_flight
+from agent_service.core.waiting import Acting, Waiting
 from schemas import keys, subjects
 from schemas.catalog import UNNAMED, ToolCommand
 from schemas.events import ToolError, ToolRequest
@@ -64,7 +64,7 @@ def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     first = tuple(first_attempt(state, step, action, at=at) for step, action in numbered)
     begun = replace(state, step=first[-1].step)
     pendings = granted(begun, first)
-    return _depart(begun, departing(pendings), pendings, at=at)
+    return _depart(begun, Acting(flights=tuple(Flight(pending=one) for one in pendings)), pendings, at=at)
 
 
 def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:

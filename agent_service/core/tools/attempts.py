@@ -47,6 +47,10 @@ class Flight:
     pending: Pending
     retry_at: datetime | None = None
 
+    @property
+    def due_at(self) -> datetime:
+        return self.retry_at or self.pending.deadline_at
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -88,6 +92,10 @@ class Gathering:
     stopped: str = ""
     heard: tuple[str, ...] = ()
     words: int = 0
+
+    @property
+    def due_at(self) -> datetime:
+        return self.until
 
 
 def asker_of(task_id: str) -> str:

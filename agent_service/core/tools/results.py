@@ -15,8 +15,8 @@ from agent_service.core.tools import acting
 from agent_service.core.tools.attempts import AGAIN, Gathering, Pending
 from agent_service.core.tools.believing import unbelieved
 from agent_service.core.tools.correlate import Relation, judge
-from agent_service.core.tools.flights import due_first, flight_of, flights, gathering_of, gathers, with_flight
-from agent_service.core.waiting import Ended, ForEvidence, ForReads, under_way
+from agent_service.core.tools.flights import flight_of, flights, gathering_of, gathers, with_flight
+from agent_service.core.waiting import Ended, acting_of
 from schemas import keys
 from schemas.events import ToolError, ToolResult
 
@@ -63,7 +63,7 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
 
 
 def on_due(state: RunState, event: TimerFired) -> Transition:
-    flight = due_first(state.waiting)
+    flight = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
     if isinstance(flight, Gathering):
         return continuing.on_time_over(state, flight, at=event.at)
     if flight.retry_at is not None:
@@ -190,7 +190,7 @@ def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: date
     of_task = pending.task not in ("", AGAIN)
     if error.error_class == "in_doubt" or (error.error_class in HANDED_TO_A_PERSON and not of_task):
         return endings.escalate(state, error.error_class, what, at=at, came=(result,))
-    alone = not isinstance(under_way(state.waiting), ForReads | ForEvidence)
+    alone = gathering is None and (state.plan is None or not state.plan.also)
     if alone and acting.could_be_retried(state, pending, error):
         what = f"{what} (attempt {pending.attempt}, the last)"
         return endings.escalate(state, _spent_attempts(state), what, at=at, came=(result,))

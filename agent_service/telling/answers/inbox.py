@@ -7,7 +7,7 @@ from pydantic import Field
 
 from agent_service.core.people.remedies import RAISED_BY, remedy
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForAnswer, ForApproval, ForPerson, Status
+from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
 from agent_service.run.lines import waits_for
 from agent_service.telling.answers.asks import AsksView, asks_view, reopens_until
@@ -102,12 +102,12 @@ def of_damaged_run(damaged: Damaged, since: datetime) -> InboxItem:
 
 
 def actions_for(run: RunState, at: datetime) -> tuple[Action, ...]:
-    match run.waiting:
-        case ForApproval():
+    match run.ask:
+        case Approval():
             return ("approve", "reject", "cancel")
-        case ForAnswer():
+        case Question():
             return ("answer", "cancel")
-        case ForPerson():
+        case Stop():
             return ("raise_budget" if run.ending_class in RAISED_BY else "resume", "cancel")
     until = reopens_until(run)
     if until is None:

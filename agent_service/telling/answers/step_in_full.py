@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from agent_service.core.events import ToolReturned
 from agent_service.core.phases import Action, Plan
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import ForApproval
+from agent_service.core.waiting import Approval
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import Act, Name, act_of, executor_of, settled
 from agent_service.telling.history.items import ErrorView, ItemStatus
@@ -153,9 +153,9 @@ def _with(moment: Moment, sent: Pending) -> dict[str, Any]:
 
 
 def _approved_by(moment: Moment, sent: Pending) -> str | None:
-    asked = moment.before.waiting if moment.before else None
+    asked = moment.before.ask if moment.before else None
     if sent.task:
-        is_allowed = isinstance(asked, ForApproval) and (asked.step, asked.task, asked.round) == sent.name
+        is_allowed = isinstance(asked, Approval) and (asked.step, asked.task, asked.round) == sent.name
         return moment.after.rulings[-1].by if is_allowed else None
     rulings = (ruling for ruling in moment.after.rulings if ruling.step == sent.step)
     return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), None)

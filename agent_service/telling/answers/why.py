@@ -11,20 +11,17 @@ from typing import Literal
 from agent_service.core.graph.children import is_child, run_id_of
 from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.attempts import Flight, Pending
 from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import (
-    ForAnswer,
-    ForApproval,
-    ForEvidence,
-    ForModel,
-    ForReads,
-    ForTime,
-    ForTool,
-    ModelRetry,
+    Acting,
+    Approval,
+    NeedsPerson,
+    Question,
     Queued,
+    Sleeping,
     Status,
-    ToolRetry,
+    Thinking,
 )
 from agent_service.run.lines import waits_for
 from agent_service.run.ports import Dismissal
@@ -211,17 +208,17 @@ def _of_its_wait(run: RunState, seen: Seen) -> Verdict:
     match run.waiting:
         case Queued():
             return _of_a_queued_run(seen)
-        case ForModel(asking=asking) if seen.lacks.get("model"):
-            return f"{question_of(asking)} brings no reply: {seen.lacks['model']}", DOCTOR
-        case ForModel(asking=asking):
-            return f"the model is thinking: {question_of(asking)} is being made since {instant(run.updated_at)}", None
-        case ModelRetry(retry_at=at, still_since=datetime()):
+        case Thinking(retry_at=datetime() as at, still_since=datetime()):
             return f"{run.summary}: it goes on at {instant(at)}, by itself, or once more may be spent", RAISE
-        case ModelRetry(asking=asking, retry_at=at):
+        case Thinking(asking=asking, retry_at=datetime() as at):
             return f"the model was not to be had: {question_of(asking)} is made again at {instant(at)}, by itself", None
-        case ToolRetry(pending=pending, retry_at=at):
+        case Thinking(asking=asking) if seen.lacks.get("model"):
+            return f"{question_of(asking)} brings no reply: {seen.lacks['model']}", DOCTOR
+        case Thinking(asking=asking):
+            return f"the model is thinking: {question_of(asking)} is being made since {instant(run.updated_at)}", None
+        case Acting(flights=(Flight(pending=pending, retry_at=datetime() as at),)):
             return f"{attempt_of(pending)} is sent at {instant(at)}, by itself, after the one before failed", None
-        case ForTool() | ForReads() | ForEvidence():
+        case Acting():
             return _of_what_is_out(run, seen)
     return _of_a_resting_run(run)
 
@@ -241,9 +238,9 @@ def _of_a_queued_run(seen: Seen) -> Verdict:
 
 def _of_a_resting_run(run: RunState) -> Verdict:
     match run.waiting:
-        case ForTime(until=at, why=why):
+        case Sleeping(until=at, why=why):
             return f"it chose to wait until {instant(at)}, and goes on by itself: {why}", None
-        case ForApproval() | ForAnswer():
+        case NeedsPerson(ask=Approval() | Question()):
             return f"it waits for {rests_for(run.waiting)}", _remedy(run)
     return _of_a_stopped_run(run)
 

@@ -17,7 +17,7 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.phases import Phase, Verification
-from agent_service.core.waiting import ForTime, Status
+from agent_service.core.waiting import Sleeping, Status
 from agent_service.run.moments import Moment
 from agent_service.telling.history.items import ErrorView, Items, ItemStatus, TimelineView, TokensView
 from agent_service.telling.history.steps import Steps
@@ -172,7 +172,7 @@ class Timeline:
         what, about = put_off(moment)
         self._items.begin(what, moment, f"wait:{moment.entry.seq}", kind="wait", **about)
 
-    def _wait(self, moment: Moment, wait: ForTime) -> None:
+    def _wait(self, moment: Moment, wait: Sleeping) -> None:
         item = f"wait:{moment.entry.seq}"
         self._items.begin(BY_CHOICE, moment, item, kind="wait", title="Waits", text=cut(wait.why), until=wait.until)
 

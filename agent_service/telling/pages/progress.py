@@ -8,7 +8,7 @@ from agent_service.core.phases import Action, Phase, Plan
 from agent_service.core.state import RunState, StepRecord
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights, gatherings
-from agent_service.core.waiting import Ended, ForPerson, Planned
+from agent_service.core.waiting import Ended, NeedsPerson, Planned
 from agent_service.run.moments import Moment
 from agent_service.telling.acts import OWN, act_of, unfinished
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
@@ -172,7 +172,7 @@ def _what(step: int, action: Action) -> str:
 
 
 def _next(run: RunState) -> str:
-    held = run.waiting.held if isinstance(run.waiting, ForPerson | Ended) else None
+    held = run.waiting.held if isinstance(run.waiting, NeedsPerson | Ended) else None
     if isinstance(held, Planned):
         kept = ", ".join(code(call_of(action)) for action in held.plan.actions)
         return f"None yet: {kept} is kept until there is a step for it."

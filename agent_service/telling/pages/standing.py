@@ -1,13 +1,14 @@
 """The head of a page: the run's outcome, or what it waits for and what a person does now."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from agent_service.core.people.petition import petition
 from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Flight, Pending
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import ForAnswer, ForApproval, ForModel, ForTime, ModelRetry, Status, under_way
+from agent_service.core.waiting import Approval, Question, Sleeping, Status, Thinking, under_way
 from agent_service.telling.acts import executor_of
 from agent_service.telling.pages.markdown import bullets, code, fenced, inline, json_block, sentence
 from agent_service.telling.plain import instant
@@ -58,10 +59,10 @@ def standing(run: RunState) -> str:
             return f"**Ended: {run.status}** at {instant(run.ended_at)}."
         ended = f"**Ended: {run.status}** at {instant(run.ended_at)}"
         return f"{ended} ({code(run.ending_class)}): {sentence(inline(run.reason))}"
-    match run.waiting:
-        case ForApproval(reason=reason):
+    match run.ask:
+        case Approval(reason=reason):
             return f"**Paused**, waiting for a person's approval: {sentence(inline(reason))}"
-        case ForAnswer():
+        case Question():
             return "**Paused**, waiting for a person's answer."
     if run.status is Status.PAUSED:
         return f"**Paused** ({code(run.ending_class)}), waiting for a person: {sentence(inline(run.reason))}"
@@ -70,11 +71,11 @@ def standing(run: RunState) -> str:
 
 def waited_for(run: RunState) -> str:
     match under_way(run.waiting):
-        case ForModel(asking=asking):
-            return f"the model to {asking.phase} (call {asking.call})"
-        case ModelRetry(asking=asking, retry_at=at):
+        case Thinking(asking=asking, retry_at=datetime() as at):
             return f"the time to ask the model again for {asking.phase}: {instant(at)}"
-        case ForTime(until=until, why=why):
+        case Thinking(asking=asking):
+            return f"the model to {asking.phase} (call {asking.call})"
+        case Sleeping(until=until, why=why):
             return f"the time until {instant(until)}: {inline(why)}"
     return ", and ".join(awaited(run, flight) for flight in flights(run.waiting)) or "nothing"
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable
-from agent_service.core.waiting import Asking, ForModel
+from agent_service.core.waiting import Asking
 from agent_service.run.moments import Moment
 from agent_service.telling.rulings import rulings
 from agent_service.telling.spans import attributes
@@ -84,5 +84,5 @@ class Thinking:
 
 
 def _still_asks(moment: Moment) -> bool:
-    before, waiting = moment.before, moment.after.waiting
-    return isinstance(waiting, ForModel) and before is not None and waiting.asking == before.asking
+    before, calling = moment.before, moment.after.calling
+    return calling is not None and before is not None and calling == before.asking

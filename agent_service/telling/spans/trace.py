@@ -23,21 +23,14 @@ which the message's `traceparent` names. Nothing that a model or a tool said is 
 """
 
 from collections.abc import Container, Iterable, Iterator
+from datetime import datetime
 
+from agent_service.core import waiting as states
 from agent_service.core.brief import Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.people import petition
-from agent_service.core.waiting import (
-    ForAnswer,
-    ForApproval,
-    ForModel,
-    ForPerson,
-    ForTime,
-    ModelRetry,
-    Queued,
-    ToolRetry,
-    Waiting,
-)
+from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Flight
 from agent_service.run.moments import Moment
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.acting import Acting
@@ -49,15 +42,6 @@ from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
 from schemas import keys, subjects
 
 AGENT = "agentic-loop"
-WAITS: dict[type[Waiting], str] = {
-    Queued: "queued",
-    ModelRetry: "model_retry",
-    ToolRetry: "tool_retry",
-    ForPerson: "person",
-    ForApproval: "approval",
-    ForAnswer: "question",
-    ForTime: "time",
-}
 
 
 def spans(
@@ -122,19 +106,20 @@ class Trace:
         return self._turn
 
     def _rest(self, moment: Moment) -> None:
-        if self._turn and not isinstance(moment.after.waiting, ForModel):
+        if self._turn and not moment.after.calling:
             self._tree.close(self._turn, moment.entry.at, _failure(moment))
             self._turn = None
 
     def _waited(self, moment: Moment) -> None:
-        before, waiting = moment.before and moment.before.waiting, moment.after.waiting
-        if type(before) is type(waiting) and not moment.put_off and not (moment.ended or moment.paused):
+        before, kind = _kind_of_wait(moment.before) if moment.before else "", _kind_of_wait(moment.after)
+        if before == kind and not moment.put_off and not (moment.ended or moment.paused):
             return
         if self._wait:
             self._tree.close(self._wait, moment.entry.at)
             self._wait = None
-        if kind := WAITS.get(type(waiting)):
-            above = self._acting.requests.get(waiting.pending.name) if isinstance(waiting, ToolRetry) else None
+        if kind:
+            pending = moment.after.pending
+            above = self._acting.requests.get(pending.name) if pending and kind == "tool_retry" else None
             self._wait = self._tree.open(f"{moment.entry.seq}:wait", f"wait {kind}", moment.entry.at, above)
             self._wait.attributes |= attributes.wait(kind, moment.after)
 
@@ -160,6 +145,21 @@ def _request_of(parent: Parent | None) -> Context | None:
         return None
     key = keys.request(parent.run_id, parent.step, parent.attempt, parent.task, parent.round)
     return Context(trace_id=trace_id(parent.run_id), span_id=span_id(key))
+
+
+def _kind_of_wait(run: RunState) -> str:
+    match run.waiting:
+        case states.Queued():
+            return "queued"
+        case states.Thinking(retry_at=datetime()):
+            return "model_retry"
+        case states.Acting(flights=(Flight(retry_at=datetime()),), gatherings=()):
+            return "tool_retry"
+        case states.Sleeping():
+            return "time"
+        case states.NeedsPerson(ask=ask):
+            return "person" if isinstance(ask, states.Stop) else ask.kind
+    return ""
 
 
 def _failure(moment: Moment) -> str | None:

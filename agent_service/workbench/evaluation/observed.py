@@ -10,7 +10,8 @@ from agent_service.core.events import CancelRequested, Event, ModelReplied, Mode
 from agent_service.core.model import thinking
 from agent_service.core.model.noted import MemoryNote
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForAnswer, ForApproval, ForEvidence, ForReads, ForTime, Status
+from agent_service.core.tools.flights import gatherings
+from agent_service.core.waiting import Approval, Question, Sleeping, Status
 from agent_service.run.journal import Entry, rehearse
 from agent_service.workbench.evaluation.played import Said
 from schemas import subjects
@@ -176,11 +177,11 @@ def _parallel_tasks(moment: Moment) -> bool:
 
 _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "bad_continuation": _bad_continuation,
-    "continuation": lambda moment: isinstance(moment.state.waiting, ForEvidence),
+    "continuation": lambda moment: bool(gatherings(moment.state.waiting)),
     "parallel_tasks": _parallel_tasks,
     "step_budget": lambda moment: any(record.status == "budget" for record in moment.state.completed),
     "task_failed": lambda moment: any(evidence.status == "error" for evidence in moment.state.evidence),
-    "approval": lambda moment: isinstance(moment.state.waiting, ForApproval),
+    "approval": lambda moment: isinstance(moment.state.ask, Approval),
     "cancel_while_pending": _cancel_while_pending,
     "compaction": _compaction,
     "done_refused": lambda moment: moment.state.refused_done > 0,
@@ -188,14 +189,14 @@ _SIGNS: dict[Happening, Callable[[Moment], bool]] = {
     "late_result": _late_result,
     "model_wait": _model_wait,
     "outrun": lambda moment: moment.before is not None and _outrun(moment, moment.before),
-    "parallel_reads": lambda moment: isinstance(moment.state.waiting, ForReads),
+    "parallel_reads": lambda moment: len({pending.step for pending in moment.state.pendings}) > 1,
     "pause": lambda moment: moment.state.status is Status.PAUSED,
-    "question": lambda moment: isinstance(moment.state.waiting, ForAnswer),
+    "question": lambda moment: isinstance(moment.state.ask, Question),
     "reframe": lambda moment: moment.state.reframes > 0,
     "reopened": lambda moment: moment.state.reopened > 0,
     "repair": lambda moment: moment.state.asking is not None and moment.state.asking.repairs > 0,
     "retry": lambda moment: any(pending.attempt > 1 for pending in moment.state.pendings),
     "unticked": _unticked,
     "verification_refused": lambda moment: moment.state.unverified > 0,
-    "wait": lambda moment: isinstance(moment.state.waiting, ForTime),
+    "wait": lambda moment: isinstance(moment.state.waiting, Sleeping),
 }

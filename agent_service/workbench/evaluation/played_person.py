@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForApproval, Status
+from agent_service.core.waiting import Approval, Status
 from agent_service.workbench.evaluation.played import PlayedBus, PlayedClock
 from agent_service.workbench.evaluation.scenario import PersonsSignal, Scenario
 from schemas import subjects
@@ -44,7 +44,7 @@ class PlayedPerson:
             cancel = Cancel(run_id=state.run_id, reason=signal.message)
             return subjects.CANCEL, Envelope[Cancel](type=subjects.CANCEL, payload=cancel).body()
         at = self._clock.later(signal.after_s)
-        asked = state.waiting.subject_hash if isinstance(state.waiting, ForApproval) else None
+        asked = state.ask.subject_hash if isinstance(state.ask, Approval) else None
         payload = Signal(
             run_id=state.run_id,
             signal_id=f"s{self._done}",

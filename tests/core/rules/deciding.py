@@ -2,7 +2,7 @@
 
 from agent_service.core.events import ModelReplied, SignalReceived
 from agent_service.core.phases import Framing, Phase, Plan, Reflection, Refusal, Verdict, Verification
-from agent_service.core.waiting import ForApproval
+from agent_service.core.waiting import Approval
 from schemas.events import Signal
 from tests.core.rules.reading import Story, after, entries, finals, requests_of
 from tests.core.script import Moment
@@ -60,7 +60,7 @@ def _agreed_to(moment: Moment) -> Framing | None:
         case Phase.VERIFY, ModelReplied(decision=Verification(holds=True)) if before:
             return before.proposed
         case None, SignalReceived(signal=Signal(kind="approve")) if before:
-            proposal = before.waiting.proposal if isinstance(before.waiting, ForApproval) else None
+            proposal = before.ask.proposal if isinstance(before.ask, Approval) else None
             return proposal if isinstance(proposal, Framing) else None
     return None
 

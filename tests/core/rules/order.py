@@ -12,7 +12,7 @@ from agent_service.core.events import (
     SignalReceived,
     ToolReturned,
 )
-from agent_service.core.waiting import ForAnswer, ForApproval, Status
+from agent_service.core.waiting import NeedsPerson, Status, Stop
 from tests.core.rules.reading import (
     Story,
     after,
@@ -111,8 +111,9 @@ def a_live_run_has_a_timer_no_later_than_its_deadline(story: Story) -> None:
         if state.status in (Status.QUEUED, Status.RUNNING):
             assert state.due_at is not None
             assert state.due_at <= granted(story, place).deadline_at
-        elif isinstance(state.waiting, ForApproval | ForAnswer):
+        elif isinstance(state.waiting, NeedsPerson) and not isinstance(state.ask, Stop):
             assert state.due_at == state.waiting.expires_at
+            assert state.due_at
             assert state.due_at <= granted(story, place).deadline_at or not granted(story, place).deadline_named
         else:
             assert state.due_at is None

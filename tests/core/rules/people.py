@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent_service.core.events import ModelReplied, SignalReceived, ToolReturned
 from agent_service.core.people.approving import hash_of
 from agent_service.core.tools.acting import digest
-from agent_service.core.waiting import ForAnswer, ForApproval
+from agent_service.core.waiting import Approval, Question
 from tests.core.rules.reading import Sent, Story, after, entries, finals, is_entry, offered, reopened, requests_of, sent
 from tests.core.script import Moment
 
@@ -29,10 +29,10 @@ def name(request: Sent) -> str:
 def rulings(story: Story, kind: str) -> Iterator[tuple[int, str]]:
     """Where people ruled, and on what; `kind` is approve or reject."""
     for place, moment in enumerate(story):
-        waiting = moment.before.waiting if moment.before else None
+        asked = moment.before.ask if moment.before else None
         ruled = is_entry(moment) and isinstance(moment.event, SignalReceived) and moment.event.signal.kind == kind
-        if ruled and isinstance(waiting, ForApproval):
-            yield place, hash_of(waiting.proposal)
+        if ruled and isinstance(asked, Approval):
+            yield place, hash_of(asked.proposal)
 
 
 def no_risky_write_follows_what_strangers_wrote_without_a_person_who_allows_it(story: Story) -> None:
@@ -107,6 +107,6 @@ def no_more_questions_are_asked_than_granted(story: Story) -> None:
         w
         for moment in story
         for w in moment.published("agent.waiting")
-        if w["kind"] == "question" and not isinstance(moment.before and moment.before.waiting, ForAnswer)
+        if w["kind"] == "question" and not isinstance(moment.before and moment.before.ask, Question)
     ]
     assert len(asked) <= after(story[0]).brief.limits.max_questions

@@ -12,7 +12,13 @@ from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
-from agent_service.core.waiting import ForApproval, ForEvidence, ForReads, Status, ToolRetry, Waiting, pendings_of
+from agent_service.core.tools.flights import flights
+from agent_service.core.waiting import (
+    Acting,
+    Approval,
+    Status,
+    Waiting,
+)
 from agent_service.run import journal
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints, ToolResult
@@ -140,25 +146,20 @@ def given_up(moment: Moment) -> Name | None:
         return None
     before, at = moment.before, moment.event.at
     instant, name = min(_instants(before), key=lambda one: one[0], default=(at, None))
-    sent = name not in {retry for _, retry in _retries(before)}
+    sent = name not in _retries(before)
     return name if sent and instant <= at < before.brief.limits.deadline_at else None
 
 
 def _instants(run: RunState) -> Iterator[tuple[datetime, Name | None]]:
     """When each attempt is due, with its name; without one when the time of a step is over in which it gathers."""
-    if isinstance(run.waiting, ForEvidence):
-        yield from ((one.until, None) for one in run.waiting.gatherings if not one.stopped)
-    retries = {name: at for at, name in _retries(run)}
-    for pending in pendings_of(run.waiting):
-        yield retries.get(pending.name, pending.deadline_at), pending.name
+    if not isinstance(run.waiting, Acting):
+        return
+    yield from ((one.until, None) for one in run.waiting.gatherings if not one.stopped)
+    yield from ((one.retry_at or one.pending.deadline_at, one.pending.name) for one in run.waiting.flights)
 
 
-def _retries(run: RunState) -> Iterator[tuple[datetime, Name]]:
-    match run.waiting:
-        case ToolRetry(pending=pending, retry_at=at):
-            yield at, pending.name
-        case ForReads(flights=flights) | ForEvidence(flights=flights):
-            yield from ((flight.retry_at, flight.pending.name) for flight in flights if flight.retry_at)
+def _retries(run: RunState) -> set[Name]:
+    return {one.pending.name for one in flights(run.waiting) if one.retry_at}
 
 
 def name_of(result: ToolResult) -> Name:
@@ -222,7 +223,8 @@ def goes_on_after_a_rest(moment: Moment) -> bool:
     before, now = _waiting(moment), after(moment).waiting
     if isinstance(moment.event, SignalReceived):
         return before != now
-    return isinstance(before, ForApproval) and after(moment).ending_class != "approval_expired" and before != now
+    asked = moment.before.ask if moment.before else None
+    return isinstance(asked, Approval) and after(moment).ending_class != "approval_expired" and before != now
 
 
 def _waiting(moment: Moment) -> Waiting | None:

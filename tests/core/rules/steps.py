@@ -8,7 +8,7 @@ from agent_service.core.events import ToolReturned
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import gathering_of, gatherings
-from agent_service.core.waiting import ForEvidence, ForReads, ForTool
+from agent_service.core.waiting import Acting
 from schemas.events import ToolResult
 from schemas.subjects import OUR_OWN_ROUTES
 from tests.core.rules.reading import (
@@ -82,12 +82,9 @@ def what_is_sent_is_pending_in_the_same_entry(story: Story) -> None:
 
 def out(run: RunState) -> tuple[Pending, ...]:
     """The attempts that are sent and not answered."""
-    match run.waiting:
-        case ForTool(pending=pending):
-            return (pending,)
-        case ForReads(flights=flights) | ForEvidence(flights=flights):
-            return tuple(flight.pending for flight in flights if flight.retry_at is None)
-    return ()
+    if not isinstance(run.waiting, Acting):
+        return ()
+    return tuple(flight.pending for flight in run.waiting.flights if flight.retry_at is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +246,11 @@ def no_more_is_under_way_than_one_run_may_have(story: Story) -> None:
     granted = woken(story).limits.continuations
     for moment in entries(story):
         waiting = after(moment).waiting
-        if isinstance(waiting, ForEvidence) and [request for request in requests_of(moment) if request.task]:
+        if (
+            isinstance(waiting, Acting)
+            and waiting.gatherings
+            and [request for request in requests_of(moment) if request.task]
+        ):
             busy = [flight.pending.action.tool for flight in waiting.flights]
             first = woken(story).limits.parallel_reads
             assert len(busy) <= max(granted.parallel, first)

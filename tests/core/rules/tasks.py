@@ -5,7 +5,7 @@ from typing import Any
 
 from agent_service.core.events import ToolReturned
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import ForEvidence
+from agent_service.core.waiting import Acting
 from tests.core.rules.reading import Story, after, entries, requests_of
 from tests.core.script import Moment
 
@@ -35,7 +35,7 @@ def who_asked_for_tasks_is_told_of_all_in_their_order(story: Story) -> None:
 def a_step_that_gathers_waits_for_something(story: Story) -> None:
     for moment in entries(story):
         waiting, limits = after(moment).waiting, after(moment).brief.limits
-        if isinstance(waiting, ForEvidence) and moment.event.at < limits.deadline_at:
+        if isinstance(waiting, Acting) and waiting.gatherings and moment.event.at < limits.deadline_at:
             assert flights(waiting)
 
 

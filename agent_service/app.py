@@ -14,9 +14,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
-from agent_service.audit.process import TrailProcess
 from agent_service.background import Background
-from agent_service.bootstrap import Agent, Http, Trails, build, join_in
+from agent_service.bootstrap import Agent, Http, build, join_in
 from agent_service.bus.catch_up import MARK
 from agent_service.bus.findings import BusLevels
 from agent_service.bus.messages import HEARD_WITHIN_S
@@ -37,6 +36,7 @@ from agent_service.run.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import open_store
 from agent_service.store.sql.database import FILE, ahead
+from agent_service.telling.folder.keeping import Folders
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew
@@ -64,9 +64,9 @@ async def serve_http(*all_that_it_needs: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the agent has beside it: the process that writes pages, and the server of its HTTP API."""
+    """What the agent has beside it: what renders the folders of runs, and the server of its HTTP API."""
 
-    trails: Trails = TrailProcess
+    folders: type[Folders] = Folders
     http: Http = serve_http
 
 
@@ -99,7 +99,7 @@ async def _serve(settings: AgentSettings, *, take_over: bool, parts: Parts) -> N
         http, within_s = settings.http, HAND_OVER_S if take_over else 0.0
         listener = await ours.enter_async_context(listening(http.host, http.port, who="agent", within_s=within_s))
         model = await ours.enter_async_context(open_model(settings.model))
-        await _run(partial(build, settings, ground, store, keys, model, metrics, parts.trails), listener, parts.http)
+        await _run(partial(build, settings, ground, store, keys, model, metrics, parts.folders), listener, parts.http)
 
 
 def _claim(settings: AgentSettings, *, take_over: bool) -> Claim:
@@ -124,8 +124,9 @@ async def _run(built: Callable[[Background], Agent], listener: socket.socket, ht
             await _start(agent, background, group, listener, http)
     except asyncio.CancelledError:
         if agent:
-            await agent.paper.projector.flush()
-            agent.paper.process.close()
+            await agent.folders.flush()
+            if agent.traces:
+                await agent.traces.finish()
         raise
 
 
@@ -170,11 +171,10 @@ async def _start(
     await agent.limits.recall_calls(agent.store.taken, agent.clock)
     if not agent.limits.spending.reached:
         agent.recovery.let_go(await agent.store.held(), agent.clock.now())
-    if agent.paper.process.sends:
-        group.create_task(agent.paper.process.write(()))  # it catches up with the traces by itself
-    await agent.paper.catch_up(agent.store, agent.clock.now())
+    if agent.traces:
+        group.create_task(agent.traces.run())
     inform = keep_informed(agent.ground.link, INFORMED, lambda: _inform_bus(agent, next(moments)))
-    for work in (agent.paper.projector.run(), inform, _push(agent)):
+    for work in (agent.folders.run(), inform, _push(agent)):
         group.create_task(work)
     link, lease = agent.ground.link, agent.ground.lease
     log.info("ready", extra={"http": address(listener), "resumed": left, "nats": link.servers, "epoch": lease.epoch})

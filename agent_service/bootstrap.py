@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
 from agent_service.admission.capacity import Admission, Room
@@ -15,8 +14,6 @@ from agent_service.admission.spending import Spending
 from agent_service.api.streams.feed import Feed
 from agent_service.archive.dependents import RunBelongings
 from agent_service.archive.pruning import Pruning
-from agent_service.audit.files import PaperTrail, kept_in_step, written_on_demand
-from agent_service.audit.process import Telling, TrailProcess
 from agent_service.background import Background
 from agent_service.bus.buckets import NatsArtifacts, NatsBoard
 from agent_service.bus.catch_up import Missed
@@ -34,24 +31,30 @@ from agent_service.run.invalidation import Overtaken
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere, Moment
 from agent_service.run.outbox import Publisher
-from agent_service.run.ports import Provider
+from agent_service.run.ports import PromptText, Provider, Question
 from agent_service.run.recovery import Recovery, Starter
 from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
+from agent_service.telling.folder.keeping import Folders
+from agent_service.telling.folder.run_files import RunFiles
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.mark import MARGIN, Mark
+from agent_service.telling.spans.attributes import Content
+from agent_service.telling.spans.sending import Traces
 from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
 from groundwork.nats.leases.members import Members
+from groundwork.service.beginning import loaded
 from groundwork.service.foundations import Ground, SharedGround
 from groundwork.service.keys import KeyRing
 from groundwork.telemetry.settings import sampler
+from schemas import subjects
 
-Trails = Callable[[Path, Path, Telling], TrailProcess]
-"""Makes what writes pages and sends traces, from the folder of the store, that of the pages, and how it tells."""
 Http = Callable[..., Coroutine[Any, Any, None]]
 """Serves the API, with what `operations.serve_http` takes."""
 
@@ -70,7 +73,10 @@ class Agent:
     intake: Intake
     receiving: NatsIntake
     missed: Missed
-    paper: PaperTrail
+    folders: Folders
+    files: RunFiles
+    traces: Traces | None
+    """None without a receiver."""
     pruning: Pruning
     beside_runs: NatsBesideRuns
     starter: Starter
@@ -96,21 +102,23 @@ def build(
     keys: KeyRing,
     model: Provider,
     metrics: AgentMetrics,
-    open_trails: Trails,
+    folders_of: type[Folders],
     background: Background,
 ) -> Agent:
     link, clock, feed, brake = ground.link, SystemClock(), Feed(store), Brake()
     folder, members = ground.folder, ground.members
+    workspaces = folder / "workspaces" if settings.shared else settings.workspaces
     capabilities, signing = Capabilities(keys), Signing(keys, folder, progress=settings.shared)
     bus, head = NatsBus(link, signing, shared=settings.shared), partial(head_told, keys, store.head)
     publisher = Publisher(bus, clock, sampler(), capabilities, signing, head, brake)
     artifacts = NatsArtifacts(link)
     proven = ProvenArtifacts(artifacts, store)
-    trails = open_trails(folder, _workspaces(settings, folder), _telling(settings, members.me if members else ""))
-    paper = _paper(settings, folder, trails, store, artifacts)
+    workspace, rendered = Workspace(workspaces), Mark(workspaces / ".rendered")
+    folders = folders_of(store, workspace, artifacts, rendered, keep=settings.keep_pages)
+    traces = _traces(settings, store, Mark(workspaces / ".traced"))
 
     limits = _limits(settings, clock, members)
-    committed = _committed(paper, feed, metrics, limits)
+    committed = _committed(folders, traces, feed, metrics, limits)
     evidence = Evidence(store, proven)
     thinker = Thinker(model, ArgumentSchemas(), evidence, clock, brake, limits, slots=settings.turns)
     turns = Turns(store, publisher, thinker, clock, committed, brake)
@@ -144,11 +152,10 @@ def build(
         background,
         incoming,
         slots=settings.turns,
-        on_span=trails.leaf if trails.sends else None,
         shared=settings.shared,
     )
 
-    belongings = RunBelongings(_workspaces(settings, folder), artifacts, paper.projector.at_rest)
+    belongings = RunBelongings(workspaces, artifacts, folders.at_rest)
 
     return Agent(
         settings=settings,
@@ -165,7 +172,9 @@ def build(
             brake=brake, background=background, leave=receiving.leave, thinking=lambda: thinker.under_way
         ),
         missed=Missed(link, intake, folder, slots=settings.turns),
-        paper=paper,
+        folders=folders,
+        files=RunFiles(workspace, store, artifacts, folders.bring_up_to_date),
+        traces=traces,
         pruning=Pruning(store.forgetting, belongings, settings.retention(), clock),
         beside_runs=NatsBesideRuns(link, settings.keep_runs.letters(), clock),
         starter=starter,
@@ -195,24 +204,29 @@ def _company(members: Members) -> Company:
     return Company(members=lambda: len(members.live), rank=lambda: sorted(members.live).index(members.me))
 
 
-def _workspaces(settings: AgentSettings, folder: Path) -> Path:
-    """Agents on one machine each write to a folder of their own."""
-    return folder / "workspaces" if settings.shared else settings.workspaces
+def prompt_of(question: Question) -> PromptText:
+    """Templates are loaded when somebody wants to see a prompt."""
+    text: PromptText = loaded("agent_service.models.prompts.prompt:as_text")(question)
+    return text
 
 
-def _paper(
-    settings: AgentSettings, folder: Path, trails: TrailProcess, store: SqliteStore, artifacts: NatsArtifacts
-) -> PaperTrail:
-    workspaces = _workspaces(settings, folder)
-    if settings.shared:
-        return written_on_demand(trails, workspaces, folder, store, artifacts)
-    return kept_in_step(trails, workspaces, store, artifacts)
+def _traces(settings: AgentSettings, store: SqliteStore, mark: Mark) -> Traces | None:
+    receiver = settings.telemetry.receiver("traces")
+    if receiver is None:
+        return None
+    sender = cache(lambda: loaded("groundwork.telemetry.traces:span_sender")(receiver, subjects.SERVICE_AGENT))
+    content = Content(prompt_of) if settings.telemetry.content else None
+    return Traces(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
 
 
-def _committed(paper: PaperTrail, feed: Feed, metrics: AgentMetrics, limits: SharedLimits) -> OnCommit:
+def _committed(
+    folders: Folders, traces: Traces | None, feed: Feed, metrics: AgentMetrics, limits: SharedLimits
+) -> OnCommit:
 
     def committed(moment: Moment) -> None:
-        paper.committed(moment)
+        folders.committed(moment)
+        if traces:
+            traces.committed(moment)
         log_lines.write(moment)
         feed.tell(moment)
         metrics.runs.committed(moment)
@@ -225,19 +239,6 @@ def _new_runs(settings: AgentSettings, model: Provider) -> NewRuns:
     verify = settings.verify and model.verifies
     fused = settings.phases == "fused"
     return NewRuns(policy=settings.policy(), fused=fused, verify=verify, trace_url=settings.trace_url)
-
-
-def _telling(settings: AgentSettings, member: str) -> Telling:
-    telemetry, logs = settings.telemetry, settings.log
-    return Telling(
-        receiver=telemetry.receiver("traces"),
-        content=telemetry.content,
-        log_level=logs.level,
-        log_format=logs.format,
-        redact=settings.secrets(),
-        member=member,
-        keep_pages=settings.keep_pages,
-    )
 
 
 def join_in(agent: Agent, background: Background) -> None:
@@ -256,7 +257,14 @@ def join_in(agent: Agent, background: Background) -> None:
     def take_over(member: str) -> None:
         recovery.left.set()
         turns.accepted.set()
-        background.start(agent.paper.take_over(store, member, agent.clock.now(), partial(members.mine, member)))
+        background.start(_tell_for(member, agent, partial(members.mine, member)))
 
     store.on_elsewhere, store.on_halt = hear, agent.halting.hear
     members.gone.append(take_over)
+
+
+async def _tell_for(dead: str, agent: Agent, is_ours: Callable[[str], bool]) -> None:
+    """Sends the traces that a dead member may not have sent of runs that are ours now."""
+    if agent.traces:
+        moved = await agent.store.members.runs_moved_by(dead, agent.clock.now() - MARGIN)
+        agent.traces.tell_again(list(filter(is_ours, moved)))

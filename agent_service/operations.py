@@ -14,19 +14,17 @@ from agent_service.api.handlers.operating import DrainCalls, PruneCalls, Stoppin
 from agent_service.api.handlers.service import HealthCalls, Look, Part
 from agent_service.api.handlers.tools import ToolCalls
 from agent_service.api.streams.events import EventStreams
-from agent_service.bootstrap import Agent
+from agent_service.bootstrap import Agent, prompt_of
 from agent_service.bus import findings
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.reading import NatsWhereabouts
 from agent_service.core.waiting import Status
-from agent_service.run.ports import PromptText, Question
 from agent_service.settings import AgentSettings
 from agent_service.telling.plain import ok, warning
 from groundwork.http.metrics import Measured, request_durations
 from groundwork.http.server import serve_http as http
 from groundwork.nats.leases.members import Members
-from groundwork.service.beginning import loaded
 from groundwork.service.installed import installed_version
 from groundwork.telemetry.metrics import Instruments, exposition
 from schemas import subjects
@@ -43,7 +41,7 @@ async def serve_http(
     members = agent.ground.members
     app = create_app(
         desk,
-        agent.paper.files,
+        agent.files,
         agent.ready,
         agent.settings,
         operations=_operations(agent, switch),
@@ -104,9 +102,3 @@ def _of_money(spending: Spending) -> Sequence[Finding]:
             warning("money", f"no model is asked: {why}", remedy=f"wait for the day to end (UTC), or raise {SETTING}"),
         )
     return (ok("money", f"{spending.spent_usd:.4f} of {spending.usd_per_day:.4f} USD of today are spent"),)
-
-
-def prompt_of(question: Question) -> PromptText:
-    """Templates are loaded when first asked for: a script needs none."""
-    text: PromptText = loaded("agent_service.models.prompts.prompt:as_text")(question)
-    return text

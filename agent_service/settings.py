@@ -170,10 +170,10 @@ class AgentSettings(_Section):
     """The keys by which the agent knows its own words again; made where there is none. By default beside the folder of
     the store, never in it: `<store>.keys`. Agents that share a store need the same: `.agentic/agent.keys`."""
     workspaces: Path = Path(".agentic/workspaces")
-    """Where the paper trail of each run is written. Agents that share a store have a folder of `cache` for it."""
+    """Where the files of each run are rendered. Agents that share a store have a folder of `cache` for it."""
     keep_pages: Annotated[int, Field(ge=1)] = 25
-    """Of how many runs that have ended the pages lie there: of those that were written last. Of others they are written
-    again when somebody asks for them."""
+    """Of how many runs that have ended the pages lie there: of those that were rendered last. Those of others are
+    rendered when somebody reads them."""
     http: HttpSettings = HttpSettings()
     bus_quota: QuotaSettings = QuotaSettings()
     """Of each sender on the bus that NATS names, and of all others there together."""

@@ -10,7 +10,7 @@ from ductile_gateway.bus import halts
 from ductile_gateway.bus.micro_service import Questions, serve_questions
 from ductile_gateway.bus.outgoing import NatsAgentKeys, NatsArtifacts, NatsBus, NatsRuns
 from ductile_gateway.bus.prerequisites import ack_wait
-from ductile_gateway.bus.requests import Consumption, NatsRequests, RequestObservers
+from ductile_gateway.bus.requests import Consumption, NatsRequests
 from ductile_gateway.calls.admission import Lanes
 from ductile_gateway.calls.answers import Answers, tell_of_left_over
 from ductile_gateway.calls.relay import CallExecution, CallRecords, Relay, StartConditions
@@ -123,7 +123,7 @@ async def _carry(settings: GatewaySettings, offers: Offers, questions: Questions
             offers,
             consumption,
             trust=trust if settings.require_signed_writes else None,
-            observers=RequestObservers(heard=ownership.heard, handled=told.calls.handled),
+            heard=ownership.heard,
         )
         await questions.answer_catalog(lambda: offers.catalog, executor=settings.name)
         async with asyncio.TaskGroup() as group:

@@ -157,9 +157,6 @@ class Observer(Protocol):
     def known(self, asked: Asked) -> None:
         """It came again, and had been answered before."""
 
-    def published(self, answer: Answer, key: str) -> None:
-        """The result is on the bus under that key, perhaps once more."""
-
 
 class Offers(Protocol):
     def find(self, name: str) -> ToolOffer | None: ...

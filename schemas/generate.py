@@ -55,7 +55,7 @@ PHASE_SUFFIX = ":{phase}"
 
 HEADERS = {
     "Nats-Msg-Id": "The dedupe key: of two messages with the same one, JetStream stores the first.",
-    "traceparent": "W3C trace context: the run's trace, and a span derived from the dedupe key.",
+    "traceparent": "W3C trace context: the run's trace, and the span in it that the message belongs to.",
     "Agentic-Run-Id": "The run that the message belongs to.",
     "ce-specversion": "1.0: CloudEvents in binary mode.",
     "ce-id": "The dedupe key.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from agent_service.archive.export_file import MANIFEST, SIGNATURE, SIGNED_AS, ExportedRun, ExportFile, Signature
 from agent_service.core.state import RunState
 from agent_service.run.journal import Entry, rehearse
-from agent_service.telling.folder.staging import is_run
+from agent_service.telling.folder.names import is_run
 from agent_service.telling.folder.verify import Flaw, flaw_in_journal
 from agent_service.telling.folder.verify import verify as flaws_of
 from agent_service.telling.outputs import FILES

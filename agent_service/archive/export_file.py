@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.telling.folder.disk import TooLarge
-from agent_service.telling.folder.staging import IllegalName, checked, place_of
+from agent_service.telling.folder.names import IllegalName, checked, place_of
 from agent_service.telling.folder.workspace import MAX_BYTES, Listed, Listing
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.fields import Instant, flaws_of

@@ -1,4 +1,4 @@
-"""The agent on the bus: what it publishes, the messages it consumes, and a span for each delivery.
+"""The agent on the bus: what it publishes, and the messages it consumes.
 
 Starts, results, and what people say have a consumer each, so that a cancel waits for neither goals nor turns.
 """
@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, Unreadable
 from agent_service.run.intake import Intake, UnknownRun
 from agent_service.run.outbox import SOURCE
-from agent_service.trust.identity import root_span_id, trace_id
 from agent_service.trust.signing import Signing
 from groundwork.nats.consuming.pull_loop import PullLoop
 from groundwork.nats.consuming.settling import DeadLetters, Delivery, Notice, Settling
@@ -27,38 +25,8 @@ from groundwork.nats.link import BUDGET_SECONDS, NatsLink
 from groundwork.nats.publishing import Stored
 from groundwork.service.errors import Failure, GiveUp, NoRoom, TryAgain
 from groundwork.service.machine import monotonic, new_uuid, utc_now
-from groundwork.telemetry import names
-from groundwork.telemetry.span import Span, Value, context_of, span_id
 from schemas import subjects
-from schemas.envelope import RUN_ID, SIGNATURE, TRACEPARENT, rejection, without_capability
-
-
-def processed(delivery: Delivery, run_id: str, *, stream: str, consumer: str, began: datetime, ended: datetime) -> Span:
-    sender = context_of(delivery.headers.get(TRACEPARENT))
-    attributes: dict[str, Value] = {
-        names.RUN_ID: run_id,
-        names.MESSAGING_SYSTEM: "nats",
-        names.MESSAGING_OPERATION: "process",
-        names.MESSAGING_OPERATION_TYPE: "process",
-        names.DESTINATION: delivery.subject,
-        names.MESSAGE_CONVERSATION_ID: run_id,
-        names.CONSUMER_GROUP: consumer,
-        names.STREAM: stream,
-        names.STREAM_SEQUENCE: delivery.stream_seq,
-        names.DELIVERY_COUNT: delivery.delivered,
-    }
-    return Span(
-        trace_id=trace_id(run_id),
-        span_id=span_id(f"{stream}:{delivery.stream_seq}:{consumer}:{delivery.delivered}:{delivery.at}"),
-        parent_id=root_span_id(run_id),
-        name=f"process {delivery.subject}",
-        kind="consumer",
-        started_at=began,
-        ended_at=ended,
-        attributes=attributes,
-        links=(sender,) if sender else (),
-    )
-
+from schemas.envelope import RUN_ID, SIGNATURE, rejection, without_capability
 
 IN_PROGRESS_S = 10.0
 CONTROL_SLOTS = 16
@@ -132,10 +100,9 @@ class NatsIntake:
         incoming: IncomingMetrics,
         *,
         slots: int,
-        on_span: Callable[[Span], None] | None = None,
         shared: bool = False,
     ) -> None:
-        """`on_span` is told of each message that was dealt with. `shared`: other agents take messages too."""
+        """`shared`: other agents take messages too."""
         self._link = link
         self._shared = shared
         self._intake = intake
@@ -145,7 +112,6 @@ class NatsIntake:
         self._dropped = 0
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
-        self._on_span = on_span
         at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS}
         self._loops = {source: self._loop(link, source, slots=most) for source, most in at_once.items()}
 
@@ -204,24 +170,19 @@ class NatsIntake:
         return PullLoop(settling, slots=slots, in_progress_s=IN_PROGRESS_S, sole=not self._shared)
 
     async def _handle(self, source: Source, delivery: Delivery) -> None:
-        began = utc_now()
         if delivery.subject == subjects.TOOL_RESULT:
             self._overheard.delivered(delivery)
         with self._incoming.message(delivery.subject):
-            run_id = await self._receive(source, delivery)
-        if self._on_span:
-            ended = utc_now()
-            about = processed(delivery, run_id, stream=source.stream, consumer=source.durable, began=began, ended=ended)
-            self._on_span(about)
+            await self._receive(source, delivery)
 
-    async def _receive(self, source: Source, delivery: Delivery) -> str:
-        """Returns the run's id. Raises TryAgain and GiveUp."""
+    async def _receive(self, source: Source, delivery: Delivery) -> None:
+        """Raises TryAgain and GiveUp."""
         try:
-            return await self._intake.receive(arrival_of(delivery))
+            await self._intake.receive(arrival_of(delivery))
         except UnknownRun as error:
             if await self._intake.is_gone(error.run_id):
                 log.info("a message is dropped: its run is kept no longer", extra=_about(delivery, error.run_id))
-                return error.run_id
+                return
             raise self._later_or_never(source, delivery, error) from error
         except (Unreadable, Damaged) as error:
             raise GiveUp(str(error)) from error

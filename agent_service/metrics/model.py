@@ -3,7 +3,8 @@
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Unusable
 from agent_service.metrics.wakes import NONE
-from groundwork.telemetry.metrics import Instruments
+from groundwork.telemetry.metrics import Histogram, Instruments
+from groundwork.telemetry.names import gen_ai
 
 SECONDS = tuple(0.01 * 2**n for n in range(14))
 TOKENS = tuple(float(4**n) for n in range(14))
@@ -23,7 +24,7 @@ class CallMetrics:
             bounds=SECONDS,
         )
         self._calls = instruments.histogram(
-            "gen_ai.client.operation.duration",
+            gen_ai().duration,
             "One model call",
             attributes=(OPERATION, PROVIDER, MODEL, "error.type"),
             bounds=SECONDS,
@@ -49,13 +50,7 @@ class CallMetrics:
 class SpentMetrics:
     def __init__(self, instruments: Instruments, provider: str) -> None:
         self._of_a_call = CHAT, provider
-        self._usage = instruments.histogram(
-            "gen_ai.client.token.usage",
-            "Tokens of one model call",
-            unit="{token}",
-            attributes=(OPERATION, PROVIDER, MODEL, TOKEN_TYPE),
-            bounds=TOKENS,
-        )
+        self._usage = _usage(instruments)
         told = "Tokens; those of `input` are all of the prompt, also what came from a cache or went into it"
         self._tokens = instruments.counter("agentic.llm.tokens", told, unit="{token}", attributes=(MODEL, TOKEN_TYPE))
         spent, unknown = "Spent on model calls, in USD", "Replies without a known price, which the cost leaves out"
@@ -72,9 +67,23 @@ class SpentMetrics:
 
     def _count(self, reply: ModelReplied) -> None:
         usage, model = reply.usage, reply.model
-        self._usage.record(usage.input_tokens, *self._of_a_call, model, "input")
-        self._usage.record(usage.output_tokens, *self._of_a_call, model, "output")
+        for (histogram, *kind), tokens in zip(self._usage, (usage.input_tokens, usage.output_tokens), strict=True):
+            histogram.record(tokens, *self._of_a_call, model, *kind)
         self._tokens.add(model, "input", by=usage.input_tokens)
         self._tokens.add(model, "output", by=usage.output_tokens)
         self._tokens.add(model, "cache_read", by=usage.cache_read_tokens)
         self._tokens.add(model, "cache_write", by=usage.cache_write_tokens)
+
+
+def _usage(instruments: Instruments) -> tuple[tuple[Histogram, *tuple[str, ...]], ...]:
+    """The histograms of input and of output tokens, and the type where both are one."""
+    chosen, of_a_call = gen_ai(), (OPERATION, PROVIDER, MODEL)
+
+    def histogram(name: str, *kind: str) -> Histogram:
+        text = "Tokens of one model call"
+        return instruments.histogram(name, text, unit="{token}", attributes=(*of_a_call, *kind), bounds=TOKENS)
+
+    if chosen.input_tokens == chosen.output_tokens:
+        both = histogram(chosen.input_tokens, TOKEN_TYPE)
+        return (both, "input"), (both, "output")
+    return (histogram(chosen.input_tokens),), (histogram(chosen.output_tokens),)

@@ -54,10 +54,11 @@ class Publisher:
         self._brake = brake
 
     async def publish(self, run_id: str, effect: Publish) -> None:
-        """Raises TryAgain after the retry budget, Stopped for a tool request while everything stands still. Messages to
-        people belong to the trace's root and have no spans.
+        """Raises TryAgain after the retry budget, Stopped for a tool request while everything stands still. A request
+        belongs to the span of its attempt, all else to the trace's root.
         """
-        if effect.subject.startswith(subjects.TOOL_REQUEST):
+        asks = effect.subject.startswith(subjects.TOOL_REQUEST)
+        if asks:
             self._brake.check()
         run_id = effect.about or run_id
         trace = trace_id(run_id)
@@ -68,7 +69,7 @@ class Publisher:
             at=f"{self._clock.now().replace(tzinfo=None).isoformat()}Z",
             run_id=run_id,
             trace_id=trace,
-            span_id=root_span_id(run_id) if effect.rebuildable else "",
+            span_id="" if asks else root_span_id(run_id),
             sampled=self._keeps(trace),
         )
         body = effect.body

@@ -1,7 +1,7 @@
 """The side tables of the run store on SQLite: the kill switch, the inbox, members, and shared limits."""
 
 import sqlite3
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
 from typing import Any
@@ -74,10 +74,6 @@ LATE_PLACES = 30_000
 
 
 class SqliteMembers(_Tables):
-    def entries_by(self, run_id: str, member: str) -> Container[int]:
-        """The numbers of those entries of a run that the member committed, right now."""
-        return {seq for (seq,) in self._database.look_up(self._sql["entries_by"], (run_id, member))}
-
     async def runs_moved_by(self, member: str, since: datetime) -> Sequence[str]:
         rows = await self._database.read(self._sql["runs_moved_by"], (LATE_PLACES, member, microseconds(since)))
         return list(dict.fromkeys(run_id for (run_id,) in rows))

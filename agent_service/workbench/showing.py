@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from agent_service.cli import output
-from agent_service.cli.archive.run_folder import PATIENT_LOOKS, Verified, verify
+from agent_service.cli.archive.run_folder import Verified, verify
 from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.errors import OF_STATUS, Exit
 from agent_service.cli.options import invocation
@@ -79,7 +79,7 @@ async def follow(made: DevStack, goal: str, told: Story, entries: list[Json]) ->
             view = await asyncio.to_thread(_followed, client, goal, told, entries, over)
         finally:
             over.set()
-    return Outcome(view=view, verified=await verify(view["run_id"], made.config, looks=PATIENT_LOOKS))
+    return Outcome(view=view, verified=await verify(view["run_id"], made.config))
 
 
 def tell_the_trail(made: DevStack, outcome: Outcome, told: Story) -> None:
@@ -109,7 +109,9 @@ def content(file: Path) -> str:
 def _followed(client: AgentClient, goal: str, told: Story, entries: list[Json], over: threading.Event) -> Json:
     run_id = client.post("/v1/wake", {"goal": goal})["run_id"]
     with watching(client, run_id, told.console, stays=True) as watcher:
-        return to_the_end(client, run_id, _Noting(watcher, entries, over))
+        view = to_the_end(client, run_id, _Noting(watcher, entries, over))
+    client.get(f"/v1/runs/{run_id}/workspace")  # which renders its files
+    return view
 
 
 @dataclass(frozen=True, slots=True)

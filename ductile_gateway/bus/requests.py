@@ -4,8 +4,7 @@ A message that can never be taken up goes to the dead letters; one that meets tr
 that ends the process, which resumes after its restart.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -29,22 +28,6 @@ Heard = Callable[[str, int, datetime], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handled:
-    """One delivery of a request, once it is not in hand any more. `error`: what came between, as a class of errors."""
-
-    asked: Asked
-    stream_seq: int
-    delivered: int
-    began_at: datetime
-    ended_at: datetime
-    error: str = ""
-
-
-ToldOfHandled = Callable[[Handled], None]
-"""Returns at once and raises nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Consumption:
     """How requests are consumed. `sole`: no other gateway takes requests here. Times in seconds, as of PullLoop."""
 
@@ -52,14 +35,6 @@ class Consumption:
     in_progress_s: float
     grace_s: float
     sole: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestObservers:
-    """`heard`: before a request is taken up. `handled`: after each delivery that was for this executor."""
-
-    heard: Heard
-    handled: ToldOfHandled
 
 
 class NatsRequests:
@@ -71,12 +46,12 @@ class NatsRequests:
         consumption: Consumption,
         *,
         trust: Trust | None,
-        observers: RequestObservers,
+        heard: Heard,
     ) -> None:
-        """With `trust` only the agent has anything written."""
+        """With `trust` only the agent has anything written. `heard`: before a request is taken up."""
         self._relay = relay
         self._trust = trust
-        self._observers = observers
+        self._heard = heard
         self._offers = offers
         buried = DeadLetters(subjects.DEAD_LETTERS_TOOLS, notify=rejection_of)
         settling = Settling(link, subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS, self._handle, buried)
@@ -111,9 +86,8 @@ class NatsRequests:
         if self._offers.is_ours(asked):
             self._relay.put_off(asked)  # before the check, which has to know whether it writes
             await self._check(asked, delivery)
-            self._observers.heard(asked.key, delivery.delivered, delivery.at)
-            with self._telling(asked, delivery):
-                await self._take(asked, delivered=delivery.delivered)
+            self._heard(asked.key, delivery.delivered, delivery.at)
+            await self._take(asked, delivered=delivery.delivered)
 
     async def _check(self, asked: Asked, delivery: Delivery) -> None:
         command = self._offers.command(asked.request.tool, asked.request.tool_command)
@@ -123,27 +97,6 @@ class NatsRequests:
                 await self._trust.check(delivery.subject, delivery.body, signature, again=again)
             except NotTheAgents as error:
                 raise Unacceptable(str(error)) from error
-
-    @contextlib.contextmanager
-    def _telling(self, asked: Asked, delivery: Delivery) -> Iterator[None]:
-        began_at = utc_now()
-        try:
-            yield
-        except Exception as error:
-            self._tell(asked, delivery, began_at, "put_off" if isinstance(error, TryAgain) else type(error).__name__)
-            raise
-        self._tell(asked, delivery, began_at, "")
-
-    def _tell(self, asked: Asked, delivery: Delivery, began_at: datetime, error: str) -> None:
-        handled = Handled(
-            asked=asked,
-            stream_seq=delivery.stream_seq,
-            delivered=delivery.delivered,
-            began_at=began_at,
-            ended_at=utc_now(),
-            error=error,
-        )
-        self._observers.handled(handled)
 
     async def _take(self, asked: Asked, *, delivered: int) -> None:
         try:

@@ -79,7 +79,6 @@ class Answers:
     async def _say(self, answer: Answer, key: str) -> None:
         headers = results.headers_of(answer, key)
         await self._bus.publish(subjects.TOOL_RESULT, answer.body, key=key, headers=headers)
-        self._observer.published(answer, key)
 
     async def _keep(self, asked: Asked, outcome: ToolOutcome) -> tuple[Kept, ...]:
         if not outcome.artifacts:

@@ -137,6 +137,7 @@ def headers_of(answer: Answer, dedupe_key: str) -> dict[str, str]:
         at=answer.completed_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         run_id=answer.run_id,
         trace_id=answer.trace.trace_id,
+        span_id=answer.trace.span_id,
         sampled=answer.trace.sampled,
     )
 

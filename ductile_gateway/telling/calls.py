@@ -4,8 +4,7 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 
-from ductile_gateway.bus.requests import Handled
-from ductile_gateway.calls.call import Answer, Asked, ToolCall, ToolOutcome
+from ductile_gateway.calls.call import Asked, ToolCall, ToolOutcome
 from ductile_gateway.ductile.settings import owner
 from ductile_gateway.ductile.starts import Sent
 from ductile_gateway.ports import Clock
@@ -17,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class CallsTold:
-    """Fills the port Observer, and hears of deliveries and starts. `ended` takes spans; `urls`: of each Ductile, by
+    """Fills the port Observer, and hears of starts. `ended` takes spans; `urls`: of each Ductile, by
     name."""
 
     def __init__(self, metrics: GatewayMetrics, ended: Ended | None, *, urls: Mapping[str, str], clock: Clock) -> None:
@@ -49,14 +48,6 @@ class CallsTold:
     def known(self, asked: Asked) -> None:
         self._metrics.known()
         log.debug("call answered before", extra=self._line(asked, "call_answered", "answered->answered"))
-
-    def published(self, answer: Answer, key: str) -> None:
-        if self._ended and answer.trace.sampled:
-            self._ended(spans.published_span(answer, key))
-
-    def handled(self, handled: Handled) -> None:
-        if self._ended and handled.asked.trace.sampled:
-            self._ended(spans.handled_span(handled))
 
     def sent(self, call: ToolCall, sent: Sent) -> None:
         self._metrics.sent(sent)

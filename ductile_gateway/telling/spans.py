@@ -1,46 +1,19 @@
 """The gateway's spans of a call. Pure.
 
-All are children of the span that published the request. Ids are derived, so that a repeated span is the same.
+All are children of the attempt that the request is of. Ids are derived, so that a repeated span is the same.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from ductile_gateway.bus.requests import Handled
-from ductile_gateway.calls.call import Answer, Asked, ToolOutcome
+from ductile_gateway.calls.call import Asked, ToolOutcome
 from ductile_gateway.ductile.starts import Sent
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Attributes, Context, Kind, Span, Value, span_id
-from schemas import keys, subjects
-from schemas.events import ToolRequest
+from schemas import keys
 
 LONGEST_ERROR = 100
-_REQUEST_TEMPLATE = f"{subjects.TOOL_REQUEST}.{{route}}"
-
-
-def handled_span(handled: Handled) -> Span:
-    asked = handled.asked
-    subject, key = subjects.tool_request(asked.route), _request_key(asked)
-    return _span(
-        asked.trace,
-        f"{key} process {handled.stream_seq} {handled.delivered}",
-        f"process {subject}",
-        handled.began_at,
-        handled.ended_at,
-        kind="consumer",
-        attributes=_of_request(asked)
-        | _messaging("process", subject, key, asked.request.run_id)
-        | {
-            names.DESTINATION_TEMPLATE: _REQUEST_TEMPLATE,
-            names.CONSUMER_GROUP: subjects.DURABLE_TOOLS,
-            names.STREAM: subjects.STREAM_REQUESTS,
-            names.STREAM_SEQUENCE: handled.stream_seq,
-            names.DELIVERY_COUNT: handled.delivered,
-        },
-        links=(asked.trace,) if asked.trace.span_id else (),
-        error=handled.error or None,
-    )
 
 
 def sent_span(asked: Asked, sent: Sent, *, url: str) -> Span:
@@ -83,19 +56,6 @@ def job_span(asked: Asked, outcome: ToolOutcome, began_at: datetime, ended_at: d
     )
 
 
-def published_span(answer: Answer, key: str) -> Span:
-    """The result on the bus. It has no length, so that one that is published again is the same."""
-    return _span(
-        answer.trace,
-        key,
-        f"publish {subjects.TOOL_RESULT}",
-        answer.completed_at,
-        answer.completed_at,
-        kind="producer",
-        attributes=_of_attempt(answer) | _messaging("publish", subjects.TOOL_RESULT, key, answer.run_id),
-    )
-
-
 def _request_key(asked: Asked) -> str:
     request = asked.request
     return keys.request(request.run_id, request.step, request.attempt, request.task, request.round)
@@ -103,23 +63,14 @@ def _request_key(asked: Asked) -> str:
 
 def _of_request(asked: Asked) -> dict[str, Value]:
     request = asked.request
-    return _of_attempt(request) | {names.TOOL_NAME: request.tool, names.TOOL_CALL_ID: asked.key}
-
-
-def _of_attempt(of: Answer | ToolRequest) -> dict[str, Value]:
-    named: dict[str, Value] = {names.RUN_ID: of.run_id, names.STEP: of.step, names.ATTEMPT: of.attempt}
-    return named | _present({names.TASK: of.task, names.ROUND: of.round})
-
-
-def _messaging(operation: str, subject: str, key: str, run_id: str) -> dict[str, Value]:
-    return {
-        names.MESSAGING_SYSTEM: "nats",
-        names.MESSAGING_OPERATION: operation,
-        names.MESSAGING_OPERATION_TYPE: "send" if operation == "publish" else operation,
-        names.DESTINATION: subject,
-        names.MESSAGE_ID: key,
-        names.MESSAGE_CONVERSATION_ID: run_id,
+    named: dict[str, Value] = {
+        names.RUN_ID: request.run_id,
+        names.STEP: request.step,
+        names.ATTEMPT: request.attempt,
+        names.TOOL_NAME: request.tool,
+        names.TOOL_CALL_ID: asked.key,
     }
+    return named | _present({names.TASK: request.task, names.ROUND: request.round})
 
 
 def _present(values: Mapping[str, Value | None]) -> dict[str, Value]:
@@ -135,7 +86,6 @@ def _span(
     *,
     kind: Kind = "internal",
     attributes: Attributes,
-    links: tuple[Context, ...] = (),
     error: str | None = None,
 ) -> Span:
     return Span(
@@ -147,6 +97,5 @@ def _span(
         started_at=began_at,
         ended_at=ended_at,
         attributes={**attributes, names.ERROR_TYPE: error} if error else attributes,
-        links=links,
         error=error,
     )

@@ -1,13 +1,21 @@
-"""Names of spans' attributes: those of the OpenTelemetry conventions, and ours (`agentic.…`)."""
+"""Names of attributes and metrics: those of the OpenTelemetry conventions, and ours (`agentic.…`).
+
+Those of the GenAI conventions are of semantic-conventions 1.41, and of its successor semantic-conventions-genai 0.1
+where `OTEL_SEMCONV_STABILITY_OPT_IN` lists `gen_ai_latest_experimental`.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 ATTEMPT = "agentic.attempt"
 CACHE_MISS = "agentic.cache_miss"
 CALL = "agentic.call"
 CALLS = "agentic.calls"
-CAME = "agentic.event"
 COST_USD = "agentic.cost_usd"
-FUSED = "agentic.fused"
 GOAL = "agentic.goal"
+PHASE = "agentic.phase"
+PLAN_RULING = "agentic.plan_ruling"
 REASON = "agentic.reason"
 REPAIRS = "agentic.repairs"
 ROUND = "agentic.round"
@@ -35,7 +43,6 @@ SERVER_PORT = "server.port"
 URL_TEMPLATE = "url.template"
 
 AGENT_NAME = "gen_ai.agent.name"
-CACHE_CREATION_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
 CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 CONVERSATION_ID = "gen_ai.conversation.id"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
@@ -54,14 +61,31 @@ TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_NAME = "gen_ai.tool.name"
 TOOL_RESULT = "gen_ai.tool.call.result"
 
-CONSUMER_GROUP = "messaging.consumer.group.name"
-DELIVERY_COUNT = "messaging.nats.delivery_count"
-DESTINATION = "messaging.destination.name"
-DESTINATION_TEMPLATE = "messaging.destination.template"
-MESSAGE_CONVERSATION_ID = "messaging.message.conversation_id"
-MESSAGE_ID = "messaging.message.id"
-MESSAGING_OPERATION = "messaging.operation.name"
-MESSAGING_OPERATION_TYPE = "messaging.operation.type"
-MESSAGING_SYSTEM = "messaging.system"
-STREAM = "messaging.nats.stream"
-STREAM_SEQUENCE = "messaging.nats.stream.sequence"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenAi:
+    """What the two have different names for. Metrics of tokens are one for both types, or one for each."""
+
+    cache_write_tokens: str
+    duration: str
+    input_tokens: str
+    output_tokens: str
+
+
+RELEASED = GenAi(
+    cache_write_tokens="gen_ai.usage.cache_creation.input_tokens",
+    duration="gen_ai.client.operation.duration",
+    input_tokens="gen_ai.client.token.usage",
+    output_tokens="gen_ai.client.token.usage",
+)
+LATEST = GenAi(
+    cache_write_tokens="gen_ai.usage.cache_write.input_tokens",
+    duration="gen_ai.client.inference.duration",
+    input_tokens="gen_ai.client.inference.operation.input_tokens",
+    output_tokens="gen_ai.client.inference.operation.output_tokens",
+)
+
+
+def gen_ai(environ: Mapping[str, str] = os.environ) -> GenAi:
+    chosen = environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
+    return LATEST if "gen_ai_latest_experimental" in map(str.strip, chosen) else RELEASED

@@ -22,8 +22,9 @@ from opentelemetry.sdk.metrics.export import Gauge as GaugePoints
 from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from groundwork.telemetry.beside import beside
 from groundwork.telemetry.metrics import Attributes, Counter, Gauge, Histogram, Instrument, Instruments
-from groundwork.telemetry.sending import Outage, beside, resource_of, session_for
+from groundwork.telemetry.sending import Outage, resource_of, session_for
 from groundwork.telemetry.settings import Receiver
 
 EVERY_S = 60.0

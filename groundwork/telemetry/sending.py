@@ -1,14 +1,11 @@
-"""What sends telemetry by OTLP: outages of a receiver told once, daemon threads, a session without proxy or ~/.netrc.
+"""What sends telemetry by OTLP: outages of a receiver told once, a session without proxy or ~/.netrc.
 
 OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word on the resource.
 """
 
-import asyncio
-import contextlib
 import logging
 import os
-import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import requests
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
@@ -45,24 +42,6 @@ class Outage(logging.Handler):
     def over(self) -> None:
         for talkative in self._loggers:
             talkative.removeHandler(self)
-
-
-async def beside(work: Callable[[], bool], *, what: str) -> bool:
-    """What `work` returns; False where it raises, which is logged with `what` was to be sent."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    returned = [False]
-
-    def run() -> None:
-        try:
-            returned[0] = work()
-        except Exception:
-            log.exception("telemetry is not sent", extra={"what": what})
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it who waited
-            loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=run, name=what, daemon=True).start()
-    await done.wait()
-    return returned[0]
 
 
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")

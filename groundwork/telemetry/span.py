@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-Kind = Literal["internal", "server", "client", "producer", "consumer"]
+Kind = Literal["internal", "client"]
 Value = str | bool | int | float | tuple[str, ...]
 Attributes = Mapping[str, Value]
 
@@ -25,15 +25,6 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something at one instant within a span."""
-
-    name: str
-    at: datetime
-    attributes: Attributes = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """One span that has ended. `error` describes a failure; None is none."""
 
@@ -45,7 +36,6 @@ class Span:
     started_at: datetime
     ended_at: datetime
     attributes: Attributes = field(default_factory=dict)
-    events: tuple[Event, ...] = ()
     links: tuple[Context, ...] = ()
     error: str | None = None
 

@@ -6,15 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event as SdkEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from groundwork.telemetry.sending import Outage, session_for
+from groundwork.telemetry.sending import Outage, resource_of, session_for
 from groundwork.telemetry.settings import Receiver
-from groundwork.telemetry.span import Context, Event, Span
+from groundwork.telemetry.span import Context, Span
 
 CLOSING_S = 2.0
 _TALKATIVE = (
@@ -25,10 +24,7 @@ _SCOPE = InstrumentationScope("agentic-loop")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _KINDS = {
     "internal": SpanKind.INTERNAL,
-    "server": SpanKind.SERVER,
     "client": SpanKind.CLIENT,
-    "producer": SpanKind.PRODUCER,
-    "consumer": SpanKind.CONSUMER,
 }
 _FINE = Status(StatusCode.UNSET)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,6 +57,10 @@ class SpanSender:
         """Send nothing more; a batch under way is not tried again."""
         self._outage.over()
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+def span_sender(receiver: Receiver, service: str) -> SpanSender:
+    return SpanSender(receiver, resource_of(service))
 
 
 class SpanQueue:
@@ -101,7 +101,6 @@ def made(span: Span, resource: Resource) -> ReadableSpan:
         parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
         resource=resource,
         attributes=span.attributes,
-        events=tuple(map(_event, span.events)),
         links=tuple(map(_link, span.links)),
         kind=_KINDS[span.kind],
         status=_FINE if span.error is None else Status(StatusCode.ERROR, span.error),
@@ -113,10 +112,6 @@ def made(span: Span, resource: Resource) -> ReadableSpan:
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
-
-
-def _event(event: Event) -> SdkEvent:
-    return SdkEvent(event.name, attributes=event.attributes, timestamp=_nanoseconds(event.at))
 
 
 def _link(context: Context) -> Link:

@@ -3,7 +3,7 @@
 One run is a start, five steps (a scripted decision of 0 ms and an echo in the gateway's process of 0 ms each) and its
 completion, every transition durable. The load is closed: as many runs as the concurrency says are always on their way.
 A step's latency is from its request on the bus to the next step's request. CPU is of all processes, the load's own too,
-until the last paper trail is written. Right after each concurrency as many steps are made on the floor (see there):
+until nothing is left to do. Right after each concurrency as many steps are made on the floor (see there):
 what this machine gives at that moment to a bus with nobody behind it. Shares of it can be compared; absolute figures
 differ by half from one hour to the next. Beside them: runs whose one step gathers a graph of tasks before it ends.
 """
@@ -20,7 +20,7 @@ from groundwork.nats import link as nats_link
 from groundwork.nats.settings import NatsSettings
 from tests.bench.floor import Floor, floor
 from tests.bench.load import GOAL, Load, spread
-from tests.bench.usage import children, cpu_s, peak_mb
+from tests.bench.usage import cpu_s, peak_mb
 from tests.bench.watchers import watching
 
 SCRIPT = Path(__file__).parent / "bench.yaml"
@@ -162,7 +162,7 @@ async def _spent_since(made: DevStack, before: dict[str, float]) -> dict[str, fl
 
 
 async def _at_rest(made: DevStack) -> dict[str, float]:
-    """The CPU used so far, once nothing is left to do: paper trails are written after their runs have ended."""
+    """The CPU used so far, once nothing is left to do: files are rendered after their runs have ended."""
     before = _cpu(made)
     while True:
         await asyncio.sleep(REST_LOOK_S)
@@ -181,8 +181,7 @@ async def _idle(made: DevStack) -> dict[str, float]:
 def _pids(made: DevStack) -> dict[str, int]:
     nats = int((made.options.folder / "nats" / "nats-server.pid").read_text())
     pids = {"nats": nats, "agent": made.agent.pid, "gateway": made.gateway.pid}
-    started = {name: pid for name, pid in pids.items() if pid is not None}
-    return started | dict(zip(["paper trail"], children(started["agent"]), strict=False))  # its only child
+    return {name: pid for name, pid in pids.items() if pid is not None}
 
 
 def _cpu(made: DevStack) -> dict[str, float]:

@@ -32,7 +32,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             *(whole_run(15, steps=2)[:4], stopped(16, "pause")),
         ):
             await house.play(commits)
-        assert not house.workspace.write([(DONE, {"plan.md": b"# Plan\n", "artifacts/a.txt": b"a\n"})])
+        house.workspace.write(DONE, {"plan.md": b"# Plan\n", "artifacts/a.txt": b"a\n"})
         yield house
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from agent_service.bus.topology import topology
-from ductile_gateway.bus.requests import Consumption, NatsRequests, RequestObservers
+from ductile_gateway.bus.requests import Consumption, NatsRequests
 from ductile_gateway.calls.relay import Relay
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
@@ -37,7 +37,7 @@ def requests_of(link: NatsLink, relay: Relay) -> NatsRequests:
         offering(CATALOG),
         Consumption(slots=8, in_progress_s=0.5, grace_s=1),
         trust=None,
-        observers=RequestObservers(heard=lambda *_: None, handled=lambda _: None),
+        heard=lambda *_: None,
     )
 
 

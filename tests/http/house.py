@@ -126,6 +126,10 @@ class Outside:
         return Beside(trouble="no gateway answers")
 
 
+async def as_they_lie(_: str) -> None:
+    """Files are read as a test wrote them, and not rendered."""
+
+
 class MoodyArchive:
     """The store's archive, which can be away."""
 
@@ -275,7 +279,7 @@ async def open_house(
         executors = Executors(skills=outside, troubles=outside, callbacks=outside)
         desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
-        files = RunFiles(workspace, archive, shelf)
+        files = RunFiles(workspace, archive, shelf, as_they_lie)
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:

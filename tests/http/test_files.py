@@ -29,7 +29,8 @@ async def folder(house: House, tmp_path: Path) -> Path:
     """The folder of run 1, with a plan and artifacts; run 2 goes on, and has a secret."""
     await house.play(whole_run(1))
     await house.play([accepted(2), started(accepted(2))])
-    assert not house.workspace.write([(RUN, FILES), (OTHER, {"memory.md": b"secret"})])
+    house.workspace.write(RUN, FILES)
+    house.workspace.write(OTHER, {"memory.md": b"secret"})
     return tmp_path / "workspaces" / RUN
 
 

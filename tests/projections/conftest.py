@@ -30,7 +30,7 @@ def secret(tmp_path: Path) -> Path:
 @pytest.fixture
 def folder(root: Path, workspace: Workspace) -> Path:
     """A run's folder with one page and one artifact."""
-    assert workspace.write([(RUN, {"plan.md": b"old", "artifacts/a.txt": b"a"})]) == {}
+    workspace.write(RUN, {"plan.md": b"old", "artifacts/a.txt": b"a"})
     return root / RUN
 
 

@@ -1,13 +1,17 @@
-"""What the projector reads from, filled by hand; each counts its reads and can be made to fail."""
+"""What folders are rendered from, filled by hand; each counts its reads and can be made to fail."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_service.run.journal import Entry
+from agent_service.errors import Damaged
+from agent_service.run.journal import Entry, Run
+from agent_service.run.moments import retell
 
 RUN = "run_01JD7Z0000000000000000000A"
 OTHER = "run_01JD7Z0000000000000000000B"
 SECRET = b"the secret of another"
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def names(path: Path) -> list[str]:
@@ -15,18 +19,37 @@ def names(path: Path) -> list[str]:
 
 
 class Journals:
-    """Fills Journals."""
+    """Fills the ports by which folders are rendered, and traces sent."""
 
     def __init__(self, *journals: Sequence[Entry]) -> None:
         self.journals = {journal[0].run_id: list(journal) for journal in journals}
         self.reads: list[str] = []
         self.failure: Exception | None = None
+        self.damaged: list[Damaged] = []
 
     async def entries(self, run_id: str, after: int = 0, limit: int | None = None) -> Sequence[Entry]:
         self.reads.append(run_id)
         if self.failure:
             raise self.failure
         return [entry for entry in self.journals.get(run_id, []) if entry.seq > after][:limit]
+
+    async def load(self, run_id: str) -> Run | None:
+        *_, newest = [None, *retell(self.journals.get(run_id, []))]
+        return Run(state=newest.after, head=newest.entry.hash) if newest else None
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        ended = {run_id for run_id, plain in await self.moved_since(EVER) if plain}
+        return [run_id for run_id, entries in self.journals.items() if run_id not in ended or entries[-1].at >= since]
+
+    async def moved_since(self, since: datetime) -> Sequence[tuple[str, bool]]:
+        if self.failure:
+            raise self.failure
+        moved = [run_id for run_id, entries in self.journals.items() if entries[-1].at >= since]
+        runs = [(run_id, run.state) for run_id in moved if (run := await self.load(run_id))]
+        return [(run_id, run.final and not run.artifacts) for run_id, run in runs]
+
+    def quarantine(self, found: Damaged) -> None:
+        self.damaged.append(found)
 
 
 class Shelf:

@@ -22,7 +22,7 @@ from agent_service.telling.history.timeline import Timeline
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.sayings import say
-from agent_service.telling.spans.trace import spans
+from agent_service.telling.spans.trace import stretch
 from agent_service.telling.tasks import Tasks
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
@@ -31,7 +31,6 @@ from tests.projections.journals import entries_of
 LONGEST = 110
 OF_EVERY_LINE = frozenset({"run_id", "wake_id", "trace_id", "entry", "event"})
 OF_EVERY_SPAN = frozenset({"agentic.run_id", "agentic.wake_id", "gen_ai.conversation.id", "gen_ai.operation.name"})
-OF_A_MESSAGE = "messaging."
 
 
 def history(script: Script, after: int) -> str:
@@ -44,7 +43,7 @@ def history(script: Script, after: int) -> str:
             "trace.jsonl": lines(acts_and_decisions(trail(entries)["trace.jsonl"], after)),
             "calls without a reply": lines(filter(None, (of_call(moments, n + 1) for n in range(script.state.calls)))),
             "timeline": lines(of_item(item) for item in items(moments) if item["entry"] > after),
-            "spans": lines(tree(list(spans(moments, after=after)))),
+            "spans": lines(tree(stretch(entries, since=moments[after].entry.at))),
         }
     )
 
@@ -147,16 +146,10 @@ def tree(found: Sequence[Span], above: str | None = None, indent: str = "") -> I
     for span in sorted(found, key=lambda span: span.started_at):
         if (span.parent_id if span.parent_id in known else None) != above:
             continue
-        attributes = {
-            name: value
-            for name, value in span.attributes.items()
-            if name not in OF_EVERY_SPAN and not name.startswith(OF_A_MESSAGE)
-        }
+        attributes = {name: value for name, value in span.attributes.items() if name not in OF_EVERY_SPAN}
         took = (span.ended_at - span.started_at).total_seconds()
         error = f" ! {span.error}" if span.error else ""
-        besides = [f"@{event.name}" for event in span.events] + [
-            f"->{link.trace_id}/{link.span_id}" for link in span.links
-        ]
+        besides = [f"->{link.trace_id}/{link.span_id}" for link in span.links]
         yield " ".join((f"{indent}{span.name}{error}", f"{took:g}s", json.dumps(attributes), *besides))
         yield from tree(found, span.span_id, indent + "  ")
 

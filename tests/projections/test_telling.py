@@ -11,7 +11,7 @@ from agent_service.telling.answers.model_calls import call_view, made_call
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.spans.attributes import Content
-from agent_service.telling.spans.trace import spans
+from agent_service.telling.spans.trace import stretch
 from tests.core.cues import (
     a_reflecting_run,
     plan,
@@ -30,10 +30,10 @@ def test_no_words_of_goals_models_and_tools_are_logged() -> None:
 
 
 def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> None:
-    moments = list(retell(entries_of(worked_example())))
+    entries = entries_of(worked_example())
     words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You are")
-    assert not [word for word in words if word in repr(list(spans(moments)))]
-    assert [word for word in words if word in repr(list(spans(moments, content=Content(as_text))))] == [*words]
+    assert not [word for word in words if word in repr(stretch(entries))]
+    assert [word for word in words if word in repr(stretch(entries, content=Content(as_text)))] == [*words]
 
 
 @pytest.mark.parametrize(

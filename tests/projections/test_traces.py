@@ -1,4 +1,4 @@
-"""Sending traces: each span reaches a receiver that is there, or is back, and nothing is kept meanwhile."""
+"""Sending traces: each span reaches a receiver that is there, or is back, once its run has ended or rests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -10,35 +10,22 @@ from pathlib import Path
 import pytest
 
 from agent_service.run.moments import retell
+from agent_service.telling.mark import MARGIN, Mark
 from agent_service.telling.spans import sending
-from agent_service.telling.spans.sending import MARGIN, FileMark, Traces
-from agent_service.telling.spans.trace import spans
+from agent_service.telling.spans.sending import Traces
+from agent_service.telling.spans.trace import rests, stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.settings import sampler
 from groundwork.telemetry.span import Span
 from tests.core.script import NOON
-from tests.kit.memory_log import Member, MemoryLog, joined
 from tests.kit.waiting import until
-from tests.projections.fakes import Journals
-from tests.projections.journals import commits_of, committed, entries_of, worked_example
+from tests.projections.courses import PLAYED
+from tests.projections.fakes import EVER, OTHER, Journals
+from tests.projections.journals import entries_of, worked_example
 
 ENTRIES = entries_of(worked_example())
-ALL = list(spans(retell(ENTRIES)))
-PART = list(spans(retell(ENTRIES[:4])))
-RUN_ID = ENTRIES[0].run_id
-NEVER = datetime.max.replace(tzinfo=UTC)
-
-
-class Kept(Journals):
-    """As the store has them, which is locked when it is first asked which runs are unsettled."""
-
-    locked = True
-
-    async def unsettled(self, since: datetime) -> Sequence[str]:
-        if self.locked:
-            self.locked = False
-            raise TryAgain("the database is locked")
-        return [run_id for run_id, entries in self.journals.items() if entries[-1].at >= since]
+MOMENTS = list(retell(ENTRIES))
+ALL = list(stretch(ENTRIES))
 
 
 @dataclass
@@ -56,58 +43,109 @@ class Receiver:
         return not self.away
 
 
-@dataclass
-class Noted:
-    """Says that all before `at` was sent."""
-
-    at: datetime = NEVER
-    times: int = 0
-
-    def note(self) -> None:
-        self.times += 1
-
-    def noted(self) -> datetime:
-        return self.at
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(sending, "SOON_S", 0.01)
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE_S", 0.01)
+def mark(tmp_path: Path) -> Mark:
+    """Noted when the journals of tests were there already."""
+    made = Mark(tmp_path / ".traced")
+    made.note(datetime.now(UTC))
+    return made
+
+
+def sending_to(receiver: Receiver, journals: Journals, mark: Mark) -> Traces:
+    return Traces(journals, receiver.take, mark, keeps=sampler({}), content=None)
 
 
 @asynccontextmanager
-async def sent(receiver: Receiver, journals: Kept, mark: Noted) -> AsyncIterator[Traces]:
-    """What sends, at work."""
-    traces = Traces(journals, receiver.take, mark, keeps=sampler({}))
+async def sent(traces: Traces) -> AsyncIterator[Traces]:
+    """At work."""
     task = asyncio.create_task(traces.run())
     yield traces
     task.cancel()
 
 
-async def test_a_run_is_sent_as_it_goes_on_and_nothing_of_it_twice() -> None:
-    receiver, mark = Receiver(), Noted()
-    async with sent(receiver, Kept(), mark) as traces:
-        traces.take(tuple(retell(ENTRIES[:4])))
-        await until(lambda: receiver.got == PART)
-        traces.take(tuple(retell(ENTRIES)))
+def test_stretches_from_rest_to_rest_are_the_whole_trace_and_nothing_is_told_twice() -> None:
+    for course, play in PLAYED.items():
+        entries = entries_of(play())
+        seqs = [moment.entry.seq for moment in retell(entries) if rests(moment) or moment.entry is entries[-1]]
+        told = [span for seq in seqs for span in stretch(entries[:seq])]
+        assert told == list(stretch(entries, since=EVER)), course
+        assert len({span.span_id for span in told}) == len(told), course
+
+
+async def test_a_run_is_sent_when_it_ends_and_not_before(mark: Mark) -> None:
+    receiver = Receiver()
+    async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
+        for moment in MOMENTS[:-1]:
+            traces.committed(moment)
+        await asyncio.sleep(0.05)
+        assert not receiver.asked
+        traces.committed(MOMENTS[-1])
         await until(lambda: receiver.got == ALL)
-        await until(lambda: mark.times)
 
 
-@pytest.mark.usefixtures("soon")
-async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back() -> None:
-    receiver, mark, journals = Receiver(away=True), Noted(at=NOON), Kept()
-    async with sent(receiver, journals, mark) as traces:
-        journals.journals[RUN_ID] = ENTRIES
-        traces.take(tuple(retell(ENTRIES)))
+async def test_what_a_receiver_missed_while_it_was_away_is_told_when_it_is_back(mark: Mark) -> None:
+    receiver = Receiver(away=True)
+    async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
+        traces.committed(MOMENTS[-1])
         await until(lambda: receiver.asked)
-        assert not mark.times
+        noted = mark.since(datetime.now(UTC))
         receiver.away = False
         await until(lambda: receiver.got == ALL)
-        await until(lambda: mark.times)
+        await until(lambda: mark.since(datetime.now(UTC)) > noted)
 
 
-async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
+async def test_more_than_what_can_wait_is_told_again_from_the_mark_on(
+    mark: Mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "MOST_WAITING", 0)
+    monkeypatch.setattr(sending, "LONGEST_BACK", datetime.now(UTC) - EVER)
+    receiver = Receiver()
+    async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
+        await asyncio.sleep(0.05)
+        mark.note(NOON)
+        traces.committed(MOMENTS[-1])
+        await until(lambda: receiver.got == ALL)
+
+
+async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read(
+    mark: Mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "LONGEST_BACK", datetime.now(UTC) - EVER)
+    receiver, journals = Receiver(), Journals(ENTRIES)
+    mark.note(NOON)
+    journals.failure = TryAgain("the database is locked")
+    async with sent(sending_to(receiver, journals, mark)):
+        await asyncio.sleep(0.05)
+        journals.failure = None
+        await until(lambda: receiver.got == ALL)
+
+
+async def test_what_a_dead_agent_of_the_store_committed_is_told_again(
+    mark: Mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "MARGIN", datetime.now(UTC) - NOON)
+    receiver = Receiver()
+    async with sent(sending_to(receiver, Journals(ENTRIES), mark)) as traces:
+        traces.tell_again([ENTRIES[0].run_id])
+        await until(lambda: receiver.got == ALL)
+
+
+async def test_a_journal_that_cannot_be_told_holds_up_no_other(mark: Mark) -> None:
+    receiver, journals = Receiver(), Journals(ENTRIES, entries_of(worked_example(run_id=OTHER)))
+    journals.journals[OTHER].pop(2)
+    async with sent(sending_to(receiver, journals, mark)) as traces:
+        traces.tell_again([OTHER])
+        traces.committed(MOMENTS[-1])
+        await until(lambda: receiver.got == ALL)
+
+
+async def test_the_end_waits_no_longer_for_a_receiver_than_it_may(mark: Mark) -> None:
     hangs = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -115,45 +153,18 @@ async def test_the_end_waits_no_longer_for_a_receiver_than_it_may() -> None:
         asyncio.run_coroutine_threadsafe(hangs.wait(), loop).result()
         return False
 
-    traces = Traces(Kept(), send, Noted(), keeps=sampler({}))
-    traces.take(tuple(retell(ENTRIES)))
+    traces = Traces(Journals(ENTRIES), send, mark, keeps=sampler({}), content=None)
+    traces.committed(MOMENTS[-1])
     async with asyncio.timeout(5):
         await traces.finish(0.05)
     hangs.set()
 
 
-@pytest.mark.usefixtures("soon")
-async def test_what_a_crash_left_unsent_is_told_at_the_next_start_once_the_store_can_be_read() -> None:
-    receiver, journals = Receiver(), Kept(ENTRIES)
-    async with sent(receiver, journals, Noted(at=NOON)):
-        await until(lambda: receiver.got == ALL)
-
-
-async def test_of_several_agents_each_sends_the_spans_of_its_entries_and_an_heir_those_of_the_dead(
-    tmp_path: Path,
-) -> None:
-    log, told = MemoryLog(), {"a": Receiver(), "b": Receiver()}
-    async with joined(log, tmp_path, "a") as a, joined(log, tmp_path, "b") as b:
-
-        async def tell(member: Member, name: str, *dead: str) -> list[Span]:
-            committed, receiver = member.store.members.entries_by, told[name]
-            traces = Traces(member.store, receiver.take, Noted(), keeps=sampler({}), member=name, committed=committed)
-            await traces.tell([RUN_ID], *dead)
-            await traces.finish(5)
-            return receiver.got
-
-        for number, commit in enumerate(commits_of(worked_example())):
-            await committed((a, b)[number % 2].store, commit)
-        assert 0 < len(await tell(a, "a")) < len(ALL)
-        assert sorted([*told["a"].got, *await tell(b, "b")], key=repr) == sorted(ALL, key=repr)
-        assert sorted(await tell(b, "b", "a"), key=repr) == sorted(ALL, key=repr)
-
-
 def test_without_a_mark_nothing_of_the_past_is_told_and_from_then_on_all(tmp_path: Path) -> None:
-    before = datetime.now(UTC)
-    first = FileMark(tmp_path, lambda: None).noted()
-    assert before - MARGIN * 2 < first <= datetime.now(UTC)
-    assert FileMark(tmp_path, lambda: None).noted() == first
+    now = datetime.now(UTC)
+    first = Mark(tmp_path / "w" / ".traced").since(now)
+    assert first == now - MARGIN
+    assert Mark(tmp_path / "w" / ".traced").since(datetime.now(UTC)) - first < MARGIN / 1000
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ ENTRIES = entries_of(worked_example())
 @pytest.fixture
 def folder(root: Path, workspace: Workspace) -> Path:
     """The whole folder of the worked example."""
-    assert workspace.write([(RUN_ID, files_of(ENTRIES) | ARTIFACTS)]) == {}
+    workspace.write(RUN_ID, files_of(ENTRIES) | ARTIFACTS)
     return root / RUN_ID
 
 
@@ -46,7 +46,7 @@ def test_a_folder_deleted_and_written_again_is_the_same_to_the_byte(folder: Path
     assert verify(ENTRIES, workspace, RUN_ID) == []
     workspace.remove(RUN_ID)
     assert not folder.exists()
-    workspace.write([(RUN_ID, files_of(ENTRIES) | ARTIFACTS)])
+    workspace.write(RUN_ID, files_of(ENTRIES) | ARTIFACTS)
     assert workspace.files(RUN_ID) == before
     assert verify(ENTRIES, workspace, RUN_ID) == []
 
@@ -116,7 +116,7 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
         return entries_of(script >> returns(output={"artifact_path": path}))
 
     entries = brought("artifacts/page.html")
-    workspace.write([(RUN_ID, files_of(entries) | {"artifacts/page.html": b"forged"})])
+    workspace.write(RUN_ID, files_of(entries) | {"artifacts/page.html": b"forged"})
     assert verify(entries, workspace, RUN_ID) == []
     flaws = verify(entries, workspace, RUN_ID, stored={"artifacts/page.html": PAGE})
     assert the_flaw(flaws).place == "artifacts/page.html"
@@ -124,14 +124,14 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
     entries = brought("../../etc/passwd")
     (artifact,) = named_artifacts(retell(entries))
     assert not is_artifact_path(artifact.path)
-    workspace.write([(RUN_ID, files_of(entries))])
+    workspace.write(RUN_ID, files_of(entries))
     assert verify(entries, workspace, RUN_ID) == []
     assert "no name for a file" in trail(entries)["memory.md"]
 
 
 def test_effects_of_entries_that_other_rules_decided_are_not_held_against_them(workspace: Workspace) -> None:
     later = rechained([replace(entry, effects_digest=f"{'0' * 16}{RULES + 1:02x}") for entry in ENTRIES])
-    workspace.write([(RUN_ID, files_of(later) | ARTIFACTS)])
+    workspace.write(RUN_ID, files_of(later) | ARTIFACTS)
     assert verify(later, workspace, RUN_ID) == []
     forged = rechained([replace(entry, effects_digest=f"{'0' * 16}{entry.effects_digest[16:]}") for entry in ENTRIES])
     assert "entry 1 leads to other effects" in the_flaw(verify(forged, workspace, RUN_ID)).text

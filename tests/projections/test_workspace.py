@@ -1,6 +1,5 @@
 """The workspace on a real file system: whole files or none, lawful names only, no link followed."""
 
-import errno
 import hashlib
 import os
 import signal
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.telling.folder.disk import Unsafe
 from agent_service.telling.folder.workspace import Workspace
 from tests.projections.fakes import OTHER, RUN, names
 
@@ -20,13 +18,13 @@ from tests.projections.fakes import OTHER, RUN, names
 def test_what_root_writes_is_the_agents(root: Path, workspace: Workspace) -> None:
     root.mkdir()
     os.chown(root, 12345, 12346)
-    workspace.write([(RUN, {"plan.md": b"plan", "artifacts/report.md": b"report"})])
+    workspace.write(RUN, {"plan.md": b"plan", "artifacts/report.md": b"report"})
     assert {(made.stat().st_uid, made.stat().st_gid) for made in root.rglob("*")} == {(12345, 12346)}
 
 
 def test_a_file_is_replaced_and_never_written_into(folder: Path, workspace: Workspace) -> None:
     with (folder / "plan.md").open("rb") as reader:
-        workspace.write([(RUN, {"plan.md": b"new"})])
+        workspace.write(RUN, {"plan.md": b"new"})
         assert reader.read() == b"old"
     assert workspace.read(RUN, "plan.md") == b"new"
 
@@ -48,21 +46,12 @@ def test_a_list_has_paths_sizes_and_hashes_in_order_and_names_what_is_no_file_of
     assert sorted(listing.foreign) == foreign
 
 
-@pytest.mark.usefixtures("folder")
-def test_one_run_that_cannot_be_written_does_not_keep_back_another(workspace: Workspace, root: Path) -> None:
-    (root / OTHER).write_text("a file where a folder should be")
-    failed = workspace.write([(OTHER, {"plan.md": b"x"}), (RUN, {"plan.md": b"new"})])
-    assert list(failed) == [OTHER]
-    assert isinstance(failed[OTHER], Unsafe)
-    assert workspace.read(RUN, "plan.md") == b"new"
-
-
 def test_two_writers_at_once_leave_whole_files(root: Path) -> None:
     contents = [b"a" * 50_000, b"b" * 60_000]
 
     def write(content: bytes) -> None:
         for _ in range(30):
-            assert Workspace(root).write([(RUN, {"plan.md": content, "memory.md": content})]) == {}
+            Workspace(root).write(RUN, {"plan.md": content, "memory.md": content})
 
     writers = [threading.Thread(target=write, args=(content,)) for content in contents]
     for writer in writers:
@@ -80,11 +69,12 @@ import os, signal, sys
 from pathlib import Path
 from agent_service.telling.folder.workspace import Workspace
 
-def trails():
-    yield sys.argv[2], {"plan.md": b"new", "memory.md": b"new"}
-    os.kill(os.getpid(), signal.SIGKILL)
+class Files(dict):
+    def items(self):
+        yield from super().items()
+        os.kill(os.getpid(), signal.SIGKILL)
 
-Workspace(Path(sys.argv[1])).write(trails())
+Workspace(Path(sys.argv[1])).write(sys.argv[2], Files({"plan.md": b"new", "memory.md": b"new"}))
 """
 
 
@@ -98,24 +88,21 @@ def test_a_crash_before_the_rename_leaves_the_old_content_or_no_folder_and_the_n
     assert names(folder) == ["artifacts/a.txt", "plan.md"]
     assert workspace.read(RUN, "plan.md") == b"old"
     assert names(root / ".staging") == ["0", "1"]
-    workspace.write([(RUN, {"plan.md": b"newest"})])
+    workspace.write(RUN, {"plan.md": b"newest"})
     assert workspace.read(RUN, "plan.md") == b"newest"
     assert names(root / ".staging") == []
 
 
 def test_a_full_disk_leaves_every_old_file_whole_and_writes_again_once_there_is_room(small_disk: Path) -> None:
     workspace = Workspace(small_disk / "workspaces")
-    assert workspace.write([(RUN, {"plan.md": b"old", "memory.md": b"old"})]) == {}
+    workspace.write(RUN, {"plan.md": b"old", "memory.md": b"old"})
     hog = small_disk / "hog"
     hog.write_bytes(b"x" * 150_000)
-    failed = workspace.write([(RUN, {"plan.md": b"new", "memory.md": b"m" * 200_000}), (OTHER, {"plan.md": b"small"})])
-    assert [(run_id, getattr(error, "errno", None)) for run_id, error in failed.items()] in (
-        [(RUN, errno.ENOSPC)],
-        [(RUN, errno.ENOSPC), (OTHER, errno.ENOSPC)],
-    )
+    with pytest.raises(OSError, match="No space left"):
+        workspace.write(RUN, {"plan.md": b"new", "memory.md": b"m" * 200_000})
     assert workspace.read(RUN, "plan.md") == b"old"
     assert workspace.read(RUN, "memory.md") == b"old"
     hog.unlink()
-    assert workspace.write([(RUN, {"plan.md": b"new"}), (OTHER, {"plan.md": b"small"})]) == {}
+    workspace.write(RUN, {"plan.md": b"new"})
     assert workspace.read(RUN, "plan.md") == b"new"
     assert names(small_disk / "workspaces" / ".staging") == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.telling.folder.disk import Unsafe
-from agent_service.telling.folder.staging import IllegalName, checked
+from agent_service.telling.folder.names import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
 from tests.projections.fakes import OTHER, RUN, SECRET, names
 
@@ -33,7 +33,8 @@ def test_a_path_that_is_no_file_of_a_run_is_refused_for_reading_and_writing(
     before = names(root)
     with pytest.raises(IllegalName):
         workspace.read(RUN, path)
-    assert isinstance(workspace.write([(RUN, {"memory.md": b"x", path: b"x"})])[RUN], IllegalName)
+    with pytest.raises(IllegalName):
+        workspace.write(RUN, {"memory.md": b"x", path: b"x"})
     assert names(root) == before
 
 
@@ -47,12 +48,14 @@ HOSTILE_RUNS = [
 @pytest.mark.parametrize("run_id", HOSTILE_RUNS)
 @pytest.mark.usefixtures("folder")
 def test_a_run_id_that_is_none_of_ours_has_no_folder(run_id: str, workspace: Workspace) -> None:
-    for touch in (lambda: workspace.read(run_id, "plan.md"), lambda: workspace.files(run_id)):
+    for touch in (
+        lambda: workspace.read(run_id, "plan.md"),
+        lambda: workspace.files(run_id),
+        lambda: workspace.remove(run_id),
+        lambda: workspace.write(run_id, {"plan.md": b"x"}),
+    ):
         with pytest.raises(IllegalName):
             touch()
-    with pytest.raises(IllegalName):
-        workspace.remove(run_id)
-    assert isinstance(workspace.write([(run_id, {"plan.md": b"x"})])[run_id], IllegalName)
     assert checked(RUN) == RUN
 
 
@@ -96,7 +99,7 @@ def test_what_stands_in_a_files_place_is_replaced_and_what_it_points_to_stays(
 ) -> None:
     (folder / "plan.md").unlink()
     attack(folder / "plan.md", secret)
-    assert workspace.write([(RUN, {"plan.md": b"new"})]) == {}
+    workspace.write(RUN, {"plan.md": b"new"})
     assert workspace.read(RUN, "plan.md") == b"new"
     assert secret.read_bytes() == SECRET
 
@@ -114,8 +117,8 @@ def test_a_link_in_a_folders_place_is_not_followed(
     (root / place).symlink_to(outside)
     with pytest.raises(Unsafe):
         workspace.read(RUN, "artifacts/a.txt")
-    failed = workspace.write([(RUN, {"artifacts/a.txt": b"x", "artifacts/b.txt": b"x"})])
-    assert isinstance(failed[RUN], Unsafe)
+    with pytest.raises(Unsafe):
+        workspace.write(RUN, {"artifacts/a.txt": b"x", "artifacts/b.txt": b"x"})
     assert names(outside) == ["a.txt", "plan.md"]
     assert (outside / "a.txt").read_bytes() == SECRET
 
@@ -127,7 +130,7 @@ def test_a_link_in_the_place_of_the_staging_folder_stops_all_writing(
     (root / ".staging").rmdir()
     (root / ".staging").symlink_to(tmp_path)
     with pytest.raises(Unsafe):
-        workspace.write([(RUN, {"plan.md": b"x"})])
+        workspace.write(RUN, {"plan.md": b"x"})
     assert secret.read_bytes() == SECRET
 
 

@@ -57,7 +57,7 @@ class Kept:
         self.store._write_told()
         await self.store._database.write(lambda _: None)
         await self.bucket.put(last.entry.run_id, REPORT, CONTENT)
-        assert not self.workspace.write([(last.entry.run_id, {"plan.md": b"# Plan\n", REPORT: CONTENT})])
+        self.workspace.write(last.entry.run_id, {"plan.md": b"# Plan\n", REPORT: CONTENT})
         return last.entry.run_id
 
     async def left(self) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from agent_service import app as agent_app
 from agent_service.app import Parts
-from agent_service.audit.process import TrailProcess
 from agent_service.bus.topology import topology
+from agent_service.run.moments import Moment
 from agent_service.settings import AgentSettings
-from agent_service.telling.folder.projector import Outcome
+from agent_service.telling.folder.keeping import Folders
 from ductile_gateway import app as gateway_app
 from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.link import connect
@@ -57,11 +57,12 @@ def configurations(*, shared: bool) -> Mapping[str, tuple[Json, Mapping[str, Jso
     return server.jetstream.configurations()
 
 
-class NoTrails(TrailProcess):
-    """Pages are not written here."""
+class NoFolders(Folders):
+    """Files of runs are not rendered here."""
 
-    async def _done(self, request: Any) -> Mapping[str, Outcome]:
-        return {run_id: Outcome() for run_id in request.runs}
+    def committed(self, moment: Moment) -> None: ...
+
+    async def run(self) -> None: ...
 
 
 async def no_http(*_: object) -> None:
@@ -152,7 +153,7 @@ class Services:
             }
         )
         called = any(post.door == AGENT_DOOR for post in self.course.posts)
-        parts = Parts(trails=NoTrails) if called else Parts(trails=NoTrails, http=no_http)
+        parts = Parts(folders=NoFolders) if called else Parts(folders=NoFolders, http=no_http)
         return agent_app.serve(settings, parts=parts)
 
     def _gateway(self, name: str) -> Coroutine[Any, Any, None]:

@@ -6,7 +6,7 @@ import pytest
 
 from groundwork.telemetry.sending import resource_of
 from groundwork.telemetry.settings import Receiver
-from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
+from groundwork.telemetry.span import Context, Span, context_of, span_id
 from groundwork.telemetry.traces import SpanSender
 from tests.kit.otlp import receiving
 
@@ -21,7 +21,6 @@ SPAN = Span(
     started_at=AT,
     ended_at=AT + timedelta(seconds=1.5),
     attributes={"text": "ä", "number": 1, "share": 0.5, "flag": True, "list": ("a", "b")},
-    events=(Event(name="retried", at=AT, attributes={"attempt": 2}),),
     links=(Context("f" * 32, "e" * 16),),
     error="timeout",
 )
@@ -39,7 +38,6 @@ def test_a_span_arrives_as_it_was_told_with_the_headers_of_the_receiver() -> Non
     assert (span.span_id, span.parent_id) == (SPAN.span_id, SPAN.parent_id)
     assert (span.started, span.ended - span.started) == (1_767_323_045_678_901_000, 1_500_000_000)
     assert span.attributes == SPAN.attributes
-    assert span.events == (("retried", {"attempt": 2}),)
     assert span.links == (("f" * 32, "e" * 16),)
 
 

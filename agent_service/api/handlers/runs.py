@@ -28,8 +28,8 @@ from agent_service.core.waiting import FINAL, Status
 from agent_service.run.lines import Wanted
 from agent_service.telling.answers.runs import RunView
 from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.names import IllegalName
 from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
-from agent_service.telling.folder.staging import IllegalName
 from agent_service.telling.folder.workspace import Listing
 from schemas.fields import Instant
 

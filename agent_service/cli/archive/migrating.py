@@ -9,14 +9,13 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent_service import settings
 from agent_service.bus.topology import check
 from agent_service.cli import whereabouts
-from agent_service.cli.archive.records import RESTORED, Outcome, bus_at_hand
+from agent_service.cli.archive.records import Outcome, bus_at_hand
 from agent_service.cli.services.at_work import nobody_at_work
 from agent_service.store.opening import Copied, copied, left_out, log_of_runs
 from agent_service.store.shared_log import marks
@@ -169,7 +168,6 @@ async def _fetch(move: Move) -> int:
             told = "; ".join(f"{about}: {why}" for about, why in list(flaws.items())[:NAMED])
             raise Misconfigured(f"the copy of the stream is not fit to be a store: {told}. {LOOK}")
         ((entries,),) = await there.database.read("SELECT count(*) FROM journal")
-    store_folder.write(move.folder / RESTORED, datetime.now(UTC).isoformat())
     set_aside(move.folder, FILE)
     for part in sorted(beside.glob(f"{FILE}*"), reverse=True):
         part.rename(move.folder / part.name)

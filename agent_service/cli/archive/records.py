@@ -27,7 +27,7 @@ from agent_service.store.opening import Copied, copied
 from agent_service.store.sql.database import open_for_reading
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.staging import IllegalName, checked
+from agent_service.telling.folder.names import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from groundwork.nats import link as nats_link
@@ -63,8 +63,6 @@ def tell_of(work: Coroutine[Any, Any, Outcome], *, as_json: bool) -> NoReturn:
 
 
 CONNECT_WITHIN_S = 5.0
-RESTORED = "restored.at"
-"""In the folder of a store that came out of a backup, or out of the stream of several: when that was."""
 LOOKING = "looking"
 """Where the copies of whoever looks are, beside those of agents."""
 

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from agent_service.bus.endings import told_ends
 from agent_service.cli import whereabouts
 from agent_service.cli.archive.backing_up import AGENT, ARTIFACTS, BESIDE, GATEWAY, run_gateway
 from agent_service.cli.archive.migrating import Move, said_to_come
-from agent_service.cli.archive.records import RESTORED, Outcome, Records, artifacts_of, bus_at_hand, records
+from agent_service.cli.archive.records import Outcome, Records, artifacts_of, bus_at_hand, records
 from agent_service.cli.services.alone import alone
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged
@@ -37,7 +37,6 @@ from groundwork.backup.files import put_in_place, ring_for, set_aside, staging, 
 from groundwork.backup.told import Part, Whole, of_backup
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
-from groundwork.service import store_folder
 from groundwork.service.errors import Misconfigured
 from groundwork.service.keys import KeyRing
 from schemas import subjects
@@ -290,7 +289,6 @@ async def _restore_runs(
         for name in BESIDE:
             if (beside / name).exists():
                 put_in_place(beside / name, loaded.store / name)
-        store_folder.write(loaded.store / RESTORED, datetime.now(UTC).isoformat())
         put_in_place(beside / FILE, loaded.store / FILE)
     return found
 

@@ -1,20 +1,18 @@
 """`agentic verify` and `agentic rebuild` of a run's row and folder, by its journal, byte for byte.
 
-The agent may run: a page that is a moment behind its journal is looked at again. The bus is needed only for artifacts
-that the folder does not have intact, or whose hash the journal does not know.
+The agent may run. Pages may be behind their journal, for they are rendered when they are read: that is told, and is no
+flaw. The bus is needed only for artifacts that the folder does not have intact, or without a hash in the journal.
 """
 
 import asyncio
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from agent_service.bus.buckets import key_of
 from agent_service.cli.archive.records import (
-    RESTORED,
     LateArtifacts,
     Outcome,
     Records,
@@ -28,9 +26,9 @@ from agent_service.cli.whereabouts import nearby, told
 from agent_service.run.journal import Entry, Run, flaw_in_chain, rehearse
 from agent_service.run.ports import Artifacts
 from agent_service.store.rows import Loaded
+from agent_service.telling.folder.rendering import rewrite
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
-from agent_service.telling.folder.writer import rewrite
 from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path
 from agent_service.telling.plain import one_line
 from groundwork.service.errors import Fatal, TryAgain
@@ -96,8 +94,6 @@ def _short(value: object) -> str:
 
 
 LOOKS = 5
-PATIENT_LOOKS = 60
-"""On a busy machine the first pages take longer than anybody who asks by hand should wait."""
 LOOK_AGAIN_S = 0.5
 OF_THE_DATABASE = frozenset({JOURNAL, ROW})
 PASSING = frozenset({"behind", "missing"})
@@ -112,6 +108,8 @@ class Verified(Outcome):
     pages: int = 0
     artifacts: int = 0
     unchecked: tuple[str, ...] = ()
+    behind: tuple[Flaw, ...] = ()
+    """Pages that are as of an earlier entry."""
     flaws: tuple[Flaw, ...]
 
     @property
@@ -119,6 +117,10 @@ class Verified(Outcome):
         return not self.flaws
 
     def __str__(self) -> str:
+        behind = [f"! {flaw}, and is rendered when it is read" for flaw in self.behind]
+        return "\n".join((self._verdict(), *behind))
+
+    def _verdict(self) -> str:
         if self.ok:
             unchecked = f" ({len(self.unchecked)} of them unproved: the bus did not tell)" if self.unchecked else ""
             pages = f"{self.pages} pages" if self.pages else "no pages (they are written when asked for)"
@@ -134,13 +136,13 @@ class Verified(Outcome):
         return "" if self.config == told(nearby(None)) else f"--config {shlex.quote(self.config)} "
 
 
-async def verify(name: str, config: Path | None, *, looks: int = LOOKS) -> Verified:
+async def verify(name: str, config: Path | None) -> Verified:
     async with records(config) as kept, bus_when_needed(kept.settings) as bus:
-        return await verified(kept, await kept.named(name), bus, looks)
+        return await verified(kept, await kept.named(name), bus)
 
 
-async def verified(kept: Records, run_id: str, bus: LateArtifacts, looks: int = LOOKS) -> Verified:
-    for look in range(looks):
+async def verified(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
+    for look in range(LOOKS):
         await asyncio.sleep(LOOK_AGAIN_S if look else 0)
         verdict = await _look(kept, run_id, bus)
         if not verdict.flaws or any(flaw.kind not in PASSING for flaw in verdict.flaws):
@@ -153,36 +155,26 @@ async def _look(kept: Records, run_id: str, bus: LateArtifacts) -> Verified:
     flaws = await _flaws(kept, run_id, entries, {})
     if row_flaws and not _in_journal(flaws):
         flaws = row_flaws if _in_journal(row_flaws) else [*row_flaws, *flaws]
-    verdict = Verified(
-        run_id=run_id,
-        config=told(kept.config),
-        entries=len(entries),
-        flaws=tuple(flaws),
-    )
+    verdict = _with(flaws, Verified(run_id=run_id, config=told(kept.config), entries=len(entries), flaws=()))
     if any(flaw.place in OF_THE_DATABASE for flaw in flaws):
         return verdict
     named = artifacts_of(entries)
-    if await asyncio.to_thread(_is_yet_to_be_written, kept, entries):
+    if await asyncio.to_thread(kept.workspace.files, run_id) is None:
         return await _without_folder(kept, verdict, named, bus)
     unproved = [path for path, artifact in named.items() if artifact.sha256 is None]
     stored = await _stored(run_id, unproved, bus)
-    return replace(
+    whole = replace(
         verdict,
         pages=len(set(FILES) & (await _files(kept, run_id)).keys()),
         artifacts=len(named),
         unchecked=tuple(path for path in unproved if path not in stored),
-        flaws=tuple(await _flaws(kept, run_id, entries, stored) if stored else flaws),
     )
+    return _with(await _flaws(kept, run_id, entries, stored), whole) if stored else whole
 
 
-def _is_yet_to_be_written(kept: Records, entries: list[Entry]) -> bool:
-    """Folders of a shared store, and of runs that had ended before a restore, are written when asked for."""
-    if kept.workspace.files(entries[0].run_id) is not None:
-        return False
-    restored = kept.settings.store / RESTORED
-    return kept.shared is not None or (
-        restored.exists() and entries[-1].at < datetime.fromisoformat(restored.read_text(encoding="ascii"))
-    )
+def _with(flaws: Sequence[Flaw], verdict: Verified) -> Verified:
+    behind = tuple(flaw for flaw in flaws if flaw.kind == "behind" and flaw.place != ROW)
+    return replace(verdict, behind=behind, flaws=tuple(flaw for flaw in flaws if flaw not in behind))
 
 
 def _in_journal(flaws: Sequence[Flaw]) -> bool:

@@ -1,6 +1,5 @@
 """The commands that look at runs: clients of a running agent's HTTP API, wherever it is."""
 
-import time
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
@@ -18,7 +17,6 @@ from groundwork.service.commands import examples
 
 PAGE = 15
 """Entries, which have up to a mebibyte each."""
-LOOKS, LOOK_AGAIN_S = 8, 0.25
 
 commands = typer.Typer()
 
@@ -173,19 +171,7 @@ def cat(
     if path is None:
         asking.show(asking.agent.get(asking.path("workspace")), views.files)
     else:
-        output.content(_content(asking, path), path)
-
-
-def _content(asking: Asking, path: str) -> bytes:
-    is_page = "/" not in path and path.endswith((".md", ".jsonl"))
-    for _ in range(LOOKS if is_page else 0):
-        try:
-            return asking.agent.content(asking.path("workspace", path))
-        except NotDone as error:
-            if error.facts.get("code") != "no_such_file":
-                raise
-            time.sleep(LOOK_AGAIN_S)
-    return asking.agent.content(asking.path("workspace", path))
+        output.content(asking.agent.content(asking.path("workspace", path)), path)
 
 
 def _print_line(told: Json, drawn: Callable[[Json], Text], asking: Asking) -> None:

@@ -75,9 +75,6 @@ FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 SELECT seq, at, kind, event, effects_digest, previous, hash
 FROM entries WHERE run_id = ? AND kind = 'SignalReceived' AND event ->> '$.signal.signal_id' = ? ORDER BY seq;
 
--- name: entries_by
-SELECT seq FROM journal WHERE run_id = ? AND by = ?;
-
 -- name: runs_moved_by
 -- Of the newest ?1 places.
 SELECT run_id FROM journal
@@ -140,6 +137,14 @@ SELECT run_id FROM runs WHERE status IN ('queued', 'running', 'paused')
 UNION ALL
 SELECT run_id FROM runs INDEXED BY runs_ended
 WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?;
+
+-- name: moved_since
+-- With whether a run has ended without artifacts; ended ones in that order. The statuses as above.
+SELECT run_id, 0 FROM runs WHERE status IN ('queued', 'running', 'paused') AND touched_at >= ?1
+UNION ALL
+SELECT run_id, NOT EXISTS (SELECT 1 FROM items WHERE items.run_id = runs.run_id AND field = 'artifacts')
+FROM runs INDEXED BY runs_ended
+WHERE status IN ('done', 'escalated', 'failed', 'cancelled') AND touched_at >= ?1;
 
 -- name: counts
 SELECT status, runs FROM tallies;

@@ -15,17 +15,11 @@ class ArtifactChanged(Exception):
 
 
 BeforeReading = Callable[[str], Awaitable[None]]
-"""May raise TryAgain and Damaged."""
-
-
-async def as_it_is(_: str) -> None:
-    """For a folder that is kept in step all the time."""
+"""Brings a run's folder up to date. May raise TryAgain and Damaged."""
 
 
 class RunFiles:
-    def __init__(
-        self, workspace: Workspace, journals: Journals, artifacts: Artifacts, before: BeforeReading = as_it_is
-    ) -> None:
+    def __init__(self, workspace: Workspace, journals: Journals, artifacts: Artifacts, before: BeforeReading) -> None:
         self._workspace = workspace
         self._journals = journals
         self._artifacts = artifacts

@@ -1,9 +1,8 @@
 """Checks a run's journal, and its folder against it; names the first place that was changed."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import zip_longest
 from typing import Literal, Protocol
 
@@ -17,7 +16,7 @@ from agent_service.telling.pages.trail import TRACE, broken_line, pages_of
 JOURNAL = "journal"
 
 Kind = Literal["changed", "missing", "extra", "behind"]
-"""`behind`: the file is of an earlier entry; it may be about to be written."""
+"""`behind`: the file is as of an earlier entry, and is rendered again when it is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,27 +41,29 @@ class Folder(Protocol):
     def read(self, run_id: str, path: str) -> bytes | None: ...
 
 
-_Judge = Callable[[bytes], Flaw | None]
-
-
 def verify(
     entries: Sequence[Entry], workspace: Folder, run_id: str, *, stored: Mapping[str, bytes] | None = None
 ) -> list[Flaw]:
-    """At most one flaw per place; only the journal's where that is flawed. `stored`: artifacts by path, as the object
-    store has them. Raises IllegalName.
+    """At most one flaw per place; only the journal's where that is flawed. A folder that is not there, or has no pages,
+    is rendered when it is read. `stored`: artifacts by path, as the object store has them. Raises IllegalName.
     """
     flaw = flaw_in_journal(entries, run_id)
     if flaw:
         return [Flaw(kind="changed", place=JOURNAL, text=flaw)]
-    listing, moments = workspace.files(run_id), tuple(retell(entries))
-    pages = () if _put_away(moments, listing) else pages_of(moments)
-    judges = _judges(moments, pages, stored or {})
+    listing = workspace.files(run_id)
     if listing is None:
-        return [Flaw(kind="missing", place=".", text="the run has no folder")] if judges else []
-    judged = [_judged(workspace, run_id, path, judge) for path, judge in judges.items()]
-    lying = (*(file.path for file in listing.files), *listing.foreign)
-    extra = [Flaw(kind="extra", place=path, text="is no file of this run") for path in lying if path not in judges]
-    return [*filter(None, judged), *extra]
+        return []
+    moments, lying = tuple(retell(entries)), {file.path for file in listing.files} | set(listing.foreign)
+    artifacts = {one.path: one for one in named_artifacts(moments) if is_artifact_path(one.path)}
+    found = _read(workspace, run_id, [*([] if lying.isdisjoint(FILES) else FILES), *artifacts])
+    flaws = [content for content in found.values() if isinstance(content, Flaw)]
+    contents = {path: content for path, content in found.items() if isinstance(content, bytes)}
+    flaws += _flaws_in_pages(moments, {name: contents[name] for name in FILES if name in contents})
+    judged = ((artifacts[path], content) for path, content in contents.items() if path in artifacts)
+    flaws += filter(None, (_flaw_in_artifact(one, (stored or {}).get(one.path), content) for one, content in judged))
+    return flaws + [
+        Flaw(kind="extra", place=path, text="is no file of this run") for path in sorted(lying - found.keys())
+    ]
 
 
 def flaw_in_journal(entries: Sequence[Entry], run_id: str) -> str | None:
@@ -87,38 +88,42 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
     return None
 
 
-def _put_away(moments: Sequence[Moment], listing: Listing | None) -> bool:
-    lying = {file.path for file in listing.files} if listing else set()
-    return moments[-1].after.final and lying.isdisjoint(FILES)
+def _read(workspace: Folder, run_id: str, paths: Iterable[str]) -> dict[str, bytes | Flaw]:
+    found: dict[str, bytes | Flaw] = {}
+    for path in paths:
+        try:
+            content = workspace.read(run_id, path)
+        except (Unsafe, TooLarge) as error:
+            found[path] = Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}")
+        else:
+            found[path] = Flaw(kind="missing", place=path, text="is not there") if content is None else content
+    return found
 
 
-def _judges(
-    moments: Sequence[Moment], pages: Iterable[tuple[str, str]], stored: Mapping[str, bytes]
-) -> dict[str, _Judge]:
-    judges: dict[str, _Judge] = {
-        name: partial(_flaw_in_page, moments, name, expected.encode()) for name, expected in pages
-    }
-    for artifact in named_artifacts(moments):
-        if is_artifact_path(artifact.path):
-            judges[artifact.path] = partial(_flaw_in_artifact, artifact, stored.get(artifact.path))
-    return judges
+def _flaws_in_pages(moments: Sequence[Moment], found: Mapping[str, bytes]) -> list[Flaw]:
+    expected = _pages(moments)
+    differing = {name: content for name, content in found.items() if content != expected[name]}
+    behind = _behind(moments, differing)
+    return [behind.get(name) or _changed(name, expected[name], content) for name, content in differing.items()]
 
 
-def _judged(workspace: Folder, run_id: str, path: str, judge: _Judge) -> Flaw | None:
-    try:
-        content = workspace.read(run_id, path)
-    except (Unsafe, TooLarge) as error:
-        return Flaw(kind="changed", place=path, text=f"is not what was written: {error.strerror}")
-    return Flaw(kind="missing", place=path, text="is not there") if content is None else judge(content)
-
-
-def _flaw_in_page(moments: Sequence[Moment], name: str, expected: bytes, found: bytes) -> Flaw | None:
-    if found == expected:
-        return None
+def _behind(moments: Sequence[Moment], found: Mapping[str, bytes]) -> dict[str, Flaw]:
+    """Of those pages that are as they were at an earlier entry."""
+    behind: dict[str, Flaw] = {}
     for seen in range(len(moments) - 1, 0, -1):
-        if dict(pages_of(moments[:seen]))[name].encode() == found:
-            text = f"is as of entry {seen} of {len(moments)}"
-            return Flaw(kind="behind", place=name, text=text)
+        if behind.keys() == found.keys():
+            break
+        then = _pages(moments[:seen])
+        for name in [name for name in found.keys() - behind.keys() if found[name] == then[name]]:
+            behind[name] = Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {len(moments)}")
+    return behind
+
+
+def _pages(moments: Sequence[Moment]) -> dict[str, bytes]:
+    return {name: text.encode() for name, text in pages_of(moments)}
+
+
+def _changed(name: str, expected: bytes, found: bytes) -> Flaw:
     line, what = _first_difference(expected, found)
     return Flaw(kind="changed", place=name, line=line, text=what + (_chain_says(found) if name == TRACE else ""))
 

@@ -1,6 +1,7 @@
 """The workspace: a folder of files for people per run, `<root>/<run_id>/…`, six pages and `artifacts/`.
 
-Names are matched before they touch the disk; no link is followed. Writers take turns by a lock. Nothing is async.
+Names are matched before they touch the disk; no link is followed. Files are written aside and renamed; writers take
+turns by a lock. The files can be rendered again, so only `sync` waits for the disk. Nothing is async.
 """
 
 import fcntl
@@ -12,25 +13,25 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_service.telling.folder.disk import Unsafe, content, folder, plain_file, sync_file_system
-from agent_service.telling.folder.staging import (
-    ARTIFACTS,
-    STAGING,
-    Batch,
-    Files,
-    IllegalName,
-    checked,
-    is_run,
-    place_of,
+from agent_service.telling.folder.disk import (
+    TooLarge,
+    Unsafe,
+    clear,
+    content,
+    folder,
+    make_folder,
+    plain_file,
+    sync_file_system,
+    write_new,
 )
+from agent_service.telling.folder.names import ARTIFACTS, Files, IllegalName, checked, is_run, place_of
 from agent_service.telling.outputs import FILES
 from agent_service.telling.plain import one_line
 from groundwork.service import store_folder
 
-CAUGHT_UP = ".caught-up"
+STAGING = ".staging"
 MAX_BYTES = 64 << 20
 """Bytes read of one file, or hashed for a list."""
 MAX_LISTED = 1_000
@@ -59,22 +60,30 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    @contextmanager
-    def batch(self) -> Iterator[Batch]:
-        """Excludes other writers: a journal read meanwhile is at least as new as the workspace."""
-        with self._writing() as (root, staging), Batch(root, staging) as batch:
-            yield batch
+    def write(self, run_id: str, files: Files) -> None:
+        """Writes what differs; a new folder appears whole. Raises IllegalName, and OSError (Unsafe, a full disk): then
+        the run keeps its old content.
+        """
+        name = checked(run_id)
+        with self._writing() as (root, staging), ExitStack() as opened:
+            clear(staging)
+            opened.callback(clear, staging)
+            try:
+                run = opened.enter_context(folder(name, beneath=root))
+            except FileNotFoundError:
+                make_folder(name, beneath=staging)
+                with folder(name, beneath=staging) as new:
+                    for place, file, data in _located(files, new, opened):
+                        write_new(file, data, beneath=place)
+                os.rename(name, name, src_dir_fd=staging, dst_dir_fd=root)
+            else:
+                for temporary, place, file in _staged(_located(files, run, opened), staging):
+                    os.rename(temporary, file, src_dir_fd=staging, dst_dir_fd=place)
 
-    def write(self, trails: Iterable[tuple[str, Files]]) -> dict[str, Exception]:
-        """Returns the runs that failed, which keep their old content. Raises OSError for a failed disk."""
-        failed: dict[str, Exception] = {}
-        with self.batch() as batch:
-            for run_id, files in trails:
-                try:
-                    batch.stage(run_id, files)
-                except (OSError, IllegalName) as error:
-                    failed[run_id] = error
-            return failed | batch.publish()
+    def sync(self) -> None:
+        """Returns once the disk has all that was written."""
+        with self._opened() as root:
+            sync_file_system(root)
 
     def read(self, run_id: str, path: str) -> bytes | None:
         """None where there is none. Raises IllegalName, Unsafe for no plain file, TooLarge for more than MAX_BYTES."""
@@ -138,17 +147,6 @@ class Workspace:
             return []
         return [name for _, name in sorted(changed) if is_run(name)]
 
-    def note_caught_up(self) -> None:
-        """No run that ended before now waits to be written: the time of an empty file, which a full disk takes."""
-        with suppress(OSError):
-            (self._root / CAUGHT_UP).touch(mode=0o600)
-
-    def caught_up_at(self) -> datetime | None:
-        try:
-            return datetime.fromtimestamp((self._root / CAUGHT_UP).stat().st_mtime, UTC)
-        except OSError:
-            return None
-
     @contextmanager
     def _writing(self) -> Iterator[tuple[int, int]]:
         for made in (self._root, self._root / STAGING):
@@ -170,6 +168,35 @@ class Workspace:
         name = checked(run_id)
         with self._opened() as root, folder(name, beneath=root) as run:
             yield run
+
+
+def _located(files: Files, run: int, opened: ExitStack) -> Iterator[tuple[int, str, bytes]]:
+    """Open folder, name and content of each file; folders are made."""
+    places = {"": run}
+    for path, data in files.items():
+        place, name = place_of(path)
+        if place not in places:
+            make_folder(place, beneath=run)
+            places[place] = opened.enter_context(folder(place, beneath=run))
+        yield places[place], name, data
+
+
+def _staged(located: Iterable[tuple[int, str, bytes]], staging: int) -> list[tuple[str, int, str]]:
+    """Those that differ, written aside."""
+    staged: list[tuple[str, int, str]] = []
+    for place, name, data in located:
+        if not _is(data, name, beneath=place):
+            temporary = str(len(staged))
+            write_new(temporary, data, beneath=staging)
+            staged.append((temporary, place, name))
+    return staged
+
+
+def _is(data: bytes, name: str, *, beneath: int) -> bool:
+    try:
+        return content(name, beneath=beneath, limit=len(data)) == data
+    except (Unsafe, TooLarge, FileNotFoundError):
+        return False
 
 
 def _unlink_pages(run: int) -> None:

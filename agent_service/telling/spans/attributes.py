@@ -10,16 +10,15 @@ from datetime import datetime
 
 from pydantic import JsonValue, TypeAdapter
 
-from agent_service.core.events import ModelReplied, WakeAccepted
+from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import Asking, Status
+from agent_service.core.waiting import Asking
 from agent_service.run.ports import PromptText, Question
 from agent_service.telling.rulings import Ruling
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Value
-from schemas import keys, subjects
 
 MOST_CONTENT = 32_768
 
@@ -33,122 +32,14 @@ class Content:
     prompt_of: Callable[[Question], PromptText]
 
 
-def is_failure(run: RunState) -> bool:
-    return run.status in (Status.FAILED, Status.ESCALATED)
-
-
-def said(run: RunState) -> tuple[str, str]:
-    match run.status:
-        case Status.DONE:
-            return subjects.COMPLETED, keys.completed(run.run_id)
-        case Status.FAILED:
-            return subjects.FAILED, keys.failed(run.run_id)
-        case Status.CANCELLED:
-            return subjects.CANCELLED, keys.cancelled(run.run_id)
-    return subjects.ESCALATED, keys.escalated(run.run_id, run.stop.entry if run.stop else 0)
-
-
 def of_run(run: RunState) -> Attributes:
     """On every span, so that a search for the run finds all."""
-    about: Attributes = {names.RUN_ID: run.run_id, names.WAKE_ID: run.wake_id}
-    return about
+    return {names.RUN_ID: run.run_id, names.WAKE_ID: run.wake_id, names.CONVERSATION_ID: run.run_id}
 
 
-def accepted(event: WakeAccepted, content: Content | None) -> Attributes:
-    return _said(content, {names.GOAL: event.goal})
-
-
-def turn(agent: str, run: RunState, came: str) -> Attributes:
-    return {
-        names.OPERATION: "invoke_agent",
-        names.AGENT_NAME: agent,
-        names.CONVERSATION_ID: run.run_id,
-        names.CAME: came,
-    }
-
-
-def phase(asking: Asking, run: RunState) -> Attributes:
-    return {
-        names.OPERATION: asking.phase.value,
-        names.CALL: asking.call,
-        names.STEP: run.step + (asking.phase is Phase.PLAN),
-        names.REPAIRS: asking.repairs,
-        names.TRIES: asking.tries,
-    }
-
-
-def ruled(ruling: Ruling) -> Attributes:
-    about: Attributes = {names.RULING: ruling.status}
-    return about
-
-
-def along(ruling: Ruling) -> Attributes:
-    about: Attributes = {names.OPERATION: ruling.phase.value, names.STEP: ruling.step, names.FUSED: True}
-    return about | ruled(ruling)
-
-
-def call(model: str) -> Attributes:
-    about: Attributes = {names.OPERATION: "chat"}
-    return about | ({names.REQUEST_MODEL: model} if model else {})
-
-
-def prompted(run: RunState, asking: Asking, at: datetime, content: Content | None) -> Attributes:
-    if content is None:
-        return {}
-    question = Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at)
-    prompt = content.prompt_of(question)
-    message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
-    return _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
-
-
-def replied(reply: ModelReplied, run: RunState, content: Content | None) -> Attributes:
-    usage, made = reply.usage, reply.provenance
-    about: Attributes = {
-        names.CONVERSATION_ID: run.run_id,
-        names.RESPONSE_MODEL: reply.model,
-        names.INPUT_TOKENS: usage.input_tokens,
-        names.OUTPUT_TOKENS: usage.output_tokens,
-        names.CACHE_READ_TOKENS: usage.cache_read_tokens,
-        names.CACHE_CREATION_TOKENS: usage.cache_write_tokens,
-    }
-    if usage.cost_usd is not None:
-        about[names.COST_USD] = usage.cost_usd
-    if made:
-        known = {names.PROVIDER: made.provider, names.RESPONSE_ID: made.reply_id, names.CACHE_MISS: made.cache_miss}
-        about |= {name: value for name, value in known.items() if value}
-        about |= {names.FINISH_REASONS: (made.stop_reason,)} if made.stop_reason else {}
-    return about | _said(content, {names.OUTPUT_MESSAGES: _messages(reply)})
-
-
-def step(run: RunState, pending: Pending, content: Content | None) -> Attributes:
-    about: Attributes = {
-        names.OPERATION: "execute_tool",
-        names.TOOL_NAME: pending.action.tool,
-        names.TOOL_CALL_ID: ":".join((run.run_id, str(pending.step), *map(str, _task(pending).values()))),
-        names.TOOL_COMMAND: pending.action.command,
-        names.STEP: pending.step,
-        **_task(pending),
-    }
-    return about | _said(content, {names.TOOL_ARGUMENTS: pending.action.arguments})
-
-
-def attempt(pending: Pending) -> Attributes:
-    tool = pending.action.tool
-    return {names.STEP: pending.step, **_task(pending), names.ATTEMPT: pending.attempt, names.TOOL_NAME: tool}
-
-
-def _task(pending: Pending) -> Attributes:
-    return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
-
-
-def result(run: RunState, step: int, content: Content | None) -> Attributes:
-    output = run.last_result.output if run.last_result and run.last_result.step == step else None
-    return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
-
-
-def wait(kind: str, run: RunState) -> Attributes:
-    about: Attributes = {names.WAITING_FOR: kind}
-    return about | ({names.WHY: run.ending_class} if run.stop else {})
+def run(agent: str, run: RunState, content: Content | None) -> Attributes:
+    about: Attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: agent}
+    return about | _said(content, {names.GOAL: run.brief.goal})
 
 
 def ending(run: RunState, content: Content | None) -> Attributes:
@@ -166,23 +57,79 @@ def ending(run: RunState, content: Content | None) -> Attributes:
     return about | _said(content, {names.REASON: run.reason})
 
 
-def publish(subject: str, key: str, run_id: str) -> Attributes:
+def call(run: RunState, asking: Asking, at: datetime, content: Content | None) -> Attributes:
     about: Attributes = {
-        names.MESSAGING_SYSTEM: "nats",
-        names.MESSAGING_OPERATION: "publish",
-        names.MESSAGING_OPERATION_TYPE: "send",
-        names.DESTINATION: subject,
-        names.MESSAGE_ID: key,
-        names.MESSAGE_CONVERSATION_ID: run_id,
+        names.OPERATION: "chat",
+        names.PHASE: asking.phase.value,
+        names.CALL: asking.call,
+        names.STEP: run.step + (asking.phase is Phase.PLAN),
+        names.REPAIRS: asking.repairs,
+        names.TRIES: asking.tries,
     }
-    if subject.startswith(f"{subjects.TOOL_REQUEST}."):
-        about[names.DESTINATION_TEMPLATE] = f"{subjects.TOOL_REQUEST}.{{route}}"
-    return about
+    if content is None:
+        return about
+    prompt = content.prompt_of(
+        Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at)
+    )
+    message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
+    return about | _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
 
 
-def _messages(reply: ModelReplied) -> JsonValue:
-    decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json")
-    return [{"role": "assistant", "parts": _parts(_text(decision) for decision in decisions if decision)}]
+def replied(reply: ModelReplied, content: Content | None) -> Attributes:
+    usage, made = reply.usage, reply.provenance
+    about: Attributes = {
+        names.RESPONSE_MODEL: reply.model,
+        names.INPUT_TOKENS: usage.input_tokens,
+        names.OUTPUT_TOKENS: usage.output_tokens,
+        names.CACHE_READ_TOKENS: usage.cache_read_tokens,
+        names.gen_ai().cache_write_tokens: usage.cache_write_tokens,
+    }
+    if usage.cost_usd is not None:
+        about[names.COST_USD] = usage.cost_usd
+    if made:
+        known = {names.PROVIDER: made.provider, names.RESPONSE_ID: made.reply_id, names.CACHE_MISS: made.cache_miss}
+        about |= {name: value for name, value in known.items() if value}
+        about |= {names.FINISH_REASONS: (made.stop_reason,)} if made.stop_reason else {}
+    decisions = _DECISIONS.dump_python((reply.decision, reply.plan), mode="json") if content else ()
+    message: JsonValue = [{"role": "assistant", "parts": _parts(_text(one) for one in decisions if one)}]
+    return about | _said(content, {names.OUTPUT_MESSAGES: message})
+
+
+def ruled(first: Ruling, along: Ruling | None = None) -> Attributes:
+    """Whether the decision was taken up, and the plan that came along with it."""
+    about: Attributes = {names.RULING: first.status}
+    return about | ({names.PLAN_RULING: along.status} if along else {})
+
+
+def step(run: RunState, pending: Pending, content: Content | None) -> Attributes:
+    about: Attributes = {
+        names.OPERATION: "execute_tool",
+        names.TOOL_NAME: pending.action.tool,
+        names.TOOL_CALL_ID: ":".join((run.run_id, str(pending.step), *map(str, _task(pending).values()))),
+        names.TOOL_COMMAND: pending.action.command,
+        names.STEP: pending.step,
+        **_task(pending),
+    }
+    return about | _said(content, {names.TOOL_ARGUMENTS: pending.action.arguments})
+
+
+def result(run: RunState, step: int, content: Content | None) -> Attributes:
+    output = run.last_result.output if run.last_result and run.last_result.step == step else None
+    return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
+
+
+def attempt(pending: Pending) -> Attributes:
+    tool = pending.action.tool
+    return {names.STEP: pending.step, **_task(pending), names.ATTEMPT: pending.attempt, names.TOOL_NAME: tool}
+
+
+def wait(kind: str, run: RunState) -> Attributes:
+    about: Attributes = {names.WAITING_FOR: kind}
+    return about | ({names.WHY: run.ending_class} if run.stop else {})
+
+
+def _task(pending: Pending) -> Attributes:
+    return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

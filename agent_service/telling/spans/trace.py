@@ -1,143 +1,272 @@
 """The trace of a run as its journal tells it. Pure: told twice, it is the same to the byte.
 
-    start_run                          short, with a link to what asked for the run, its parent too
-      publish agentic.start
+    invoke_agent agentic-loop       the run: from its acceptance to its end
       wait queued
-      invoke_agent agentic-loop        a turn: from what came in until the run rests
-        frame, plan, reflect, verify …  a phase
-          chat MODEL                   its call; one that a crash lost is there too
-        publish agent.escalated        of a pause
-      execute_tool TOOL                a step, with all of its attempts
-        attempt 1
-          publish agentic.tool_request.ROUTE
-        wait tool_retry
+      chat MODEL                    a model call; one that a crash lost is there too
+      execute_tool TOOL             a step, with all of its attempts
+        attempt 1                   what its executor tells belongs to it
         attempt 2 …
-        execute_tool TOOL              a task of it, and each time that it is asked again
+        execute_tool TOOL           a task of it, and each time that it is asked again
           attempt 1 …
-      wait person, wait model_retry
-      finish_run
-        publish agent.completed …
+      wait approval, wait question, wait person, wait model_retry, wait budget, wait time
+      invoke_agent agentic-loop     from when an answer opened an escalated run again to its next end
 
-Instants are those of the entries, ids follow from the run and from what a span is, and that of a publish is the one
-which the message's `traceparent` names. Nothing that a model or a tool said is told but names, unless with content.
+Instants are those of the entries. Ids follow from the run and from what a span is; that of an attempt is the one which
+the `traceparent` of its request names. A span is told when it is over. Nothing that a model or a tool said is told but
+names, unless with content.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from agent_service.core import waiting as states
 from agent_service.core.brief import Parent
-from agent_service.core.events import WakeAccepted
-from agent_service.core.people import petition
+from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, WakeAccepted
+from agent_service.core.graph.children import is_child, run_id_of
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Flight
-from agent_service.run.moments import Moment
+from agent_service.core.tools.attempts import Pending, asker_of
+from agent_service.core.tools.flights import flights, gatherings
+from agent_service.core.waiting import Asking, Status
+from agent_service.run.journal import Entry
+from agent_service.run.lines import waits_for
+from agent_service.run.moments import Moment, retell
+from agent_service.telling.acts import Act, Name, act_of, item_of, settled
+from agent_service.telling.rulings import rulings
 from agent_service.telling.spans import attributes
-from agent_service.telling.spans.acting import Acting
-from agent_service.telling.spans.attributes import Content
-from agent_service.telling.spans.thinking import OF_THE_MODEL, Thinking
-from agent_service.telling.spans.tree import Open, Tree
-from agent_service.trust.identity import trace_id
-from groundwork.telemetry.span import Context, Event, Span, context_of, span_id
-from schemas import keys, subjects
+from agent_service.telling.spans.attributes import Attributes, Content
+from agent_service.telling.tasks import depth_of, ended_by, going_on
+from agent_service.trust.identity import root_span_id, trace_id
+from groundwork.telemetry import names
+from groundwork.telemetry.span import Context, Kind, Span, context_of, span_id
+from schemas import keys
 
 AGENT = "agentic-loop"
+LOST = "lost"
+"""The class of a call whose process died."""
+WAITS = frozenset({"model_retry", "budget", "time"})
 
 
-def spans(
-    moments: Iterable[Moment], *, after: int = 0, of: Container[int] | None = None, content: Content | None = None
-) -> Iterator[Span]:
-    """The spans that entries `seq` > `after` (or those in `of`) add; `moments` begin with the run's first. Spans told
-    up to an entry are a whole tree.
+def rests(moment: Moment) -> bool:
+    """Whether the run ended, or waits for a person or an instant: then its spans so far are told."""
+    return moment.ended or moment.paused or moment.waits is not None
+
+
+def stretch(
+    entries: Iterable[Entry], *, since: datetime | None = None, content: Content | None = None
+) -> Sequence[Span]:
+    """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
+    the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
     """
-    trace: Trace | None = None
-    for moment in moments:
+    trace, told, is_told = None, list[Span](), False
+    for moment in retell(entries):
+        if is_told:
+            told.clear()
         trace = trace or Trace(moment, content)
-        added = trace.take(moment)
-        if moment.entry.seq > after and (of is None or moment.entry.seq in of):
-            yield from added
+        told += trace.take(moment)
+        is_told = rests(moment) and (since is None or moment.entry.at < since)
+    return told
+
+
+@dataclass(slots=True, kw_only=True)
+class Open:
+    id: str
+    name: str
+    at: datetime
+    parent_id: str | None
+    kind: Kind = "internal"
+    attributes: Attributes
+    links: tuple[Context, ...] = ()
 
 
 class Trace:
     def __init__(self, first: Moment, content: Content | None) -> None:
         self._content = content
-        self._tree = Tree(first.after.run_id, first.entry.at, attributes.of_run(first.after))
-        self._thinking = Thinking(self._tree, content)
-        self._acting = Acting(self._tree, content)
-        self._turn: Open | None = None
+        self._run_id = first.after.run_id
+        self._everywhere = attributes.of_run(first.after)
+        self._out: list[Span] = []
+        self._used: set[str] = set()
+        """A run's end cuts spans off, and an answer lets them go on under other ids."""
+        self._run: Open | None = None
         self._wait: Open | None = None
+        self._call: Open | None = None
+        self._asking: Asking | None = None
+        self._requests: dict[Name, Open] = {}
+        self._attempts: dict[Name, Open] = {}
 
     def take(self, moment: Moment) -> list[Span]:
+        """Those that end with this entry."""
+        self._out = []
+        self._began(moment)
+        self._thought(moment)
+        self._waited(moment)
+        self._answered(moment)
+        self._asked(moment)
+        self._sent(moment)
+        self._ended(moment)
+        return self._out
+
+    def _began(self, moment: Moment) -> None:
+        run, at = moment.after, moment.entry.at
         if isinstance(moment.event, WakeAccepted):
-            self._accepted(moment, moment.event)
+            caller, parent = context_of(moment.event.traceparent), _request_of(moment.event.parent)
+            self._run = self._open(root_span_id(self._run_id), f"invoke_agent {AGENT}", at, None)
+            self._run.links = tuple(filter(None, (caller, parent)))
+        elif moment.reopened:
+            self._run = self._open(self._id(f"reopened:{run.reopened}"), f"invoke_agent {AGENT}", at, None)
+            self._run.parent_id = root_span_id(self._run_id)
         else:
-            self._went_on(moment)
-        return self._tree.taken()
+            return
+        self._run.attributes |= attributes.run(AGENT, run, self._content)
 
-    def _accepted(self, moment: Moment, event: WakeAccepted) -> None:
-        root, caller = self._tree.root, context_of(event.traceparent)
-        root.attributes |= attributes.accepted(event, self._content)
-        root.links = tuple(filter(None, (caller, _request_of(event.parent))))
-        self._tree.close(root, event.at)
-        if event.announce:
-            self._tree.publish(subjects.START, keys.start(event.wake_id), event.at, root)
-        self._waited(moment)
+    def _ended(self, moment: Moment) -> None:
+        if moment.ended and self._run:
+            run = moment.after
+            self._run.attributes |= attributes.ending(run, self._content)
+            failed = run.status in (Status.FAILED, Status.ESCALATED)
+            self._close(self._run, moment.entry.at, run.ending_class if failed else None)
+            self._run = None
 
-    def _went_on(self, moment: Moment) -> None:
-        turn = self._begin_turn(moment)
-        if moment.reopened:
-            key = keys.reopened(moment.after.run_id, moment.entry.seq)
-            self._tree.publish(subjects.REOPENED, key, moment.entry.at, turn)
-        self._thinking.answered(moment, self._turn)
-        self._waited(moment)
-        self._acting.answered(moment)
-        self._thinking.asked(moment, self._turn)
-        self._acting.sent(moment)
-        self._stopped(moment)
-        self._rest(moment)
+    # model calls
 
-    def _begin_turn(self, moment: Moment) -> Open:
-        at, came = moment.entry.at, moment.entry.kind
-        if self._turn is None:
-            self._turn = self._tree.open(f"{moment.entry.seq}:turn", f"invoke_agent {AGENT}", at)
-            self._turn.attributes |= attributes.turn(AGENT, moment.after, came)
-        elif not isinstance(moment.event, OF_THE_MODEL):
-            self._turn.events.append(Event(name=came, at=at))
-        return self._turn
+    def _asked(self, moment: Moment) -> None:
+        if moment.asked:
+            self._call = self._called(moment, moment.asked)
 
-    def _rest(self, moment: Moment) -> None:
-        if self._turn and not moment.after.calling:
-            self._tree.close(self._turn, moment.entry.at, _failure(moment))
-            self._turn = None
+    def _thought(self, moment: Moment) -> None:
+        asking = moment.before.asking if moment.before else None
+        match moment.event:
+            case CallReserved(model=model) if asking and moment.after.reserve:
+                if self._call and names.REQUEST_MODEL in self._call.attributes:
+                    self._end_call(moment, LOST)
+                self._call = self._call or self._called(moment, asking)
+                self._by(self._call, model)
+            case ModelReplied() as reply if asking:
+                self._call = self._call or self._called(moment, asking)
+                self._by(self._call, reply.model)
+                self._call.attributes |= attributes.replied(reply, self._content)
+                first, *along = rulings(moment)
+                self._call.attributes |= attributes.ruled(first, *along)
+                self._end_call(moment, first.error_class)
+            case ModelUnavailable(error_class=why) if asking:
+                self._call = self._call or self._called(moment, asking)
+                self._end_call(moment, why)
+            case _ if moment.after.calling != self._asking:
+                self._end_call(moment, moment.after.ending_class)
+
+    def _called(self, moment: Moment, asking: Asking) -> Open:
+        self._asking = asking
+        call = self._open(self._id(f"{moment.entry.seq}:chat"), "chat", moment.entry.at, self._run, "client")
+        call.attributes |= attributes.call(moment.after, asking, moment.entry.at, self._content)
+        return call
+
+    def _by(self, call: Open, model: str) -> None:
+        call.name = f"chat {model}"
+        call.attributes[names.REQUEST_MODEL] = model
+
+    def _end_call(self, moment: Moment, error: str | None) -> None:
+        if self._call:
+            self._close(self._call, moment.entry.at, error)
+        self._call = self._asking = None
+
+    # waits
 
     def _waited(self, moment: Moment) -> None:
-        before, kind = _kind_of_wait(moment.before) if moment.before else "", _kind_of_wait(moment.after)
-        if before == kind and not moment.put_off and not (moment.ended or moment.paused):
-            return
-        if self._wait:
-            self._tree.close(self._wait, moment.entry.at)
+        kind = _wait_of(moment.after)
+        if self._wait and (kind != self._wait.attributes[names.WAITING_FOR] or moment.paused):
+            self._close(self._wait, moment.entry.at, None)
             self._wait = None
-        if kind:
-            pending = moment.after.pending
-            above = self._acting.requests.get(pending.name) if pending and kind == "tool_retry" else None
-            self._wait = self._tree.open(f"{moment.entry.seq}:wait", f"wait {kind}", moment.entry.at, above)
-            self._wait.attributes |= attributes.wait(kind, moment.after)
+        if kind and self._wait is None:
+            wait = self._open(self._id(f"{moment.entry.seq}:wait"), f"wait {kind}", moment.entry.at, self._run)
+            wait.attributes |= attributes.wait(kind, moment.after)
+            self._wait = wait
 
-    def _stopped(self, moment: Moment) -> None:
-        if moment.ended:
-            run, at = moment.after, moment.entry.at
-            finish = self._tree.open(f"finish:{run.reopened}" if run.reopened else "finish", "finish_run", at)
-            finish.attributes |= attributes.ending(run, self._content)
-            self._say(moment, finish)
-            self._tree.close(finish, at, _failure(moment))
-        elif moment.paused:
-            self._say(moment, self._turn or self._tree.root)
+    # steps, tasks and attempts
 
-    def _say(self, moment: Moment, above: Open) -> None:
-        if moment.after.stop:
-            self._tree.publish(*attributes.said(moment.after), moment.entry.at, above)
-        for asked in petition.said(moment.after):
-            self._tree.publish(asked.subject, asked.key, moment.entry.at, above)
+    def _sent(self, moment: Moment) -> None:
+        asking = (gathering.first for gathering in gatherings(moment.after.waiting))
+        for pending in (*asking, *moment.sent, *(flight.pending for flight in moment.kept)):
+            if pending.name not in self._requests:
+                self._requests[pending.name] = self._begun(moment.after, pending, moment.entry.at)
+        waiting = (flight.pending for flight in moment.kept if flight.retry_at is None)
+        for pending in (*moment.sent, *waiting):
+            self._attempts[pending.name] = self._tried(moment, pending)
+
+    def _answered(self, moment: Moment) -> None:
+        came, still = _came(moment), going_on(moment.after)
+        sent = {flight.pending.name for flight in flights(moment.after.waiting) if flight.retry_at is None}
+        for name in [name for name in self._attempts if name not in sent]:
+            self._close(self._attempts.pop(name), moment.entry.at, _failure(moment, came.get(name)))
+        for name in sorted(self._requests.keys() - still, key=lambda name: (-depth_of(name[1]), name)):
+            request = self._requests.pop(name)
+            if not name[1]:
+                request.attributes |= attributes.result(moment.after, name[0], self._content)
+            self._close(request, moment.entry.at, _failure(moment, came.get(name)) or moment.after.ending_class)
+
+    def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
+        above = self._asker(pending) if pending.task else self._run
+        what = self._unused(item_of(pending.name), run)
+        request = self._open(self._id(what), f"execute_tool {pending.action.tool}", at, above)
+        request.attributes |= attributes.step(run, pending, self._content)
+        return request
+
+    def _asker(self, pending: Pending) -> Open | None:
+        step, asker = pending.step, asker_of(pending.task)
+        asking = (span for (of, task, _), span in self._requests.items() if (of, task) == (step, asker))
+        return next(asking, self._requests.get((step, "", 0)))
+
+    def _tried(self, moment: Moment, pending: Pending) -> Open:
+        key = keys.request(self._run_id, pending.step, pending.attempt, *pending.name[1:])
+        identity = span_id(self._unused(key, moment.after))
+        above = self._requests[pending.name]
+        attempt = self._open(identity, f"attempt {pending.attempt}", moment.entry.at, above)
+        attempt.attributes |= attributes.attempt(pending)
+        if is_child(pending):
+            child = run_id_of(self._run_id, pending)
+            attempt.links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),)
+        return attempt
+
+    # spans
+
+    def _open(self, identity: str, name: str, at: datetime, above: Open | None, kind: Kind = "internal") -> Open:
+        parent_id = above.id if above else None
+        about = dict(self._everywhere)
+        return Open(id=identity, name=name, at=at, parent_id=parent_id, kind=kind, attributes=about)
+
+    def _close(self, span: Open, at: datetime, error: str | None) -> None:
+        if error:
+            span.attributes[names.ERROR_TYPE] = error
+        closed = Span(
+            trace_id=trace_id(self._run_id),
+            span_id=span.id,
+            parent_id=span.parent_id,
+            name=span.name,
+            kind=span.kind,
+            started_at=span.at,
+            ended_at=at,
+            attributes=span.attributes,
+            links=span.links,
+            error=error or None,
+        )
+        self._out.append(closed)
+
+    def _id(self, what: str) -> str:
+        """`what` is unique in a run."""
+        return span_id(f"{self._run_id}:{what}")
+
+    def _unused(self, what: str, run: RunState) -> str:
+        name = f"{what}:{run.reopened}" if what in self._used else what
+        self._used.add(what)
+        return name
+
+
+def _wait_of(run: RunState) -> str | None:
+    """A word for what holds the run up while neither a model nor a tool is at work."""
+    if run.status is Status.QUEUED:
+        return "queued"
+    reason = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
+    if run.status is Status.PAUSED:
+        return reason.kind if reason and reason.kind in ("approval", "question") else "person"
+    return reason.kind if reason and reason.kind in WAITS else None
 
 
 def _request_of(parent: Parent | None) -> Context | None:
@@ -147,20 +276,13 @@ def _request_of(parent: Parent | None) -> Context | None:
     return Context(trace_id=trace_id(parent.run_id), span_id=span_id(key))
 
 
-def _kind_of_wait(run: RunState) -> str:
-    match run.waiting:
-        case states.Queued():
-            return "queued"
-        case states.Thinking(retry_at=datetime()):
-            return "model_retry"
-        case states.Acting(flights=(Flight(retry_at=datetime()),), gatherings=()):
-            return "tool_retry"
-        case states.Sleeping():
-            return "time"
-        case states.NeedsPerson(ask=ask):
-            return "person" if isinstance(ask, states.Stop) else ask.kind
-    return ""
+def _came(moment: Moment) -> dict[Name, Act]:
+    act = act_of(moment)
+    over = dict.fromkeys((act.name, *ended_by(moment, act)), act) if act and act.is_awaited else {}
+    return over | {one.name: one for one in settled(moment)}
 
 
-def _failure(moment: Moment) -> str | None:
-    return moment.after.ending_class if moment.ended and attributes.is_failure(moment.after) else None
+def _failure(moment: Moment, act: Act | None) -> str | None:
+    if act is None:
+        return moment.after.ending_class
+    return None if act.status in ("ok", "continuation") else act.error.error_class if act.error else act.status

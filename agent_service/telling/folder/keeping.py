@@ -1,0 +1,236 @@
+"""Decides when the folder of a run is rendered, always from its stored entries.
+
+    the run ends, or rests for a person     soon, one run after another
+    somebody reads its files                before they are read, where the folder is behind
+    the run goes on                         every few seconds, while the agent has little to do
+
+Marks are in memory. What a crash leaves behind is rendered when it is read; the next start marks what moved since the
+folders were last complete. An error of rendering fails no turn: it is tried again, or left to who reads.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Protocol
+
+from agent_service.errors import Damaged
+from agent_service.run.journal import Run
+from agent_service.run.moments import Journals, Moment
+from agent_service.run.ports import Artifacts
+from agent_service.telling.folder.disk import Unsafe
+from agent_service.telling.folder.rendering import write
+from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.mark import Mark
+from groundwork.service.errors import TryAgain
+from groundwork.service.json_log import Outage
+from groundwork.service.machine import monotonic, utc_now
+
+SOON_S = 0.2
+LIVE_S = 3.0
+"""A live run is rendered so long after it moved, at the earliest; what failed, too."""
+LOOK_S = 1.0
+MOST_COMMITS = 20
+"""Commits within LOOK_S with which the agent is still idle."""
+REST, MOST_REST_S = 9.0, 2.0
+"""The pause after each run, in times of what it took; and at most, in seconds."""
+NOTE_S = 5.0
+FLUSH_S = 5.0
+REMEMBERED_RUNS = 1024
+MOST_LATER = 10_000
+"""Runs that are marked for idle time: those beyond are rendered when they are read."""
+PUT_AWAY_AT_ONCE = 500
+
+log = logging.getLogger(__name__)
+
+
+class Store(Journals, Protocol):
+    async def load(self, run_id: str) -> Run | None:
+        """Raises Damaged and TryAgain."""
+
+    async def unsettled(self, since: datetime) -> Sequence[str]:
+        """Runs that have not ended, and those with an entry at or after `since`."""
+
+    async def moved_since(self, since: datetime) -> Sequence[tuple[str, bool]]:
+        """Owned runs with an entry at or after `since`, and whether they ended without artifacts."""
+
+    def quarantine(self, found: Damaged) -> None: ...
+
+
+class Folders:
+    """`keep`: of how many ended runs the pages stay. A run that ended is not rendered at all, unless it has artifacts
+    to be copied, once so many have ended after it.
+    """
+
+    def __init__(self, store: Store, workspace: Workspace, artifacts: Artifacts, mark: Mark, *, keep: int) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._artifacts = artifacts
+        self._mark = mark
+        self._keep = keep
+        self._due: dict[str, None] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._later: dict[str, float] = {}
+        """Due instants (monotonic, in seconds) of live runs, and of those that failed."""
+        self._failed: set[str] = set()
+        self._versions: OrderedDict[str, int] = OrderedDict()
+        """The newest entry in the folders that were rendered last."""
+        self._lying: dict[str, None] = {}
+        """Ended runs whose pages lie in their folders, oldest first."""
+        self._commits, self._looked_at, self._idle = 0, monotonic(), False
+        self._complete, self._noted_at = True, 0.0
+        """Whether the mark has nothing to note, and when it was noted last."""
+        self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._outage = Outage("the disk for files of runs, or what they are made of,", log)
+
+    def committed(self, moment: Moment) -> None:
+        run = moment.after
+        self._commits += 1
+        if moment.ended and not run.artifacts:
+            self._mark_ended(run.run_id)
+        elif moment.ended or moment.paused:
+            self._due[run.run_id] = None
+        elif len(self._later) < MOST_LATER and run.run_id not in self._due:
+            self._later.setdefault(run.run_id, monotonic() + LIVE_S)
+        self._news.set()
+
+    async def bring_up_to_date(self, run_id: str) -> None:
+        """For who reads. Raises Damaged, and TryAgain where it cannot be written now."""
+        async with self._turn:
+            run = await self._store.load(run_id)
+            known = run is not None and self._versions.get(run_id) == run.state.version
+            if run is None or (known and await asyncio.to_thread(self._workspace.has_pages, run_id)):
+                return
+            try:
+                await self._render(run_id)
+            except Damaged as error:
+                self._store.quarantine(error)
+                raise
+            except OSError as error:
+                raise TryAgain(f"the files of run {run_id} are not written: {error!r}; ask again") from error
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._begin()
+        while True:
+            await self._something_to_do()
+            await asyncio.sleep(SOON_S)
+            while (run_id := self._next()) is not None:
+                began = monotonic()
+                await self._tried(run_id)
+                await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
+            await self._note_complete()
+
+    async def flush(self) -> None:
+        """Renders what is marked, FLUSH_S at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                for run_id in (*self._due, *self._ended, *self._later):
+                    await self._tried(run_id)
+                await self._note_complete()
+
+    @asynccontextmanager
+    async def at_rest(self, forgotten: Collection[str]) -> AsyncIterator[None]:
+        """Inside, nothing is written, and the `forgotten` runs are dropped."""
+        async with self._turn:
+            for run_id in forgotten:
+                self._unmark(run_id)
+                self._failed.discard(run_id)
+                self._lying.pop(run_id, None)
+            yield
+
+    async def _begin(self) -> None:
+        now = utc_now()
+        with suppress(TryAgain, OSError):  # what is not marked here is rendered when it is read
+            going_on = set(await self._store.unsettled(now))
+            for run_id, plain in await self._store.moved_since(self._mark.since(now)):
+                if plain:
+                    self._mark_ended(run_id)
+                elif run_id not in going_on:
+                    self._due[run_id] = None
+                elif len(self._later) < MOST_LATER:
+                    self._later.setdefault(run_id, 0.0)
+            self._news.set()
+            lying = await asyncio.to_thread(self._workspace.runs)
+            self._lying = {run_id: None for run_id in lying if run_id not in going_on} | self._lying
+
+    def _mark_ended(self, run_id: str) -> None:
+        self._unmark(run_id)
+        self._ended[run_id] = None
+        if len(self._ended) > self._keep:
+            self._ended.popitem(last=False)
+
+    def _unmark(self, run_id: str) -> None:
+        for marks in (self._due, self._ended, self._later):
+            marks.pop(run_id, None)
+
+    async def _something_to_do(self) -> None:
+        wait_s = LOOK_S if self._later else None if self._complete else NOTE_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+        self._news.clear()
+
+    def _next(self) -> str | None:
+        if run_id := next(iter(self._due), None) or next(iter(self._ended), None):
+            return run_id
+        now = monotonic()
+        if (passed_s := now - self._looked_at) >= LOOK_S:
+            self._idle = self._commits <= MOST_COMMITS * passed_s / LOOK_S
+            self._commits, self._looked_at = 0, now
+        return next((run_id for run_id, at in self._later.items() if self._idle and at <= now), None)
+
+    async def _tried(self, run_id: str) -> None:
+        self._unmark(run_id)
+        self._complete = False
+        try:
+            async with self._turn:
+                await self._render(run_id)
+        except Damaged as error:
+            self._store.quarantine(error)
+        except (ValueError, Unsafe) as error:
+            log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be rendered
+            self._outage.goes_on(repr(error))
+            if len(self._later) < MOST_LATER:
+                self._later[run_id] = monotonic() + LIVE_S
+                self._failed.add(run_id)
+            return
+        self._failed.discard(run_id)
+        if not self._failed:
+            self._outage.over()
+
+    async def _render(self, run_id: str) -> None:
+        rendered = await write(run_id, self._store, self._workspace, self._artifacts)
+        if rendered is None:
+            return
+        self._versions[run_id] = rendered.version
+        self._versions.move_to_end(run_id)
+        if len(self._versions) > REMEMBERED_RUNS:
+            self._versions.popitem(last=False)
+        self._lying.pop(run_id, None)
+        if rendered.ended:
+            self._lying[run_id] = None
+            await self._put_away()
+
+    async def _put_away(self) -> None:
+        surplus = list(self._lying)[: min(max(0, len(self._lying) - self._keep), PUT_AWAY_AT_ONCE)]
+        for run_id in surplus:
+            del self._lying[run_id]
+        try:
+            await asyncio.to_thread(self._workspace.put_away, surplus)
+        except OSError as error:
+            log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})
+
+    async def _note_complete(self) -> None:
+        """Durably, for a power cut may take what was written of late."""
+        if self._complete or self._outage.why or monotonic() - self._noted_at < NOTE_S:
+            return
+        now, self._noted_at = utc_now(), monotonic()
+        with suppress(OSError):
+            await asyncio.to_thread(self._workspace.sync)
+            self._mark.note(now)
+            self._complete = True

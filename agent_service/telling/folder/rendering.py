@@ -1,0 +1,113 @@
+"""Renders the files of a run from its stored entries, and writes them with copies of its artifacts."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent_service.errors import Changed
+from agent_service.run.journal import Entry, flaw_in_chain
+from agent_service.run.moments import Journals, retell
+from agent_service.run.ports import Artifacts
+from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.telling.folder.names import Files
+from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
+from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.telling.pages.trail import pages_of
+
+MAX_ARTIFACTS = 100
+MAX_TOTAL = 4 * MAX_BYTES
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """`artifacts` are those that may have a copy in the folder; `version` is the newest entry's number."""
+
+    pages: Files
+    artifacts: tuple[NamedArtifact, ...]
+    ended: bool
+    version: int
+
+
+def render(entries: Sequence[Entry]) -> Rendered:
+    """Raises Changed for a broken chain, else Damaged and ValueError for a journal that cannot be told."""
+    if flaw := flaw_in_chain(entries):
+        raise Changed(entries[0].run_id, flaw)
+    moments = tuple(retell(entries))
+    lawful = (artifact for artifact in named_artifacts(moments) if is_artifact_path(artifact.path))
+    return Rendered(
+        pages={name: text.encode() for name, text in pages_of(moments)},
+        artifacts=tuple(lawful)[:MAX_ARTIFACTS],
+        ended=moments[-1].after.final,
+        version=len(moments),
+    )
+
+
+async def write(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
+    """Writes what differs, in a thread; None for a run without entries. Raises as `render`, `Workspace.write` and the
+    ports do.
+    """
+    entries = await journals.entries(run_id)
+    if not entries:
+        return None
+    rendered, missing = await asyncio.to_thread(_written, run_id, entries, workspace)
+    if copies := await _fetched(artifacts, run_id, missing):
+        await asyncio.to_thread(workspace.write, run_id, copies)
+    return rendered
+
+
+async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> None:
+    """Writes the folder anew, durably; a run without entries has none. Raises as `write` does."""
+    entries = await journals.entries(run_id)
+    files: Files = {}
+    if entries:
+        rendered = render(entries)
+        files = {**await _fetched(artifacts, run_id, rendered.artifacts), **rendered.pages}
+    workspace.remove(run_id)
+    if files:
+        workspace.write(run_id, files)
+        workspace.sync()
+
+
+def _written(run_id: str, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
+    rendered = render(entries)
+    workspace.write(run_id, rendered.pages)
+    missing = [one for one in rendered.artifacts if not _is_there(workspace, run_id, one, ended=rendered.ended)]
+    return rendered, missing
+
+
+def _is_there(workspace: Workspace, run_id: str, artifact: NamedArtifact, *, ended: bool) -> bool:
+    try:
+        copy = workspace.read(run_id, artifact.path)
+    except (Unsafe, TooLarge):
+        return False
+    if copy is None or artifact.sha256 is None:
+        return copy is not None and not ended
+    return hashlib.sha256(copy).hexdigest() == artifact.sha256
+
+
+async def _fetched(artifacts: Artifacts, run_id: str, wanted: Iterable[NamedArtifact]) -> dict[str, bytes]:
+    """By path. Raises what the store raises."""
+    contents: dict[str, bytes] = {}
+    for artifact in wanted:
+        room = min(MAX_BYTES, MAX_TOTAL - sum(map(len, contents.values())))
+        content = None if (artifact.size or 0) > room else await artifacts.get(run_id, artifact.path)
+        if why := _why_not(artifact, content, room):
+            log.warning("artifact not copied", extra={"run_id": run_id, "path": artifact.path, "why": why})
+        elif content is not None:
+            contents[artifact.path] = content
+    return contents
+
+
+def _why_not(artifact: NamedArtifact, content: bytes | None, room: int) -> str | None:
+    size = artifact.size if content is None else len(content)
+    if size is not None and size > room:
+        return f"its {size} bytes are more than a file or the run may have here"
+    if content is None:
+        return "the store does not have it any more"
+    if artifact.sha256 and hashlib.sha256(content).hexdigest() != artifact.sha256:
+        return "its hash is not the one that the journal names"
+    return None

@@ -24,9 +24,8 @@ from agent_service.bus.skills import ArgumentSchemas, NatsSkills
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.readiness import readiness
-from agent_service.run.child_results import ChildResults
 from agent_service.run.evidence import Evidence
-from agent_service.run.intake import Intake, NewRuns, Results
+from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.invalidation import Overtaken
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere, Moment
@@ -121,7 +120,7 @@ def build(
     committed = _committed(folders, traces, feed, metrics, limits)
     evidence = Evidence(store, proven)
     thinker = Thinker(model, ArgumentSchemas(), evidence, clock, brake, limits, slots=settings.turns)
-    turns = Turns(store, publisher, thinker, clock, committed, brake)
+    turns = Turns(store, publisher, thinker, clock, committed, proven, capabilities, brake)
     oversight, own, rules = settings.oversight(), settings.own_tools(), settings.tool_rules
     skills = NatsSkills(
         link,
@@ -137,7 +136,7 @@ def build(
     intake = Intake(
         turns,
         skills,
-        Results(capabilities=capabilities, children=ChildResults(store, proven)),
+        capabilities,
         _new_runs(settings, model),
         Admission(brake=brake, room=room, quotas=limits.quotas),
         incoming,
@@ -149,6 +148,7 @@ def build(
     receiving = NatsIntake(
         link,
         intake,
+        turns.children,
         background,
         incoming,
         slots=settings.turns,

@@ -7,6 +7,7 @@ as it is serialised. Published objects are open: fields are added within a versi
 """
 
 import argparse
+import fnmatch
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -73,6 +74,7 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     subjects.DURABLE_STARTS: (subjects.START,),
     subjects.DURABLE_LOOP: (subjects.TOOL_RESULT,),
     subjects.DURABLE_CONTROL: _TO_RUNS,
+    subjects.DURABLE_CHILDREN: (subjects.REQUESTS_FOR_CHILDREN,),
     subjects.DURABLE_TOOLS: (subjects.ALL_TOOL_REQUESTS,),
     subjects.DURABLE_LIFECYCLE: subjects.LIFECYCLE,
     subjects.DURABLE_PROGRESS: (subjects.PROGRESS,),
@@ -137,7 +139,7 @@ def _only(message: str) -> Json:
 def _channel_facts(event: str) -> Json:
     pattern = subjects.ALL_TOOL_REQUESTS if event == subjects.TOOL_REQUEST else event
     facts: Json = {"stream": next(name for name, stored in STREAMS.items() if pattern in stored)}
-    facts["consumers"] = [name for name, filters in CONSUMERS.items() if pattern in filters]
+    facts["consumers"] = [name for name, filters in CONSUMERS.items() if fnmatch.filter(filters, pattern)]
     facts["dedupeKey"] = DEDUPE_KEYS[event]
     if event in (subjects.TOOL_REQUEST, subjects.TOOL_RESULT):
         facts["dedupeKeyOfTask"] = KEYS_OF_TASKS[event]
@@ -157,7 +159,9 @@ def _stream(name: str) -> Json:
 
 def _consumer(name: str) -> Json:
     filters = list(CONSUMERS[name])
-    stream = next(stream for stream, stored in STREAMS.items() if filters[0] in stored)
+    stream = next(
+        stream for stream, stored in STREAMS.items() if any(fnmatch.fnmatch(filters[0], one) for one in stored)
+    )
     return {"stream": stream, "filterSubjects": filters, "ackPolicy": "explicit"}
 
 

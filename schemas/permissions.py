@@ -35,6 +35,7 @@ AGENT_CONSUMERS = (
     (subjects.STREAM_STARTS, subjects.DURABLE_STARTS),
     (subjects.STREAM_RESULTS, subjects.DURABLE_LOOP),
     (subjects.STREAM, subjects.DURABLE_CONTROL),
+    (subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN),
 )
 GATEWAY_CONSUMERS = (
     (subjects.STREAM_REQUESTS, subjects.DURABLE_TOOLS),

@@ -19,7 +19,7 @@ from agent_service.api import requests
 from agent_service.api.access import Payer
 from agent_service.api.refusals import REFUSED, Refusal, refusal_of
 from agent_service.api.requests import unfit
-from agent_service.core.graph.children import WAKE_PREFIX
+from agent_service.run.children.waking import WAKE_PREFIX
 from agent_service.run.intake import id_of
 from groundwork.http.bodies import Bodies, BodyRefused, network_of
 

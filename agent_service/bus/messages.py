@@ -1,6 +1,7 @@
 """The agent on the bus: what it publishes, and the messages it consumes.
 
-Starts, results, and what people say have a consumer each, so that a cancel waits for neither goals nor turns.
+Starts, results, what people say, and requests for children have a consumer each, so that a cancel waits for neither
+goals nor turns.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from agent_service.background import Background
 from agent_service.bus.tap import Overheard
 from agent_service.errors import Damaged
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.arrival import Arrival, Unreadable
-from agent_service.run.intake import Intake, UnknownRun
+from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
+from agent_service.run.children.executor import ChildRuns
+from agent_service.run.intake import Intake
 from agent_service.run.outbox import SOURCE
 from agent_service.trust.signing import Signing
 from groundwork.nats.consuming.pull_loop import PullLoop
@@ -31,6 +33,7 @@ from schemas.envelope import RUN_ID, SIGNATURE, rejection, without_capability
 IN_PROGRESS_S = 10.0
 CONTROL_SLOTS = 16
 STARTS_SLOTS = 16
+CHILDREN_SLOTS = 16
 HEARD_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.05
 ANNOUNCED_WITHIN_S = 2.0
@@ -55,6 +58,7 @@ class Source(NamedTuple):
 STARTS = Source(subjects.STREAM_STARTS, subjects.DURABLE_STARTS, subjects.DEAD_LETTERS_LOOP)
 RESULTS = Source(subjects.STREAM_RESULTS, subjects.DURABLE_LOOP, subjects.DEAD_LETTERS_LOOP)
 CONTROL = Source(subjects.STREAM, subjects.DURABLE_CONTROL, subjects.DEAD_LETTERS_CONTROL)
+CHILDREN = Source(subjects.STREAM_REQUESTS, subjects.DURABLE_CHILDREN, subjects.DEAD_LETTERS_LOOP)
 
 
 class NatsBus:
@@ -96,6 +100,7 @@ class NatsIntake:
         self,
         link: NatsLink,
         intake: Intake,
+        children: ChildRuns,
         background: Background,
         incoming: IncomingMetrics,
         *,
@@ -106,13 +111,14 @@ class NatsIntake:
         self._link = link
         self._shared = shared
         self._intake = intake
+        self._children = children
         self._background = background
         self._overheard = Overheard(self._take_dropped)
-        self._patience = {source: _Patience() for source in (STARTS, RESULTS, CONTROL)}
+        self._patience = {source: _Patience() for source in (STARTS, RESULTS, CONTROL, CHILDREN)}
         self._dropped = 0
         self._running: asyncio.Task[None] | None = None
         self._incoming = incoming
-        at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS}
+        at_once = {RESULTS: slots, STARTS: STARTS_SLOTS, CONTROL: CONTROL_SLOTS, CHILDREN: CHILDREN_SLOTS}
         self._loops = {source: self._loop(link, source, slots=most) for source, most in at_once.items()}
 
     @property
@@ -178,7 +184,8 @@ class NatsIntake:
     async def _receive(self, source: Source, delivery: Delivery) -> None:
         """Raises TryAgain and GiveUp."""
         try:
-            await self._intake.receive(arrival_of(delivery))
+            receiver = self._children if source is CHILDREN else self._intake
+            await receiver.receive(arrival_of(delivery))
         except UnknownRun as error:
             if await self._intake.is_gone(error.run_id):
                 log.info("a message is dropped: its run is kept no longer", extra=_about(delivery, error.run_id))

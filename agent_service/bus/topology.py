@@ -131,6 +131,13 @@ def _consumers() -> tuple[ConsumerSpec, ...]:
         ),
         _consumer(
             subjects.STREAM_REQUESTS,
+            subjects.DURABLE_CHILDREN,
+            "The agent takes requests for other agents: a run each.",
+            [subjects.REQUESTS_FOR_CHILDREN],
+            64,
+        ),
+        _consumer(
+            subjects.STREAM_REQUESTS,
             subjects.DURABLE_TOOLS,
             "The gateway takes tool requests, and holds each until it has answered.",
             [subjects.ALL_TOOL_REQUESTS],

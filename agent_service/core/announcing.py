@@ -3,7 +3,6 @@
 from agent_service.core import endings
 from agent_service.core.brief import Limits
 from agent_service.core.effects import AskModel, Publish, publish
-from agent_service.core.graph import reporting
 from agent_service.core.people import petition
 from agent_service.core.state import RunState
 from agent_service.core.tools import acting
@@ -40,7 +39,6 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
     if state.stop:
         said.append(endings.ending(state))
     said += petition.said(state)
-    said += reporting.report(state)
     said += (acting.request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
     return tuple(said)
 

@@ -28,7 +28,7 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.graph import children, supervising
+from agent_service.core.graph import grants
 from agent_service.core.model import asking, thinking, timing
 from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
@@ -61,8 +61,7 @@ class Rule:
 def decide(state: RunState | None, event: Event) -> Transition:
     rule = TABLE[type(state.waiting) if state else None][type(event)]
     led_to = rule.decider(_counted(state) if state else None, event)
-    then = _ignored(state, led_to) if isinstance(led_to, str) else led_to
-    return supervising.followed(state, event, then) if state and supervising.concerns(state) else then
+    return _ignored(state, led_to) if isinstance(led_to, str) else led_to
 
 
 def _counted(state: RunState) -> RunState:
@@ -114,7 +113,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
 
 
 def _start(state: RunState, event: RunStarted) -> Transition:
-    brief = replace(state.brief, skills=children.skills_of(state.brief, event.skills))
+    brief = replace(state.brief, skills=grants.skills_of(state.brief, event.skills))
     started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at, updated_at=event.at)
     return asking.ask(started, Phase.FRAME, at=event.at)
 

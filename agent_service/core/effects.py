@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from agent_service.core.events import WakeAccepted
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from schemas.events import Envelope
@@ -43,22 +42,7 @@ class AbandonCall:
     call: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartChild:
-    """Accept a run that is a step of this one. One that is known already goes on, or tells its end again."""
-
-    wake: WakeAccepted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelChild:
-    """Cancel a run that was a step of this one, and is waited for no more. One that has ended is left alone."""
-
-    run_id: str
-    reason: str
-
-
-Effect = Publish | AskModel | AbandonCall | StartChild | CancelChild
+Effect = Publish | AskModel | AbandonCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

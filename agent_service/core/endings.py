@@ -10,6 +10,7 @@ from agent_service.core.people import petition
 from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, replace
+from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import (
     Acting,
     Approval,
@@ -21,6 +22,7 @@ from agent_service.core.waiting import (
     Status,
     Stop,
     Thinking,
+    acting_of,
     under_way,
 )
 from schemas import keys, subjects
@@ -140,10 +142,16 @@ def _final(
     if status is Status.ESCALATED:  # an answer finds the time that it had when it began to wait for people
         since = state.waiting.since if isinstance(state.waiting, NeedsPerson) else None
         state = stood_still(state, since, at)
-    waiting = Ended(status=status, stop=stop, at=at, held=held, came=came)
+    waiting = Ended(status=status, stop=stop, at=at, held=held, came=came, out=_out(state, came))
     ended = replace(state, waiting=waiting, summary=reason, updated_at=at)
     told = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
     return Transition(state=ended, effects=(*_abandoned(state), *told))
+
+
+def _out(state: RunState, came: tuple[ToolResult, ...]) -> tuple[Pending, ...]:
+    sent = (flight.pending for flight in acting_of(state.waiting).flights if flight.retry_at is None)
+    known = {(r.step, r.task or "", r.round or 0) for r in came if not r.error or r.error.error_class != "in_doubt"}
+    return tuple(pending for pending in sent if pending.name not in known)
 
 
 def _kept(state: RunState) -> Acting | Planned | None:

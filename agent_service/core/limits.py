@@ -12,7 +12,7 @@ from agent_service.core.brief import Grant, Limits, Spent
 from agent_service.core.events import Event, ModelReplied, ModelUnavailable
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import Ended, Reserve, acting_of
+from agent_service.core.waiting import Ended, Reserve
 from schemas.events import Constraints
 
 N = TypeVar("N", int, float)
@@ -136,8 +136,7 @@ def beyond_with(state: RunState, reserve: Reserve) -> tuple[str, str] | None:
 def set_aside(state: RunState) -> Grant:
     if not state.brief.may_have_children:
         return _NOTHING
-    held = acting_of(state.waiting.held).pendings if isinstance(state.waiting, Ended) else ()
-    return _sum((*state.pendings, *held, *state.given_up))
+    return _sum(state.waiting.out if isinstance(state.waiting, Ended) else state.pendings)
 
 
 def with_set_aside(state: RunState) -> Spent:

@@ -187,8 +187,6 @@ class RunState:
     late: tuple[tuple[int, int], ...] = ()
     late_tasks: tuple[str, ...] = ()
     children: tuple[Child, ...] = ()
-    given_up: tuple[Pending, ...] = ()
-    """Those of them that are waited for no more, and have not told yet what they spent."""
     signals: tuple[str, ...] = ()
     stood_until: datetime | None = None
     """When it went on after the last stop of everything."""

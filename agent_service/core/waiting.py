@@ -257,6 +257,8 @@ class Ended:
     at: datetime
     held: Held | None = None
     came: tuple[ToolResult, ...] = ()
+    out: tuple[Pending, ...] = ()
+    """Requests without a known result at the end; a granted one until it tells what it spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

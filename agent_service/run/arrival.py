@@ -18,6 +18,16 @@ class Unreadable(ValueError):
     """A message or a request that can never be taken up; the text says why."""
 
 
+class UnknownRun(Unreadable):
+    """It may be too early, or for an agent with another store."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"there is no run {run_id} here: if another store has it, serve the agent with that one and send this again"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """`place`: stream sequence and stored instant, which is `at` too; null for what the stream did not keep."""

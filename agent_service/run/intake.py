@@ -21,14 +21,13 @@ from agent_service.admission.capacity import Admission
 from agent_service.core.brief import Limits, Parent
 from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
-from agent_service.core.graph.children import WAKE_PREFIX
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
 from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
-from agent_service.run.arrival import Arrival, Unreadable, correlation, read
-from agent_service.run.child_results import ChildResults, depth_of
+from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read
+from agent_service.run.children.waking import WAKE_PREFIX, depth_of
 from agent_service.run.ports import Clock, Skills, Wake
 from agent_service.run.schema_check import unfit
 from agent_service.run.turn import Turns
@@ -47,22 +46,6 @@ RULING = frozenset({"approve", "reject", "answer"})
 """Answers to something that waits; where nothing does, the sender must know."""
 
 
-class UnknownRun(Unreadable):
-    """It may be too early, or for an agent with another store."""
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        super().__init__(
-            f"there is no run {run_id} here: if another store has it, serve the agent with that one and send this again"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
-    capabilities: Capabilities
-    children: ChildResults
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRuns:
     """Settings of every run. `fused`: one call frames and plans. `verify`: a model reviews its end."""
@@ -78,7 +61,7 @@ class Intake:
         self,
         turns: Turns,
         skills: Skills,
-        results: Results,
+        capabilities: Capabilities,
         new_runs: NewRuns,
         admission: Admission,
         incoming: IncomingMetrics,
@@ -86,7 +69,7 @@ class Intake:
     ) -> None:
         self._turns = turns
         self._skills = skills
-        self._results = results
+        self._capabilities = capabilities
         self.new_runs = new_runs
         self.admission = admission
         self.incoming = incoming
@@ -173,7 +156,7 @@ class Intake:
         heard = None
         while heard is None:  # what it is worth depends on what is waited for: judged anew when that changes meanwhile
             state = await self._turns.state(said.run_id)
-            event = await self._returned(said, state, arrival, key, malformed=malformed)
+            event = self._returned(said, state, arrival, key, malformed=malformed)
             with suppress(VersionMoved):
                 heard = _known(said.run_id, await self._turns.take(said.run_id, event, made_of=state))
         if heard.refused:
@@ -183,19 +166,18 @@ class Intake:
         elif heard.state and heard.state.final and not heard.effects:
             self.incoming.late_result()
 
-    async def _returned(
+    def _returned(
         self, said: ToolResult, state: RunState | None, arrival: Arrival, key: str, *, malformed: bool
     ) -> ToolReturned:
         given = said.capability or arrival.headers.get(CAPABILITY)
-        result, proof = self._results.capabilities.of_result(_of_its_task(said, key), given, state)
-        came = await self._results.children.of(result)
+        result, proof = self._capabilities.of_result(_of_its_task(said, key), given, state)
         return ToolReturned(
             at=self._clock.now(),
-            result=came,
-            malformed=malformed and came is result,
+            result=result,
+            malformed=malformed,
             place="" if result.attempt and (malformed or _is_named(result, key)) else arrival.place,
-            unfit=unfit(state, came) if state and came.status == "continuation" else (),
-            proof="named" if came is not result else proof,
+            unfit=unfit(state, result) if state and result.status == "continuation" else (),
+            proof=proof,
         )
 
     async def _end_wait(self, arrival: Arrival, why: str) -> None:

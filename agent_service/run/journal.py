@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from agent_service.admission.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
+from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
@@ -216,10 +216,6 @@ def _noted(effect: Effect) -> bytes:
             return f"ask {call} {phase}".encode()
         case AbandonCall(call=call):
             return f"abandon {call}".encode()
-        case StartChild(wake=wake):
-            return f"start {wake.run_id}".encode()
-        case CancelChild(run_id=run_id):
-            return f"cancel {run_id}".encode()
 
 
 def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.graph.children import is_child
 from agent_service.core.people.petition import OF_BUDGETS
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
@@ -105,7 +104,7 @@ def _kind(waiting: Waiting) -> WaitsForKind | None:
         case Thinking(retry_at=at):
             return "model_retry" if at else "model"
         case Acting(flights=flights, pendings=pendings):
-            if flights and all(map(is_child, pendings)):
+            if flights and all(pending.grant for pending in pendings):
                 return "child"
             return "tool_retry" if flights and all(flight.retry_at for flight in flights) else "tool"
         case Sleeping():

@@ -17,7 +17,6 @@ from agent_service.background import Background
 from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import TimerFired, ToolReturned
-from agent_service.core.graph import supervising
 from agent_service.core.state import RunState
 from agent_service.core.tools import results
 from agent_service.core.waiting import Status
@@ -196,7 +195,7 @@ class Recovery:
             log.warning("its journal cannot be followed", extra={"run_id": state.run_id, "why": str(error)})
         said |= {effect.key: effect for effect in outstanding(state)}
         asks = ask is not None and await self._store.sees_to(state.run_id, asks_since or state.version)
-        return *said.values(), *supervising.owed(state), *((ask,) if ask and asks else ())
+        return *said.values(), *((ask,) if ask and asks else ())
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -211,7 +210,7 @@ class Recovery:
         try:
             for effect in outstanding(run.state):
                 await self._publisher.publish(run_id, effect)
-            await self._turns.see_to(run.state, supervising.owed(run.state))
+            await self._turns.children.look_after(run.state)
         except Stopped:
             self._turns.undone.begin(run_id, (run.state.version,))
             self._turns.undone.hold(run_id, (run.state.version,))

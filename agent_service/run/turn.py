@@ -22,19 +22,19 @@ from weakref import WeakValueDictionary
 
 from agent_service.archive.tombstones import Tombstone
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
-from agent_service.core.events import CancelRequested, Event, ToolReturned, TurnBroke, WakeAccepted
-from agent_service.core.graph import children, reporting, supervising
-from agent_service.core.state import RunState, replace
+from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
+from agent_service.core.events import Event, TurnBroke, WakeAccepted
+from agent_service.core.state import RunState
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import Brake
 from agent_service.run import journal
+from agent_service.run.children.executor import ChildRuns
 from agent_service.run.journal import Commit, Run
 from agent_service.run.model_calls import Reply, Thinker
 from agent_service.run.moments import Moment
 from agent_service.run.outbox import Publisher, Undone
-from agent_service.run.ports import Clock, RunStore, Wake
-from agent_service.trust.identity import trace_url_of_child
+from agent_service.run.ports import Clock, KeptArtifacts, RunStore, Wake
+from agent_service.trust.capabilities import Capabilities
 from groundwork.service.errors import Fatal, TryAgain
 from schemas import subjects
 
@@ -57,9 +57,11 @@ class Turns:
         thinker: Thinker,
         clock: Clock,
         on_commit: OnCommit,
+        artifacts: KeptArtifacts,
+        capabilities: Capabilities,
         brake: Brake,
     ) -> None:
-        self._brake = brake
+        self.children = ChildRuns(self, publisher, capabilities, artifacts, brake, clock)
         self._store = store
         self._publisher = publisher
         self._thinker = thinker
@@ -222,52 +224,15 @@ class Turns:
                         await self._publisher.publish(state.run_id, effect)
                 case AbandonCall():
                     self._thinker.abandon(state.run_id, effect.call)
-                case StartChild() | CancelChild():
-                    await self._see_to(state, effect)
                 case AskModel():
                     asked = effect
+        await self.children.after(state)
         return await self._thinker.think(state, asked) if asked else None
 
     async def _has_ended(self, run_id: str) -> bool:
         """Meanwhile: a cancel does not wait for what an earlier entry asks for."""
         now = await self.state(run_id)
         return now is not None and now.final
-
-    async def see_to(self, state: RunState, effects: Sequence[StartChild | CancelChild]) -> None:
-        """Starts and cancels children. Raises TryAgain."""
-        await self._perform(state, effects)
-
-    async def _see_to(self, state: RunState, effect: StartChild | CancelChild) -> None:
-        try:
-            match effect:
-                case StartChild(wake=wake):
-                    self._brake.check()
-                    await self._start_child(state, wake)
-                case CancelChild(run_id=run_id, reason=reason):
-                    await self._cancel_child(state.run_id, run_id, reason)
-        except Damaged as error:  # it is left alone, and its parent goes on without it
-            log.warning("a child is left alone", extra={"run_id": state.run_id, "why": str(error)})
-            now = self._clock.now()
-            if told := supervising.unreadable(state, error.run_id, str(error), now):
-                await self.take(state.run_id, ToolReturned(at=now, result=told))
-
-    async def _start_child(self, parent: RunState, wake: WakeAccepted) -> None:
-        async with self._locks.setdefault(wake.run_id, asyncio.Lock()):
-            known = await self.state(wake.run_id)
-            trace = trace_url_of_child(parent.brief.trace_url, parent.run_id, wake.run_id)
-            named = Wake(wake_id=wake.wake_id, digest=wake.run_id)
-            accepted = None if known else (await self.accept(named, replace(wake, trace_url=trace)))[1]
-        await self.follow(accepted)
-        for effect in reporting.report(known) if known else ():
-            await self._publisher.publish(wake.run_id, effect)
-        now = await self.current(parent.run_id)
-        if now is None or not children.wants(now, wake.run_id):
-            await self._cancel_child(parent.run_id, wake.run_id, f"the run {parent.run_id} waits for it no more")
-
-    async def _cancel_child(self, parent_run_id: str, run_id: str, reason: str) -> None:
-        if await self.state(run_id) is not None:
-            by = f"run {parent_run_id}"
-            await self.take(run_id, CancelRequested(at=self._clock.now(), reason=reason, by=by))
 
     async def _commit(self, run: Run, event: Event, transition: Transition) -> bool:
         commit = journal.commit_of(run, event, transition)

@@ -6,7 +6,7 @@ from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights
 from groundwork.service.keys import KeyRing
 from schemas import keys
-from schemas.events import ToolResult
+from schemas.events import ToolRequest, ToolResult
 
 PURPOSE = "capability"
 
@@ -17,6 +17,10 @@ class Capabilities:
 
     def of_request(self, proves: tuple[str, ...]) -> str:
         return self._ring.mac(PURPOSE, *proves)
+
+    def proves(self, request: ToolRequest) -> bool:
+        named = request.run_id, request.step, request.attempt, request.tool, request.task, request.round
+        return bool(request.capability) and self._proves(request.capability or "", keys.proven(*named))
 
     def of_result(self, result: ToolResult, given: str | None, state: RunState | None) -> tuple[ToolResult, Proof]:
         """What the capability `given` with `result` proves, and the result completed by it and without it."""

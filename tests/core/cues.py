@@ -3,14 +3,12 @@
 The names read as sentences after `>>`: `frames`, `plans`, `returns`, `errs`, `cancel`, `due`.
 """
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from agent_service.core.brief import Continuations, Limits
-from agent_service.core.effects import StartChild
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -50,11 +48,13 @@ from agent_service.core.phases import (
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Approval, Reserve
 from agent_service.errors import Remedy
-from schemas import catalog, subjects
+from agent_service.run.children import answering
+from agent_service.run.children.waking import wake as wake_of
+from schemas import catalog
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Constraints, Signal, SignalKind, ToolError, ToolOutput, ToolResult
 from schemas.events import Outcome as SaidOutcome
-from tests.core.script import NOON, Cue, Script
+from tests.core.script import NOON, Cue, Script, asked_for_anew
 
 DEADLINE = NOON + timedelta(hours=1)
 RUN_ID = "run_01JD7Z0000000000000000000A"
@@ -589,8 +589,8 @@ def a_waiting_parent(goal: str = "find a name", *, call: dict[str, Any] | None =
 
 
 def wakes_of(script: Script) -> list[WakeAccepted]:
-    """The children that the last event started."""
-    return [effect.wake for effect in script.story[-1].effects if isinstance(effect, StartChild)]
+    """Of the children that the last event asked for."""
+    return [wake_of(script.state, pending, at=script.now) for pending in asked_for_anew(script.story[-1])]
 
 
 def child_of(script: Script, number: int = 0) -> Script:
@@ -601,19 +601,25 @@ def child_of(script: Script, number: int = 0) -> Script:
 
 
 def told_by(child: Script) -> ToolResult:
-    """What the last event of a child told its parent."""
-    return ToolResult.model_validate_json(json.dumps(child.sent(subjects.TOOL_RESULT)))
+    """What a child that has ended tells its parent."""
+    told = answering.ended(child.state)
+    assert told is not None, "it has not ended"
+    return told
 
 
 def comes_home(child: Script) -> Cue:
     """The end of a child comes to its parent, later than it was."""
-    told = told_by(child)
 
     def cue(script: Script) -> Event:
         script.now = max(script.now, child.now)
-        return ToolReturned(at=script.now, result=told)
+        return takes(told_by(child))(script)
 
     return cue
+
+
+def takes(told: ToolResult) -> Callable[[Script], Event]:
+    """A result comes as its executor has told it."""
+    return lambda script: ToolReturned(at=script.now, result=told)
 
 
 # Proofs

@@ -13,11 +13,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, CancelChild, Effect, Publish, StartChild, Transition
+from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event, WakeAccepted
+from agent_service.core.graph.grants import wanted, withdrawn
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Reserve
+from agent_service.run.children import answering
+from agent_service.run.children.waking import BadCall, wake
 from schemas import subjects
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -123,6 +126,7 @@ def led_to(moment: Moment) -> list[str]:
         how = "refused" if moment.transition.refused else "ignored"
         return [f"{how}: {moment.transition.ignored}"]
     lines = [line for effect in moment.effects for line in asked_for(effect)]
+    lines += _done_by_the_executor(moment)
     state = moment.transition.state
     assert state is not None
     if state.asking and any(isinstance(effect, AskModel) for effect in moment.effects):
@@ -158,14 +162,34 @@ def asked_for(effect: Effect) -> Iterator[str]:
             yield f"ask {phase}"
         case AbandonCall():
             yield "abandon the call"
-        case StartChild(wake=wake):
-            yield f"start {_child(wake)}"
-        case CancelChild():
-            yield "cancel a child"
         case Publish(subject=subjects.PROGRESS):
             return
         case Publish(subject=subject, body=body):
             yield from _published(subject, json.loads(body)["payload"])
+
+
+def asked_for_anew(moment: Moment) -> list[Pending]:
+    """Requests for other agents that this moment brought."""
+    known = wanted(moment.before) if moment.before else ()
+    return (
+        [pending for pending in wanted(moment.transition.state) if pending not in known]
+        if moment.transition.state
+        else []
+    )
+
+
+def _done_by_the_executor(moment: Moment) -> Iterator[str]:
+    """What the executor of the tool `agent` makes of a moment."""
+    before, state = moment.before, moment.transition.state
+    assert state is not None
+    for pending in asked_for_anew(moment):
+        try:
+            yield f"start {_child(wake(state, pending, at=moment.event.at))}"
+        except BadCall as error:
+            yield f"refuse: {error}"
+    yield from ("cancel a child" for one in withdrawn(state) if before is None or one not in withdrawn(before))
+    if before and not before.final and (told := answering.ended(state)):
+        yield f"tell the parent: {told.status}{f' {told.error.error_class}' if told.error else ''}"
 
 
 def _child(wake: WakeAccepted) -> str:
@@ -188,9 +212,6 @@ def _published(subject: str, payload: dict[str, Any]) -> Iterator[str]:
     elif subject == subjects.WAITING:
         if payload["kind"] not in SAID_WITH_THE_ESCALATION:
             yield f"wait for {_petition(payload)}"
-    elif subject == subjects.TOOL_RESULT:
-        error = f" {payload['error']['class']}" if payload.get("error") else ""
-        yield f"tell the parent: {payload['status']}{error}"
     elif subject == subjects.REOPENED:
         yield f"reopened by {payload['by']} after {payload['answer_to']}: {payload['message']}"
     elif "class" in payload:

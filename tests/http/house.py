@@ -51,9 +51,8 @@ from agent_service.errors import ModelError
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.models.prompts.prompt import as_text
-from agent_service.run.child_results import ChildResults
 from agent_service.run.evidence import Evidence
-from agent_service.run.intake import Intake, NewRuns, Results
+from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.journal import Commit
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere, Moment, tell
@@ -261,7 +260,7 @@ async def open_house(
         quotas.recall(store.taken.open_runs(), {caller: size for caller, (_, size) in spent.items()})
         capabilities, signing = Capabilities(ring), Signing(ring, folder / "store")
         publisher = Publisher(outside, clock, lambda _: True, capabilities, signing, lambda _: "", brake)
-        turns = Turns(store, publisher, thinker, clock, committed, brake)
+        turns = Turns(store, publisher, thinker, clock, committed, MemoryArtifacts(), capabilities, brake)
         switch = Switch(Halting(brake, store.halts, MemoryBoard(), turns, store, clock, lambda: None))
         policy = LimitPolicy(defaults=Limits(deadline_at=NOON), cap_context_bytes=MAX_BODY_BYTES)
         instruments = Instruments()
@@ -270,7 +269,7 @@ async def open_house(
         intake = Intake(
             turns,
             outside,
-            Results(capabilities=capabilities, children=ChildResults(store, MemoryArtifacts())),
+            capabilities,
             NewRuns(policy=policy, fused=True, verify=False, trace_url=settings.trace_url),
             Admission(brake=brake, room=room, quotas=quotas),
             incoming,

@@ -1,21 +1,47 @@
-"""How deep a start is, what a child brings its parent, and results that say little of what they answer."""
+"""How deep a start is, the executor of children, and results that say little of what they answer."""
 
 import hashlib
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agent_service.core import limits
+from agent_service.core.brief import Grant, Parent
+from agent_service.core.effects import Publish
 from agent_service.core.limits import LimitRefused
-from agent_service.run.arrival import Arrival, correlation
-from agent_service.run.child_results import ChildResults, depth_of
+from agent_service.core.waiting import Status
+from agent_service.errors import Damaged
+from agent_service.kill_switch import Brake
+from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation
+from agent_service.run.children.waking import depth_of
+from agent_service.run.turn import Turns
+from agent_service.trust.capabilities import Capabilities
 from ductile_gateway.calls.artifacts import named_digest
+from groundwork.service.keys import KeyRing
 from schemas import keys, subjects
-from schemas.events import AgenticStart
-from tests.core.cues import PROOF, a_parent, a_waiting_parent, cancel, child_of, plans, reflects, returns, told_by
-from tests.kit.fakes import MemoryArtifacts
+from schemas.envelope import with_capability
+from schemas.events import AgenticStart, ToolResult
+from tests.core.cues import (
+    PROOF,
+    RUN_ID,
+    a_parent,
+    a_waiting_parent,
+    asks_agents,
+    cancel,
+    child_of,
+    plans,
+    reflects,
+    returns,
+    takes,
+)
+from tests.core.script import Script
+from tests.kit.fakes import FakeClock, MemoryArtifacts
 from tests.shell.stored import stored
+from tests.shell.test_turns import Thinks
 
 PARENT = replace(a_parent().state, brief=replace(a_parent().state.brief, depth=2))
 
@@ -55,21 +81,136 @@ def test_a_start_that_names_a_run_which_is_not_under_way_is_refused(parent: Any)
         depth_of(start(parent_run_id="run_1"), parent, deepest=5)
 
 
+# The executor
+
+
+class Agent:
+    """Its turns over a store, and what they publish."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.artifacts, self.said = store, MemoryArtifacts(), list[Publish]()
+        self.capabilities = Capabilities(KeyRing.fresh())
+        parts: Any = (store, self, Thinks(breaks=False), FakeClock(), lambda _: None)
+        parts += (self.artifacts, self.capabilities, Brake())
+        self.turns = Turns(*parts)
+
+    async def publish(self, _: str, effect: Publish) -> None:
+        self.said.append(effect)
+
+    @property
+    def results(self) -> list[ToolResult]:
+        told = [one for one in self.said if one.subject == subjects.TOOL_RESULT]
+        assert all(one.proves for one in told), "each brings the capability of its request"
+        return [ToolResult.model_validate(json.loads(one.body)["payload"]) for one in told]
+
+    async def hears(self, effect: Publish, *, capable: bool = True) -> None:
+        body = with_capability(effect.body, self.capabilities.of_request(effect.proves)) if capable else effect.body
+        await self.turns.children.receive(Arrival(subject=effect.subject, body=body, place="7"))
+
+
+@asynccontextmanager
+async def agent(*stories: Script) -> AsyncIterator[Agent]:
+    async with stored(*stories) as store:
+        yield Agent(store)
+
+
+def request_of(parent: Script) -> Publish:
+    return next(effect for effect in parent.story[-1].effects if getattr(effect, "proves", ()))  # type: ignore[return-value] # a message alone proves something
+
+
+async def test_a_request_is_one_child_however_often_it_comes() -> None:
+    parent = a_waiting_parent()
+    async with agent(parent) as made:
+        for _ in range(2):
+            await made.hears(request_of(parent))
+        (child,) = await made.store.queued(5)
+        run = await made.store.load(child)
+    assert [child] == [known.run_id for known in parent.state.children]
+    assert run.state.brief.parent == Parent(run_id=RUN_ID, step=1, attempt=1)
+
+
+@pytest.mark.attack(50)
+async def test_a_request_without_its_capability_counts_for_nothing() -> None:
+    parent = a_waiting_parent()
+    async with agent(parent) as made:
+        with pytest.raises(Unreadable, match="counts for nothing"):
+            await made.hears(request_of(parent), capable=False)
+        assert not await made.store.queued(5)
+
+
+async def test_a_request_of_a_run_that_is_not_here_is_tried_again() -> None:
+    async with agent() as made:
+        with pytest.raises(UnknownRun):
+            await made.hears(request_of(a_waiting_parent()))
+
+
+async def test_a_withdrawn_request_wakes_nothing_and_ends_what_it_woke() -> None:
+    parent = a_waiting_parent()
+    child = child_of(parent)
+    ended = parent.branch() >> cancel()
+    async with agent(ended) as made:
+        await made.hears(request_of(parent))
+        assert not await made.store.queued(5)
+    async with agent(ended, child) as made:
+        await made.hears(request_of(parent))
+        run = await made.store.load(child.state.run_id)
+    assert (run.state.status, made.results[-1].error and made.results[-1].error.error_class) == (
+        Status.CANCELLED,
+        "child_cancelled",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"tools": ["mail"]}, "tools mail are not on offer here, so no other agent gets them"),
+        ({"constraints": {"deadline_at": "tomorrow"}}, "constraints.deadline_at: must be an RFC 3339 instant"),
+    ],
+)
+async def test_a_call_that_cannot_be_carried_out_is_answered_and_costs_nothing(
+    arguments: dict[str, Any], why: str
+) -> None:
+    parent = a_parent() >> asks_agents("x", **arguments)
+    async with agent(parent) as made:
+        await made.hears(request_of(parent))
+        (told,) = made.results
+    parent = parent >> takes(told)
+    assert why in str(parent.state.last_result and parent.state.last_result.output)
+    assert (parent.state.spent.child_steps, parent.outcomes) == (0, ("ask reflect",))
+
+
+async def test_a_child_that_cannot_be_read_is_an_error_of_its_step_and_has_spent_its_grant() -> None:
+    parent = a_waiting_parent(max_steps=9, max_tokens=1000)
+    child, grant = child_of(parent), parent.pending.grant
+    async with agent(parent, child) as made:
+        made.store.quarantine(Damaged(child.state.run_id, "its state"))
+        await made.turns.children.look_after(parent.state)
+        (told,) = made.results
+    parent = parent >> takes(told)
+    assert grant
+    assert (told.error and told.error.error_class, parent.outcomes) == ("child_lost", ("ask reflect",))
+    assert (parent.state.spent.lost_tokens, parent.state.spent.child_steps) == (grant.tokens, grant.steps)
+    assert limits.set_aside(parent.state) == Grant(steps=0, tokens=0, cost_usd=0.0)
+
+
 async def test_artifacts_of_a_child_are_its_parents_under_names_that_tell_their_content() -> None:
     parent, content = a_waiting_parent(), b"one line"
     told = {"summary": "line", "artifacts": [{"path": "artifacts/line.txt"}, {"path": "artifacts/gone.txt"}]}
     child = child_of(parent) >> plans() >> returns(output=told) >> reflects("done", PROOF)
-    artifacts = MemoryArtifacts()
-    artifacts.contents[child.state.run_id, "artifacts/line.txt"] = content
-    async with stored(parent, child) as store:
-        result = await ChildResults(store, artifacts).of(told_by(child))
+    async with agent(parent, child) as made:
+        made.artifacts.contents[child.state.run_id, "artifacts/line.txt"] = content
+        await made.turns.children.after(child.state)
+        (result,) = made.results
     digest = hashlib.sha256(content).hexdigest()
     name = f"artifacts/line-relayed-{digest[:16]}.txt"
-    assert artifacts.contents[parent.state.run_id, name] == content
+    assert made.artifacts.contents[parent.state.run_id, name] == content
     assert named_digest(name.removeprefix("artifacts/")) == digest[:16]
     assert result.result is not None
     (brought,) = result.result.model_dump()["artifacts"]
     assert (brought["path"], brought["sha256"]) == (name, digest)
+
+
+# Results that say little
 
 
 @pytest.mark.parametrize("odd", [{"task": "A B", "round": "x"}, {"task": "a", "round": 0}, {"status": "so-so"}])

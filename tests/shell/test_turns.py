@@ -39,7 +39,7 @@ class Thinks:
 async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
     publisher, thinker = Quiet(), Thinks(breaks=True)
     async with stored(queued()) as store:
-        parts: Any = (store, publisher, thinker, FakeClock(), lambda _: None, Brake())
+        parts: Any = (store, publisher, thinker, FakeClock(), lambda _: None, None, None, Brake())
         turns = Turns(*parts)
         await turns.take(RUN_ID, RunStarted(at=NOON, skills=()))
         for _ in range(2):
@@ -56,7 +56,7 @@ async def test_effects_that_break_are_tried_again_and_not_for_ever() -> None:
 async def test_who_breaks_over_what_was_committed_breaks_no_run() -> None:
     thinker = Thinks(breaks=False)
     async with stored(queued()) as store:
-        parts: Any = (store, Quiet(), thinker, FakeClock(), lambda _: 1 / 0, Brake())
+        parts: Any = (store, Quiet(), thinker, FakeClock(), lambda _: 1 / 0, None, None, Brake())
         transition = await Turns(*parts).take(RUN_ID, RunStarted(at=NOON, skills=()))
     assert transition.state is not None
     assert (transition.state.status, thinker.asked) == (Status.RUNNING, 1)

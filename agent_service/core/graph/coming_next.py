@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from agent_service.core.graph import children, gathered, grants
+from agent_service.core.graph import gathered, grants
 from agent_service.core.people import approving
 from agent_service.core.phases import Action
 from agent_service.core.state import RunState, replace
@@ -93,9 +93,9 @@ def flaw_of(state: RunState, ready: Ready) -> tuple[str, str] | None:
 
 
 def _lacking(state: RunState, ready: Ready) -> str:
-    if not children.is_asked_by(state.brief, ready.task.action):
+    if not grants.needs_one(state.brief, ready.task.action):
         return ""
-    return grants.lacking(state, (ready.task.action,), among=children.to_come(state, ready.gathering))
+    return grants.lacking(state, (ready.task.action,), among=grants.to_come(state, ready.gathering))
 
 
 def may_begin(state: RunState, at: datetime) -> bool:
@@ -104,7 +104,7 @@ def may_begin(state: RunState, at: datetime) -> bool:
 
 def _has_room(state: RunState, tool: str) -> bool:
     granted, busy = state.brief.limits.continuations, [one.pending.action.tool for one in flights(state.waiting)]
-    most = min(granted.parallel_per_tool, children.most_at_once(state.brief, tool))
+    most = min(granted.parallel_per_tool, grants.most_at_once(state.brief, tool))
     return len(busy) < granted.parallel and busy.count(tool) < most
 
 

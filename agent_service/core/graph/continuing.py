@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from agent_service.core import endings
 from agent_service.core.effects import Publish, Transition
-from agent_service.core.graph import children, gathered, grants, tasks
+from agent_service.core.graph import gathered, grants, tasks
 from agent_service.core.graph.coming_next import (
     OVERRULED,
     UNHEARD,
@@ -77,7 +77,7 @@ def settled(state: RunState, pending: Pending, result: ToolResult, *, at: dateti
     assert task is not None, "what is under way is not answered yet"
     if not task.id:
         return finishing.finish_step(state, gathering.first, result, at=at)
-    if children.is_child(pending):  # it has budgets of its own, and may have waited for people
+    if pending.grant:  # it has budgets of its own, and may have waited for people
         gathering = replace(gathering, until=gathering.until + (at - pending.requested_at))
     rest = gathers(grants.settled(state, pending, result), gathering, without_flight(state.waiting, pending))
     return _with_evidence(rest, gathering, task, result)
@@ -190,9 +190,10 @@ def _in_question(state: RunState, approval: Approval) -> Ready:
 def _sent(state: RunState, ready: Ready, at: datetime) -> tuple[RunState, Pending]:
     step, name, asked_in = ready.known_as
     first = acting.first_attempt(state, step, ready.task.action, at=at, task=name, asked_in=asked_in)
-    (pending,) = grants.granted(state, (first,), among=children.to_come(state, ready.gathering))
+    (pending,) = grants.granted(state, (first,), among=grants.to_come(state, ready.gathering))
     under_way = (*flights(state.waiting), Flight(pending=pending))
-    return gathers(state, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
+    asked = grants.with_asked(state, (pending,))
+    return gathers(asked, ready.gathering, tuple(sorted(under_way, key=lambda one: one.pending.step))), pending
 
 
 def _error(state: RunState, step: int, tool: str, error_class: str, message: str, *, at: datetime) -> ToolResult:
@@ -232,7 +233,7 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
 
 def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> Transition:
     mine = _of_step(state, gathering)
-    given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not children.is_child(one.pending)]
+    given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not one.pending.grant]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
     stopped = gathers(state, replace(gathering, stopped=why), left)
     waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""

@@ -1,42 +1,86 @@
-"""Grants: what children may spend of what their parent has left.
+"""Grants: what a request to the tool `agent` may spend of what its run has left.
 
-Children that start together share at most three quarters of it. A grant is set aside while its child runs; the end
-charges what was spent. A child whose spending is unknown has spent its grant.
+Requests that leave together share at most three quarters of it. A grant is set aside while its request is out; the
+result charges what was spent. Where its spending is unknown, all of the grant is spent.
 """
 
+import hashlib
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
+from ulid import ULID
 
 from agent_service.core.brief import Brief, Grant, Spent
 from agent_service.core.limits import cost_so_far, set_aside, steps_taken, under_way
 from agent_service.core.phases import Action
-from agent_service.core.state import Doubt, RunState, replace
-from agent_service.core.tools.attempts import Pending
+from agent_service.core.state import Child, Doubt, RunState, replace
+from agent_service.core.tools.attempts import Gathering, Pending
+from agent_service.core.tools.flights import flights, gatherings
+from agent_service.core.waiting import Ended, Status
 from schemas import catalog, subjects
-from schemas.catalog import AgentCall, AgentConstraints, ChildUsage
+from schemas.catalog import AgentConstraints, ChildUsage, ToolOffer
 from schemas.events import ToolResult
 
 SHARE = Fraction(3, 4)
 NEVER_SILENT = timedelta(days=3650)
-"""A child ends by its parent's deadline, in the same store."""
+"""A granted request is answered by the deadline of its run, which its own is never later than."""
+
+
+def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
+    return tuple(
+        skill
+        for skill in offered
+        if (brief.tools is None or skill.name in brief.tools) and (brief.may_have_children or not _is_agent(skill))
+    )
+
+
+def needs_one(brief: Brief, action: Action) -> bool:
+    return _is_agent(brief.skill(action.tool))
+
+
+def _is_agent(skill: ToolOffer | None) -> bool:
+    return skill is not None and (skill.name, skill.route) == (catalog.NAME, subjects.SERVICE_AGENT)
+
+
+def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
+    asked = [action for action in actions if needs_one(state.brief, action)]
+    most = state.brief.limits.max_children
+    if len(asked) > most:
+        return (f"{len(asked)} agents are asked for, and at most {most} may work at the same time",)
+    why = lacking(replace(state, step=state.step + len(actions)), asked) if asked else ""
+    return (f"{why}: do it yourself, or end",) if why else ()
+
+
+def most_at_once(brief: Brief, tool: str) -> int:
+    return brief.limits.max_children if _is_agent(brief.skill(tool)) else sys.maxsize
+
+
+def to_come(state: RunState, gathering: Gathering) -> int:
+    sent = {flight.pending.name for flight in flights(state.waiting)}
+    names = ((gathering.step, task.id, task.round) for task in gathering.tasks if needs_one(state.brief, task.action))
+    return sum(name not in sent for name in names)
+
+
+# What is granted
 
 
 def granted(state: RunState, pendings: Sequence[Pending], *, among: int = 0) -> tuple[Pending, ...]:
-    """First attempts, with each child's grant; counts their steps. `among`: the children that share, if more."""
-    children = [p for p in pendings if (p.action.tool, p.route) == (catalog.NAME, subjects.SERVICE_AGENT)]
-    if not children:
+    """First attempts, with the grants of those that need one; counts their steps. `among`: how many share, if more."""
+    asked = [pending for pending in pendings if needs_one(state.brief, pending.action)]
+    if not asked:
         return tuple(pendings)
-    shares = zip(children, _shares(state, [child.action for child in children], among), strict=True)
-    shared = {child.name: _as_child(state.brief, child, grant) for child, grant in shares}
-    return tuple(shared.get(pending.name, pending) for pending in pendings)
+    shares = zip(asked, _shares(state, [pending.action for pending in asked], among), strict=True)
+    with_grants = {pending.name: _with_grant(state.brief, pending, grant) for pending, grant in shares}
+    return tuple(with_grants.get(pending.name, pending) for pending in pendings)
 
 
 def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> str:
-    """Why the grant would be too small for each child; empty where it is not. `among`: as for `granted`."""
+    """Why a grant would be too small; empty where none is. `among`: as for `granted`."""
     shares = _shares(state, asked, among)
     if any(grant.steps == 0 for grant in shares):
         return "too few steps are left for another agent to take any"
@@ -53,13 +97,16 @@ def _shares(state: RunState, asked: Sequence[Action], among: int) -> list[Grant]
     return shares
 
 
-def _as_child(brief: Brief, pending: Pending, grant: Grant) -> Pending:
+def _with_grant(brief: Brief, pending: Pending, grant: Grant) -> Pending:
     until = min(_constraints(pending.action).deadline_at or brief.limits.deadline_at, brief.limits.deadline_at)
     return replace(pending, grant=grant, until=until, deadline_at=pending.requested_at + NEVER_SILENT)
 
 
 def _constraints(action: Action) -> AgentConstraints:
-    return AgentCall.model_validate(action.arguments).constraints
+    try:
+        return AgentConstraints.model_validate(action.arguments.get("constraints") or {})
+    except ValidationError:  # its executor says what is wrong
+        return AgentConstraints()
 
 
 def _pool(state: RunState) -> Grant:
@@ -96,6 +143,45 @@ def _minus(pool: Grant, grant: Grant) -> Grant:
     )
 
 
+# Requests that are out
+
+
+def run_id_of(run_id: str, pending: Pending) -> str:
+    """The run that a granted request of `run_id` wakes: an id that follows from the call, so that it is one run."""
+    name = f"{run_id}:{pending.step}:{pending.task}:{pending.round}:{pending.attempt}"
+    instant = int(pending.requested_at.timestamp() * 1000).to_bytes(6, "big")
+    return f"run_{ULID.from_bytes(instant + hashlib.sha256(name.encode()).digest()[:10])}"
+
+
+def with_asked(state: RunState, pendings: Sequence[Pending]) -> RunState:
+    asked = [
+        Child(run_id=run_id_of(state.run_id, pending), step=pending.step, task=pending.task, round=pending.round)
+        for pending in pendings
+        if pending.grant
+    ]
+    return replace(state, children=(*state.children, *asked)) if asked else state
+
+
+def wanted(state: RunState) -> tuple[Pending, ...]:
+    """Granted requests whose results the run can use."""
+    stopped = {gathering.step for gathering in gatherings(state.waiting) if gathering.stopped}
+    return tuple(p for p in _out(state) if p.step not in stopped and not state.final)
+
+
+def withdrawn(state: RunState) -> tuple[Pending, ...]:
+    """Granted requests that were given up, whose spending is still to be told."""
+    kept = wanted(state)
+    return tuple(pending for pending in _out(state) if pending not in kept)
+
+
+def _out(state: RunState) -> tuple[Pending, ...]:
+    out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
+    return tuple(pending for pending in out if pending.grant)
+
+
+# What comes back
+
+
 def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     grant, told = pending.grant, (result.result.model_extra or {}) if result.result else {}
     if grant is None:
@@ -104,6 +190,18 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
     doubts = tuple(doubt for doubt in _doubts(pending, told) if (doubt.tool, doubt.call) not in known)
     spent = _with(state.spent, _usage(told, grant))
     return replace(_with_time(state, told), spent=spent, doubts=(*state.doubts, *doubts))
+
+
+def settled_late(state: RunState, result: ToolResult) -> RunState:
+    """Charges an ended run, once; nothing else that its end told changes. A held request is settled when reopened."""
+    ended, which = state.waiting, (result.step, result.task or "", (result.round or 0) if result.task else 0)
+    if not isinstance(ended, Ended) or ended.status is Status.ESCALATED:
+        return state
+    told = next((p for p in withdrawn(state) if p.name == which and result.attempt in (None, p.attempt)), None)
+    if told is None:
+        return state
+    left = tuple(pending for pending in ended.out if pending is not told)
+    return replace(state, waiting=replace(ended, out=left), spent=settled(state, told, result).spent)
 
 
 def _with_time(state: RunState, told: dict[str, JsonValue]) -> RunState:
@@ -129,19 +227,8 @@ def _doubts(pending: Pending, told: dict[str, JsonValue]) -> list[Doubt]:
 
 
 def _with(spent: Spent, usage: ChildUsage) -> Spent:
-    return replace(
-        spent,
-        calls=spent.calls + usage.calls,
-        input_tokens=spent.input_tokens + usage.input_tokens,
-        output_tokens=spent.output_tokens + usage.output_tokens,
-        cost_usd=_sum(spent.cost_usd, usage.cost_usd),
-        cache_read_tokens=spent.cache_read_tokens + usage.cache_read_tokens,
-        lost_calls=spent.lost_calls + usage.lost_calls,
-        lost_tokens=spent.lost_tokens + usage.lost_tokens,
-        lost_cost_usd=_sum(spent.lost_cost_usd, usage.lost_cost_usd),
-        child_steps=spent.child_steps + usage.steps,
-    )
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+    more = usage.model_dump(exclude={"steps"})
+    sums: dict[str, Any] = {
+        name: None if (before := getattr(spent, name)) is None or n is None else before + n for name, n in more.items()
+    }
+    return replace(spent, **sums, child_steps=spent.child_steps + usage.steps)

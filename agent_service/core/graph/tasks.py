@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from agent_service.core.brief import Brief
-from agent_service.core.graph import children, gathered
+from agent_service.core.graph import gathered
 from agent_service.core.phases import Action
 from agent_service.core.tools.acting import flaws_of_action
 from agent_service.core.tools.attempts import Task
@@ -77,7 +77,6 @@ def _flaws(brief: Brief, task: Task) -> Iterator[str]:
     if (size := gathered.size_of(task.action.arguments)) > MAX_INPUT:
         yield f"its input has {size} bytes, and at most {MAX_INPUT} are taken: name an artifact in its place"
     yield from flaws_of_action(brief, task.action)
-    yield from children.flaws_of_call(brief, task.action)
 
 
 def _retrieval(brief: Brief, query: str, profile: str) -> Action:

@@ -5,7 +5,7 @@ from datetime import datetime
 from agent_service.core import endings, limits
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
-from agent_service.core.graph import children
+from agent_service.core.graph import grants
 from agent_service.core.model import answering, reads, timing
 from agent_service.core.model.asking import ask, ask_again, next_question, phase_of_next
 from agent_service.core.people import approving
@@ -38,7 +38,7 @@ def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
         for flaw in (*flaws_of_action(state.brief, action), *unknown_artifacts(state, action))
     )
     settled = (*approving.flaws_of(state, plan.action), *doubting.flaws_of(state, plan.action))
-    return *flaws, *settled, *reads.flaws_of(state, plan), *children.flaws_of(state, plan.actions)
+    return *flaws, *settled, *reads.flaws_of(state, plan), *grants.flaws_of(state, plan.actions)
 
 
 def writes(state: RunState, plan: Plan) -> bool:

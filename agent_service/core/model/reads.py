@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent_service.core import limits
-from agent_service.core.graph import children
+from agent_service.core.graph import grants
 from agent_service.core.people import approving
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState
@@ -34,6 +34,6 @@ def _flaws(state: RunState, plan: Plan) -> Iterator[str]:
 def _why_alone(state: RunState, action: Action) -> str:
     command = state.brief.command(action)
     reads = command is not None and command.tier == "read"
-    if not reads and not children.is_asked_by(state.brief, action):
+    if not reads and not grants.needs_one(state.brief, action):
         return "it is no read"
     return approving.why_needed(state, action)

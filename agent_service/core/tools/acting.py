@@ -12,7 +12,7 @@ from agent_service.core import endings
 from agent_service.core.brief import Brief
 from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.graph import gathered
-from agent_service.core.graph.grants import granted
+from agent_service.core.graph.grants import granted, with_asked
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools.attempts import Flight, Pending
@@ -106,7 +106,7 @@ def _until(brief: Brief, pending: Pending) -> datetime:
 def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
     summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
     attempts = state.attempts + len(pendings)
-    sent = replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at)
+    sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at), pendings)
     requests = (request(sent, pending) for pending in pendings)
     return Transition(state=sent, effects=(endings.progress(sent, "act", summary), *requests))
 
@@ -161,7 +161,7 @@ def attempts_left(state: RunState) -> int:
 
 
 def could_be_retried(state: RunState, pending: Pending, error: ToolError) -> bool:
-    return error.retryable and is_repeatable(state, pending)
+    return error.retryable and pending.grant is None and is_repeatable(state, pending)
 
 
 def is_repeatable(state: RunState, pending: Pending) -> bool:

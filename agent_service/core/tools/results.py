@@ -9,7 +9,7 @@ from datetime import datetime
 from agent_service.core import endings
 from agent_service.core.effects import Refusal, Transition
 from agent_service.core.events import TimerFired, ToolReturned
-from agent_service.core.graph import continuing
+from agent_service.core.graph import continuing, grants
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import acting
 from agent_service.core.tools.attempts import AGAIN, Gathering, Pending
@@ -126,7 +126,7 @@ def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolRes
 
 
 def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str:
-    result, kept = event.result, _kept(state, event)
+    result, kept = event.result, grants.settled_late(_kept(state, event), event.result)
     if result.task:
         call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
         which = replace(kept, late_tasks=tuple(dict.fromkeys((*state.late_tasks, call))))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.graph.children import is_child, run_id_of
+from agent_service.core.graph.grants import run_id_of
 from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Flight, Pending
@@ -257,7 +257,7 @@ def _remedy(run: RunState) -> RemedyView | None:
 
 def _of_a_sent_attempt(run: RunState, pending: Pending, seen: Seen) -> Verdict:
     what, executor = attempt_of(pending), executor_of(run, pending)
-    if is_child(pending):
+    if pending.grant:
         child = run_id_of(run.run_id, pending)
         return f"it waits for {what}, which run {child} works on", _of_child(child)
     if seen.result:

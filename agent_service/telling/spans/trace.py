@@ -22,7 +22,7 @@ from datetime import datetime
 
 from agent_service.core.brief import Parent
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, WakeAccepted
-from agent_service.core.graph.children import is_child, run_id_of
+from agent_service.core.graph.grants import run_id_of
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending, asker_of
 from agent_service.core.tools.flights import flights, gatherings
@@ -220,7 +220,7 @@ class Trace:
         above = self._requests[pending.name]
         attempt = self._open(identity, f"attempt {pending.attempt}", moment.entry.at, above)
         attempt.attributes |= attributes.attempt(pending)
-        if is_child(pending):
+        if pending.grant:
             child = run_id_of(self._run_id, pending)
             attempt.links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),)
         return attempt

@@ -19,9 +19,8 @@ from agent_service.errors import ModelError
 from agent_service.kill_switch import Brake
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival
-from agent_service.run.child_results import ChildResults
 from agent_service.run.evidence import Evidence
-from agent_service.run.intake import Intake, NewRuns, Results
+from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Moment
 from agent_service.run.outbox import Publisher
@@ -153,11 +152,12 @@ class World:
         ring = KeyRing.fresh()
         capabilities, signing = Capabilities(ring), Signing(ring, folder)
         publisher = Publisher(self._bus, self._clock, _kept, capabilities, signing, _no_head, brake)
-        self._turns = Turns(store, publisher, thinker, self._clock, self._committed, brake)
+        parts = store, publisher, thinker, self._clock, self._committed, self.gateway.artifacts, capabilities, brake
+        self._turns = Turns(*parts)
         self._intake = Intake(
             self._turns,
             self.gateway,
-            Results(capabilities=capabilities, children=ChildResults(store, self.gateway.artifacts)),
+            capabilities,
             NewRuns(policy=scenario.settings.policy(), fused=fused, verify=verifies, trace_url=None),
             Admission(brake=brake, room=Room(store.counts, max_queued=MOST_ENTRIES), quotas=limits.quotas),
             IncomingMetrics(Instruments()),
@@ -218,6 +218,9 @@ class World:
         message = self._bus.next()
         if message.subject.startswith(f"{subjects.TOOL_REQUEST}."):
             request = await self.gateway.take(message.body)
+            if request.executor == subjects.SERVICE_AGENT:
+                arrival = Arrival(subject=message.subject, body=message.body, place=str(message.place))
+                await self._turns.children.receive(arrival)
             if request.attempt == 1 and request.task is None:
                 self._person.sees_step(self._runs[request.run_id], request.step, self._place(request.run_id))
         else:

@@ -100,7 +100,7 @@ def test_nobody_else_can_say_what_came_of_a_child() -> None:
         }
         world.say(subjects.TOOL_RESULT, forged, "forged")
         world.until(lambda: world.record.of(subjects.REJECTED))
-        assert "has not ended" in world.record.of(subjects.REJECTED)[0].payload["reason"]
+        assert "counts for nothing" in world.record.of(subjects.REJECTED)[0].payload["reason"]
         world.until(lambda: len(world.record.endings) == len(FAMILY.ends))
 
 

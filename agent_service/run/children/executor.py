@@ -1,0 +1,190 @@
+"""The executor of the tool `agent`: it serves its route inside the agent.
+
+    agentic.tool_request ─▶ capability, and is it still wanted? ─▶ accept the child ─▶ acknowledge
+    the child has ended ─▶ agentic.tool_result                the request is withdrawn ─▶ the child is cancelled
+
+A request names what is asked for; what the child is given is read in the state of the run that asks. The child's id
+follows from the call, so a request that comes twice is one child. The result is owed by the child's end, and a
+cancel by the end of its parent or step: each is done again until that entry is dispatched.
+"""
+
+import hashlib
+import logging
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from pydantic import JsonValue, ValidationError
+
+from agent_service.core.effects import Transition
+from agent_service.core.events import CancelRequested, WakeAccepted
+from agent_service.core.graph import grants
+from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Pending
+from agent_service.errors import Damaged, Replaced, WakeConflict
+from agent_service.kill_switch import Brake
+from agent_service.run.arrival import Arrival, UnknownRun, Unreadable
+from agent_service.run.children import answering
+from agent_service.run.children.waking import BadCall, asked_by, wake
+from agent_service.run.outbox import Publisher
+from agent_service.run.ports import Clock, KeptArtifacts, Wake
+from agent_service.trust.capabilities import Capabilities
+from schemas.events import Envelope, ToolOutput, ToolRequest, ToolResult
+from schemas.fields import flaws_of
+
+LONGEST_STEM, LONGEST_SUFFIX = 48, 10
+DIGEST_DIGITS = 16
+
+log = logging.getLogger(__name__)
+
+
+class Runs(Protocol):
+    """The turns of all runs, as far as children need them."""
+
+    async def accept(self, wake: Wake, event: WakeAccepted) -> tuple[str, Transition | None]: ...
+    async def follow(self, transition: Transition | None) -> None: ...
+    async def current(self, run_id: str) -> RunState | None: ...
+    async def take(self, run_id: str, event: CancelRequested) -> Any: ...
+
+
+class ChildRuns:
+    def __init__(
+        self,
+        runs: Runs,
+        publisher: Publisher,
+        capabilities: Capabilities,
+        artifacts: KeptArtifacts,
+        brake: Brake,
+        clock: Clock,
+    ) -> None:
+        self._runs = runs
+        self._publisher = publisher
+        self._capabilities = capabilities
+        self._artifacts = artifacts
+        self._brake = brake
+        self._clock = clock
+
+    async def receive(self, arrival: Arrival) -> None:
+        """Takes a request: its child is durable when this returns, unless the request was withdrawn. Raises Unreadable
+        (dead letter), of which UnknownRun may pass by itself, Damaged and TryAgain.
+        """
+        request = self._read(arrival)
+        parent = await self._runs.current(request.run_id)
+        if parent is None:
+            raise UnknownRun(request.run_id)
+        which = (request.step, request.task or "", request.round or 0)
+        pending = next((one for one in grants.wanted(parent) if one.name == which), None)
+        if pending:
+            await self._serve(parent, pending)
+        else:
+            for child in parent.children:
+                if (child.step, child.task, child.round) == which:
+                    await self._cancel(parent, child.run_id)
+
+    async def after(self, state: RunState) -> None:
+        """Does what an entry that led to `state` owes: a child its result, a parent the cancel of what it withdrew.
+        Raises TryAgain.
+        """
+        if state.final:
+            await self._answer(state)
+        if state.brief.may_have_children and grants.withdrawn(state):
+            now = await self._runs.current(state.run_id) or state  # what a later entry asks for again stays
+            for pending in grants.withdrawn(now):
+                await self._give_up(now, pending)
+
+    async def look_after(self, state: RunState) -> None:
+        """Does all that a run is owed as it stands, whatever bus and store have lost. Raises TryAgain."""
+        await self.after(state)
+        for pending in grants.wanted(state):
+            await self._serve(state, pending)
+
+    async def _serve(self, parent: RunState, pending: Pending) -> None:
+        run_id = grants.run_id_of(parent.run_id, pending)
+        try:
+            child = await self._runs.current(run_id)
+        except Damaged as error:
+            await self._lost(parent, pending, error)
+            return
+        if child is None:
+            await self._wake(parent, pending)
+        else:
+            await self._answer(child)
+        now = await self._runs.current(parent.run_id)
+        if now is None or not any(one.name == pending.name for one in grants.wanted(now)):
+            await self._cancel(now or parent, run_id)
+
+    async def _wake(self, parent: RunState, pending: Pending) -> None:
+        self._brake.check()
+        try:
+            event = wake(parent, pending, at=self._clock.now())
+        except BadCall as error:
+            await self._tell(answering.refused(asked_by(parent, pending), str(error), at=pending.requested_at))
+            return
+        anew = Wake(wake_id=event.wake_id, digest=self._clock.new_run_id())  # unlike any other acceptance of it
+        with suppress(WakeConflict):  # it was accepted meanwhile
+            _, accepted = await self._runs.accept(anew, event)
+            await self._runs.follow(accepted)
+
+    async def _give_up(self, parent: RunState, pending: Pending) -> None:
+        try:
+            await self._cancel(parent, grants.run_id_of(parent.run_id, pending))
+        except Damaged as error:
+            await self._lost(parent, pending, error)
+
+    async def _cancel(self, parent: RunState, run_id: str) -> None:
+        child = await self._runs.current(run_id)
+        if child and not child.final:
+            what = f"has ended ({parent.status})" if parent.final else "gave up its step"
+            reason = f"the run {parent.run_id} {what}, and waits for it no more"
+            event = CancelRequested(at=self._clock.now(), reason=reason, by=f"run {parent.run_id}")
+            await self._runs.take(run_id, event)
+
+    async def _lost(self, parent: RunState, pending: Pending, error: Damaged) -> None:
+        log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
+        asked = asked_by(parent, pending)
+        await self._tell(answering.lost(asked, error.run_id, str(error), at=pending.requested_at))
+
+    async def _answer(self, child: RunState) -> None:
+        result = answering.ended(child)
+        if result is None:  # it goes on, or is no step of another run
+            return
+        if child.artifacts and result.result:
+            output: dict[str, JsonValue] = result.result.model_dump(mode="json", exclude_none=True)
+            brought = [await self._bring(result.run_id, child.run_id, path) for path in child.artifacts]
+            output["artifacts"] = [one for one in brought if one]
+            result = result.model_copy(update={"result": ToolOutput.model_validate(output)})
+        await self._tell(result)
+
+    async def _tell(self, result: ToolResult) -> None:
+        await self._publisher.publish(result.run_id, answering.told(result))
+
+    async def _bring(self, parent_run_id: str, run_id: str, path: str) -> dict[str, JsonValue] | None:
+        """Copies an artifact to the parent. None where it is gone, or was replaced."""
+        try:
+            content = await self._artifacts.get(run_id, path)
+        except Replaced:
+            return None
+        if content is None:
+            return None
+        sha256 = hashlib.sha256(content).hexdigest()
+        brought = name_for(path, sha256)
+        await self._artifacts.put(parent_run_id, brought, content)
+        return {"path": brought, "size": len(content), "sha256": sha256, "of": path}
+
+    def _read(self, arrival: Arrival) -> ToolRequest:
+        """Raises Unreadable."""
+        try:
+            request = Envelope[ToolRequest].model_validate_json(arrival.body).payload
+        except ValidationError as error:
+            raise Unreadable(f"not a valid {arrival.subject}: {flaws_of(error)}") from error
+        if not self._capabilities.proves(request):
+            raise Unreadable(f"it brings no capability of a request of run {request.run_id}: it counts for nothing")
+        return request
+
+
+def name_for(path: str, sha256: str) -> str:
+    """Its own name, and the beginning of its digest, by which a tool knows it."""
+    name, told = PurePosixPath(path), f"-relayed-{sha256[:DIGEST_DIGITS]}"
+    stem = name.stem.removesuffix(told)[:LONGEST_STEM]
+    suffix = name.suffix if len(name.suffix) <= LONGEST_SUFFIX else ""
+    return f"artifacts/{stem}{told}{suffix}"

@@ -1,0 +1,144 @@
+"""The wake of a child, from the state of the run that asks for it.
+
+A child is one level deeper than its parent, with no other tools, no more than its grant, and no later deadline. It
+takes over the parent's taint, in-doubt writes and refusals.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from pydantic import JsonValue, ValidationError
+
+from agent_service.core.brief import Grant, Limits, Parent
+from agent_service.core.events import WakeAccepted
+from agent_service.core.graph.gathered import as_sent
+from agent_service.core.graph.grants import run_id_of
+from agent_service.core.limits import LimitRefused
+from agent_service.core.people import egress
+from agent_service.core.state import Ruling, RunState, replace
+from agent_service.core.tools.attempts import Pending
+from agent_service.trust.identity import trace_url_of_child
+from schemas.catalog import AgentCall
+from schemas.clipping import clipped
+from schemas.events import AgenticStart
+from schemas.fields import flaws_of
+
+DEPTH = "agentic_depth"
+"""The field of a start's context with its recursion depth."""
+MAX_CONTEXT, LEAST_EVIDENCE = 8000, 50
+"""Characters of a context in a prompt, and the fewest worth keeping of one task's result."""
+WAKE_PREFIX = "child:"
+NOTHING = Grant(steps=0, tokens=0, cost_usd=0.0)
+
+
+class BadCall(ValueError):
+    """No run can be woken for the call; the text says what is wrong with it."""
+
+
+def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> int:
+    """Never less than its parent and one. `parent`: the run that it names, as it stands here. Raises LimitRefused for
+    one that is unknown here or has ended, and for a start deeper than `deepest`. An invalid depth counts as the
+    deepest.
+    """
+    in_context = _told_in(start.context)
+    told = deepest if in_context is None else in_context
+    if start.parent_run_id is None and not start.depth:
+        return told
+    if start.parent_run_id and (parent is None or parent.final):
+        raise LimitRefused("parent_run_id", f"{start.parent_run_id} is no run that is under way here")
+    depth = max(start.depth, told, parent.brief.depth + 1 if parent else 0)
+    if depth > deepest:
+        raise LimitRefused("depth", f"would be {depth}, and agents may call each other {deepest} times in a row")
+    return depth
+
+
+def _told_in(context: Mapping[str, JsonValue]) -> int | None:
+    told = context.get(DEPTH, 0)
+    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
+
+
+def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
+    """Raises BadCall."""
+    brief, run_id = parent.brief, run_id_of(parent.run_id, pending)
+    call = _call(parent, pending)
+    context = _context(call)
+    return WakeAccepted(
+        at=at,
+        run_id=run_id,
+        wake_id=f"{WAKE_PREFIX}{run_id}",
+        goal=call.goal,
+        context=context,
+        limits=_limits(brief.limits, call, pending.grant or NOTHING),
+        announce=True,
+        fused=brief.fused,
+        verify=brief.verify,
+        depth=brief.depth + 1,
+        trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),
+        by=f"run {parent.run_id}",
+        untrusted=bool(parent.strangers),
+        parent=asked_by(parent, pending),
+        tools=call.tools or tuple(skill.name for skill in brief.skills),
+        doubts=parent.doubts,
+        refused=_refused(parent),
+        caller=brief.caller,
+        named=egress.handed_on(parent, (call.goal, json.dumps(context, ensure_ascii=False)))
+        if parent.strangers
+        else (),
+    )
+
+
+def asked_by(parent: RunState, pending: Pending) -> Parent:
+    step, task, asked_in = pending.name
+    return Parent(run_id=parent.run_id, step=step, task=task, round=asked_in, attempt=pending.attempt)
+
+
+def _call(parent: RunState, pending: Pending) -> AgentCall:
+    try:
+        call = AgentCall.model_validate(as_sent(parent, pending).payload)
+    except ValidationError as error:
+        raise BadCall(f"arguments of {pending.action.tool}: {flaws_of(error)}") from error
+    unknown = sorted(set(call.tools or ()) - {skill.name for skill in parent.brief.skills})
+    if unknown:
+        raise BadCall(f"tools {', '.join(unknown)} are not on offer here, so no other agent gets them")
+    return call
+
+
+def _context(call: AgentCall) -> dict[str, JsonValue]:
+    given = {name: value for name, value in call.context.items() if name != DEPTH}
+    if not call.evidence:
+        return given
+    share = max(0, MAX_CONTEXT - _length(given)) // len(call.evidence)
+    while _length(whole := given | {"evidence": [_shortened(one, share) for one in call.evidence]}) > MAX_CONTEXT:
+        if share < LEAST_EVIDENCE:  # what it was given fills the prompt: nothing else may take its place
+            return given
+        share = share * 4 // 5
+    return whole
+
+
+def _length(value: JsonValue) -> int:
+    return len(json.dumps(value, ensure_ascii=False))
+
+
+def _shortened(one: dict[str, JsonValue], share: int) -> dict[str, JsonValue]:
+    text = json.dumps(one, ensure_ascii=False)
+    return one if len(text) <= share else {"task": one.get("task"), "cut": clipped(text, share)}
+
+
+def _limits(of_parent: Limits, call: AgentCall, grant: Grant) -> Limits:
+    asked_until = call.constraints.deadline_at
+    return replace(
+        of_parent,
+        max_steps=grant.steps,
+        max_tokens=grant.tokens,
+        max_cost_usd=grant.cost_usd,
+        deadline_at=min(asked_until, of_parent.deadline_at) if asked_until else of_parent.deadline_at,
+        deadline_named=of_parent.deadline_named or asked_until is not None,
+        on_budget="escalate",
+        reopen_days=0.0,
+    )
+
+
+def _refused(parent: RunState) -> tuple[Ruling, ...]:
+    in_force = {r.subject_hash: r for r in parent.rulings if r.heard >= parent.heard}
+    return tuple(replace(r, step=0, heard=0) for r in in_force.values() if r.verdict != "approved")

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from agent_service.core.brief import Brief, Spent
 from agent_service.core.model.noted import Note
-from agent_service.core.phases import Framing, Plan, Proof, Reflection
+from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.tools.attempts import Evidence, Pending
 from agent_service.core.waiting import (
     Acting,
@@ -158,6 +158,8 @@ class RunState:
     claim: Reflection | None = None
     """The reflection that is verified: it says `done`, or reframes."""
     proposed: Framing | None = None
+    first_choice: Next | None = None
+    """What came along with a framing that a verifier or a person looks at: taken up if they allow the framing."""
     original: Framing | None = None
     unverified: int = 0
     rulings: tuple[Ruling, ...] = ()

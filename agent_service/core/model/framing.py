@@ -31,13 +31,10 @@ def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
 
 def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
     framed = _framed(state, framing)
-    then = ask(framed, Phase.PLAN, at=at) if plan is None else take_next(framed, plan, (), at=at)
+    phase = phase_of_next(framed, at)
+    go_on = plan is not None and phase is Phase.PLAN
+    then = take_next(framed, plan, (), at=at) if plan and go_on else ask(framed, phase, at=at)
     return after_progress(framed, "frame", framed.summary, then)
-
-
-def adopt_as_allowed(state: RunState, framing: Framing, *, at: datetime) -> Transition:
-    framed = _framed(state, framing)
-    return after_progress(framed, "frame", framed.summary, ask(framed, phase_of_next(framed, at), at=at))
 
 
 def _framed(state: RunState, framing: Framing) -> RunState:
@@ -45,6 +42,7 @@ def _framed(state: RunState, framing: Framing) -> RunState:
         state,
         framing=framing,
         original=state.original or state.framing,
+        first_choice=None,
         done_items=_items(state, framing),
         summary=f"framed: {framing.goal_statement}",
     )

@@ -23,11 +23,11 @@ from schemas.catalog import ToolOffer
 def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
     if state.framing is None:
         return adopt(state, framing, plan, at=at)
-    within = _within_the_first(state, framing)
+    within, held = _within_the_first(state, framing), None if isinstance(plan, Unusable) else plan
     if why := why_needed(state, within):
-        then = ask_approval(state, within, why, at=at)
+        then = ask_approval(replace(state, first_choice=held), within, why, at=at)
     elif verifying.is_affordable(state, at):
-        then = verifying.look_at_framing(state, within, at=at)
+        then = verifying.look_at_framing(replace(state, first_choice=held), within, at=at)
     else:
         return adopt(state, within, plan, at=at)
     return after_progress(state, "frame", f"proposes: {framing.goal_statement}", then)

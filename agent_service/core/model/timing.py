@@ -17,8 +17,13 @@ LONGEST_S = 30 * 86400.0
 
 
 def flaws_of(state: RunState, wait: Wait, at: datetime) -> tuple[str, ...]:
+    if flaws := flaws_of_instant(wait, at):
+        return flaws
+    deadline = state.brief.limits.deadline_at
+    if _until(wait, at) >= deadline:
+        return (f"the wait does not end before the deadline of the run, {deadline:%Y-%m-%dT%H:%M:%SZ}",)
     often = f"you have waited {state.waits} times since the newest step: look at something, ask, or escalate"
-    return flaws_of_instant(wait, at) or ((often,) if state.waits >= MOST_IN_A_ROW else ())
+    return (often,) if state.waits >= MOST_IN_A_ROW else ()
 
 
 def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
@@ -33,9 +38,12 @@ def flaws_of_instant(wait: Wait, at: datetime) -> tuple[str, ...]:
     return ()
 
 
+def _until(wait: Wait, at: datetime) -> datetime:
+    return wait.until or at + timedelta(seconds=wait.seconds or 0.0)
+
+
 def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
-    until = wait.until or at + timedelta(seconds=wait.seconds or 0.0)
-    waiting = Sleeping(until=min(until, state.brief.limits.deadline_at), since=at, why=wait.why)
+    waiting = Sleeping(until=_until(wait, at), since=at, why=wait.why)
     summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
     resting = replace(
         state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary, updated_at=at

@@ -12,7 +12,7 @@ from agent_service.core.endings import after_progress
 from agent_service.core.evidence.proof import without_tick
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.model.asking import ask
-from agent_service.core.model.framing import adopt_as_allowed
+from agent_service.core.model.framing import adopt
 from agent_service.core.phases import Framing, Phase, Reflection, Verification
 from agent_service.core.state import RunState, replace
 
@@ -49,14 +49,14 @@ def _of_done(state: RunState, claim: Reflection, found: Verification, *, at: dat
     items = tuple(without_tick(item) if item.id in found.doubted else item for item in state.done_items)
     doubted = replace(state, done_items=items, unverified=state.unverified + 1)
     still_open = (f"item {item.id} is open again: {item.text}" for item in items if not item.done)
-    feedback = (f"`done` was refused by who looked at the proofs: {found.reason}", *still_open)
+    feedback = (f"`done` was rejected by the verifier: {found.reason}", *still_open)
     then = ask(doubted, Phase.REFLECT, at=at, feedback=feedback)
     return after_progress(doubted, "verify", f"done was refused: {found.reason}", then)
 
 
 def _of_framing(state: RunState, framing: Framing, found: Verification, *, at: datetime) -> Transition:
     if found.holds:
-        then = adopt_as_allowed(state, framing, at=at)
+        then = adopt(state, framing, state.first_choice, at=at)
         return after_progress(state, "verify", f"the new framing serves the goal: {found.reason}", then)
     refused = f"the new framing was refused: {found.reason}"
     feedback = (refused, "what was framed before is in force: go on with it, frame what serves the goal, or escalate")

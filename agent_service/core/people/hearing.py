@@ -11,10 +11,10 @@ from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
 from agent_service.core.graph import continuing
 from agent_service.core.model import answering, asking, notes, timing
-from agent_service.core.model.framing import adopt_as_allowed
+from agent_service.core.model.framing import adopt
 from agent_service.core.model.planning import carry_out, writes
 from agent_service.core.people import approving, petition
-from agent_service.core.phases import Framing, Phase, Plan
+from agent_service.core.phases import Framing, Next, Phase, Plan
 from agent_service.core.state import Ruling, RunState, replace
 from agent_service.core.tools import doubting
 from agent_service.core.waiting import (
@@ -245,7 +245,12 @@ def _approved(state: RunState, approval: Approval, *, by: str, at: datetime) -> 
         case Plan() as plan:
             return carry_out(ruled, plan, at=at)
         case Framing() as framing:
-            return adopt_as_allowed(ruled, framing, at=at)
+            return adopt(ruled, framing, _first_choice(ruled), at=at)
+
+
+def _first_choice(state: RunState) -> Next | None:
+    """What came along with the framing, unless a person said something since."""
+    return state.first_choice if state.heard == state.shown else None
 
 
 def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState:

@@ -130,7 +130,7 @@ def _with_the_step(
         result = _by_word(pending, event, outcome)
         unknown = result.error is not None and result.error.error_class == "in_doubt"
         doubted = unknown and not acting.is_repeatable(state, pending)
-        state = replace(state, doubts=(*state.doubts, doubting.of(pending))) if doubted else state
+        state = doubting.with_doubt(state, pending) if doubted else state
     if gathering_of(state.waiting, pending.step):
         return continuing.settled(state, pending, result, at=event.at)
     return finishing.finish_step(state, pending, result, at=event.at)

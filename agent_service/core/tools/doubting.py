@@ -3,7 +3,7 @@
 import re
 
 from agent_service.core.phases import Action
-from agent_service.core.state import Doubt, RunState, StepRecord
+from agent_service.core.state import Doubt, RunState, StepRecord, replace
 from agent_service.core.tools import acting
 from agent_service.core.tools.attempts import Pending
 from schemas.events import Outcome, Signal
@@ -32,6 +32,11 @@ def outcome_of(signal: Signal) -> Outcome:
 
 def of(pending: Pending) -> Doubt:
     return Doubt(step=pending.step, tool=pending.action.tool, call=acting.name_of_call(pending.action))
+
+
+def with_doubt(state: RunState, pending: Pending) -> RunState:
+    new = of(pending)
+    return state if new in state.doubts else replace(state, doubts=(*state.doubts, new))
 
 
 def flaws_of(state: RunState, action: Action) -> tuple[str, ...]:

@@ -237,8 +237,10 @@ def _committed(
 
 def _new_runs(settings: AgentSettings, model: Provider) -> NewRuns:
     verify = settings.verify and model.verifies
-    fused = settings.phases == "fused"
-    return NewRuns(policy=settings.policy(), fused=fused, verify=verify, trace_url=settings.trace_url)
+    fused, short_rules = settings.phases == "fused", settings.model.prompt == "short"
+    return NewRuns(
+        policy=settings.policy(), fused=fused, verify=verify, trace_url=settings.trace_url, short_rules=short_rules
+    )
 
 
 def join_in(agent: Agent, background: Background) -> None:

@@ -105,6 +105,7 @@ class Brief:
     context: dict[str, JsonValue]
     limits: Limits
     fused: bool = True
+    short_rules: bool = False
     depth: int = 0
     """How many agents called each other to get here."""
     parent: Parent | None = None

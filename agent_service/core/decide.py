@@ -81,6 +81,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         context=event.context,
         limits=event.limits,
         fused=event.fused,
+        short_rules=event.short_rules,
         depth=event.depth,
         callback=event.callback,
         announced=event.announce,

@@ -26,6 +26,8 @@ class WakeAccepted:
     announce: bool
     context: dict[str, JsonValue] = field(default_factory=dict)
     fused: bool = True
+    short_rules: bool = False
+    """Prompts begin with the rules for small models."""
     depth: int = 0
     callback: str | None = None
     trace_url: str | None = None

@@ -183,7 +183,13 @@ def _all_required(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     within = {name: _all_required(node) for name, node in schema.items()}
-    return within | {"required": list(within["properties"])} if "properties" in within else within
+    if "properties" not in within:
+        return within
+    fields = {
+        name: node if name in schema["required"] or node.get("type") == "array" else {"anyOf": [node, {"type": "null"}]}
+        for name, node in within["properties"].items()
+    }
+    return within | {"properties": fields, "required": list(fields)}
 
 
 def _refusal(said: str | None, stop_reason: str) -> Refusal | None:

@@ -61,6 +61,8 @@ class ModelSettings(_Section):
     platform: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
     """Where Claude runs. The clouds take region, project and credentials from their own environment."""
     effort: Effort | None = None
+    prompt: Literal["full", "short"] = "full"
+    """The rules that runs begin with from now on. `short`: a quarter as long, for small models."""
     max_tokens: Annotated[int, Field(ge=256, le=MOST_REPLY_TOKENS)] = 8000
     """Of one reply, thinking included; a reply that was cut may have twice as many, once."""
     timeout_s: Annotated[float, Field(gt=0)] = 300.0

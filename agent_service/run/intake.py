@@ -48,12 +48,15 @@ RULING = frozenset({"approve", "reject", "answer"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRuns:
-    """Settings of every run. `fused`: one call frames and plans. `verify`: a model reviews its end."""
+    """Settings of every run. `fused`: one call frames and plans. `verify`: a model reviews its end. `short_rules`: for
+    small models.
+    """
 
     policy: LimitPolicy
     fused: bool
     verify: bool
     trace_url: str | None
+    short_rules: bool = False
 
 
 class Intake:
@@ -248,6 +251,7 @@ class Intake:
             announce=announce,
             context=start.context,
             fused=self.new_runs.fused,
+            short_rules=self.new_runs.short_rules,
             verify=self.new_runs.verify,
             depth=depth,
             parent=Parent(run_id=start.parent_run_id) if start.parent_run_id else None,

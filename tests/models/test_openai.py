@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
@@ -43,6 +44,9 @@ async def test_openai_takes_the_strict_schema_of_every_form_stores_nothing_and_i
             assert request["store"] is False
             assert request["prompt_cache_key"] == framing().state.run_id
             assert request["max_completion_tokens"] == 8000
+            schema = request["response_format"]["json_schema"]["schema"]
+            nothing: dict[str, Any] = {"memory": []} if form == "decision" else {}
+            assert jsonschema_rs.is_valid(schema, reply | nothing), "with null for each part that is not asked for"
 
 
 async def test_other_servers_are_sent_only_what_they_all_know(ollama: Ollama) -> None:

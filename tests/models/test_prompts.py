@@ -1,5 +1,6 @@
 """The prompt: its words as golden files, what never changes in it, who is heard where, and what is told of budgets."""
 
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -10,16 +11,18 @@ from hypothesis import strategies as st
 
 from agent_service.core.brief import Limits, Spent
 from agent_service.core.evidence.unseen import visible
-from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Verdict
+from agent_service.core.phases import Action, Framing, Met, Phase, Plan, Reflection, Unusable, Verdict
 from agent_service.core.state import RunState, replace
 from agent_service.core.waiting import Asking, Thinking
 from agent_service.models.prompts.budget import budget_of
+from agent_service.models.prompts.judging import read
 from agent_service.models.prompts.prompt import Prompt, compose, rendered
+from schemas.catalog import ToolCommand
 from tests.core.cues import replies, returns, signal, started, wake
 from tests.core.script import Script
 from tests.kit.golden import Golden
 from tests.kit.runs import NOON, SEARCH
-from tests.models.model_house import question, reflecting
+from tests.models.model_house import framing, question, reflecting
 
 WIDE, SMALL = "\uff1c", "\ufe64"
 """Signs that become `<` when Unicode's compatibility forms are folded."""
@@ -30,6 +33,11 @@ TEXTS = st.lists(st.sampled_from([*TAGS, *OTHERS]) | LETTERS).map("".join)
 
 
 ARTIFACT = "artifacts/page.txt"
+NOTEBOOK = tuple(
+    SEARCH.model_copy(update={"name": name, "commands": (ToolCommand(name=command, tier="read"),)})
+    for name, command in (("notes", "save"), ("fetch", "handle"))
+)
+"""The tools of the examples in the rules."""
 
 
 def after_two_steps(text: str) -> RunState:
@@ -104,6 +112,24 @@ def test_tools_are_told_with_their_commands_and_schemas_and_no_hidden_character(
     hiding = skill.model_copy(update={"description": "look \U000e0049 up"})
     system = prompt_of(replace(state, brief=replace(state.brief, skills=(hiding, *rest)))).system
     golden("prompt tools", system[1] + "\n")
+
+
+@pytest.mark.parametrize("rules", ["rules", "rules-short"])
+def test_every_example_in_the_rules_is_a_reply_that_is_taken(rules: str) -> None:
+    examples = [line for line in rendered(rules).splitlines() if line.startswith('{"')]
+    assert len(examples) == 2
+    for example in examples:
+        asked = framing() if "framing" in json.loads(example) else reflecting(2)
+        asked = replace(asked, state=replace(asked.state, brief=replace(asked.state.brief, skills=NOTEBOOK)))
+        assert [decided for decided in read(asked, example) if isinstance(decided, Unusable)] == []
+
+
+def test_without_a_step_left_no_plan_is_asked_for() -> None:
+    state = reflecting(2).state
+    spent = replace(state, brief=replace(state.brief, limits=replace(state.brief.limits, max_steps=2)))
+    asked = prompt_of(spent).tail.partition("</standing>")[2]
+    assert "`plan`" not in asked
+    assert "`ask` or `wait`" in asked
 
 
 def test_a_rejected_reply_is_shown_with_all_that_was_wrong(golden: Golden) -> None:

@@ -68,7 +68,7 @@ TEXT = json.dumps(TURN)
 ALL_WRONG = reply(
     reflection={**REFLECTION, "verdict": "finish"},
     plan={**PLAN, "actions": [{**ACTION, "call": "browse.open"}, {**ACTION, "arguments_json": '{"text": 7}'}]},
-    thoughts="hm",
+    thoughts=["hm"],
 )
 NO_TURNS: dict[str, Any] = {
     "nothing": "",
@@ -83,7 +83,7 @@ NO_TURNS: dict[str, Any] = {
     "a list": [TURN],
     "null": "null",
     "empty": {},
-    "an unknown part": {**TURN, "thoughts": "x"},
+    "an unknown part": {**TURN, "thoughts": {"x": 1}},
     "no reflection": {**TURN, "reflection": None},
     "an unknown verdict": {**TURN, "reflection": {**REFLECTION, "verdict": "finish"}},
     "a verdict in capitals": {**TURN, "reflection": {**REFLECTION, "verdict": "DONE"}},
@@ -162,6 +162,20 @@ def test_no_reply_takes_long_to_read_or_to_be_told_of_or_the_process_along(said:
     before = time.process_time()
     assert len(reason(Phase.FRAME, said)) < 7000
     assert time.process_time() - before < 0.5
+
+
+def test_thoughts_beside_the_parts_are_left_alone() -> None:
+    for phase, said in ((Phase.REFLECT, TURN), (Phase.VERIFY, VERIFICATION)):
+        assert read(ASKED[phase], json.dumps({"thoughts": "hm", **said})) == read(ASKED[phase], json.dumps(said))
+
+
+def test_arguments_are_taken_as_an_object_too_and_no_verdict_is_to_go_on() -> None:
+    assert plan(arguments_json={"text": "the answer"}) == plan()
+    nested = plan(arguments_json={"text": {"deep": 1}})
+    assert isinstance(nested, Unusable)
+    assert "arguments_json" in nested.reason
+    decision, _ = said_in(Phase.REFLECT, reflection={**REFLECTION, "verdict": None})
+    assert decision == said_in(Phase.REFLECT, reflection=REFLECTION)[0]
 
 
 def test_a_long_text_takes_its_place_among_the_arguments() -> None:

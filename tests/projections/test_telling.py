@@ -31,7 +31,7 @@ def test_no_words_of_goals_models_and_tools_are_logged() -> None:
 
 def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> None:
     entries = entries_of(worked_example())
-    words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You are")
+    words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You decide")
     assert not [word for word in words if word in repr(stretch(entries))]
     assert [word for word in words if word in repr(stretch(entries, content=Content(as_text)))] == [*words]
 

@@ -85,9 +85,10 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
 
 
 def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> Transition:
-    why = "a person said something newer: the reply does not count"
+    told = "a person wrote while you were answering, so that answer was discarded"
+    why = "the reply was discarded, because a person wrote meanwhile"
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
-    again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, why))
+    again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, told))
     unclaimed = replace(state, claim=None, proposed=None, summary=why)
     return after_progress(unclaimed, asking.phase.value, why, put(unclaimed, again, at=at))
 

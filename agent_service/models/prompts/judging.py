@@ -1,16 +1,18 @@
 """What a reply decides, or everything that is wrong with it, so that one repair can mend it all.
 
-A part that the question does not ask for is left alone. A plan that cannot be used spoils neither the framing nor the
+A part that the question does not ask for is left alone, and so is a text beside the parts. A plan that cannot be used
+spoils neither the framing nor the
 reflection beside it. Unproven claims of a reflection are no flaw here: they are refused without a repair.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agent_service.core.phases import Ask, Decision, Next, Phase, Reflection, Unusable, Verdict
 from agent_service.models.prompts.parts import Part, Parts, verification_in
 from agent_service.models.prompts.reading import Found, found_in
-from agent_service.models.prompts.replies import DecisionReply
+from agent_service.models.prompts.replies import DecisionReply, VerificationReply
 from agent_service.run.ports import Question
 from schemas.clipping import clipped
 
@@ -71,7 +73,7 @@ def _judged(question: Question, found: Found) -> _Judged:
             memory = parts.memory()
             return _Judged(main=_null("memory", parts) if memory.empty else memory, beside=Part())
         case Phase.VERIFY:
-            return _Judged(main=verification_in(given, whole=whole), beside=Part())
+            return _Judged(main=verification_in(_without_asides(given), whole=whole), beside=Part())
     return _reflected(parts, with_plan=question.with_plan)
 
 
@@ -121,10 +123,16 @@ def _after(reflection: Reflection, parts: Parts, with_plan: bool) -> Part[Next]:
     return parts.next() if with_plan and reflection.verdict is Verdict.CONTINUE else Part()
 
 
+def _without_asides(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what a model only says along, such as `thoughts`."""
+    parts = DecisionReply.model_fields | VerificationReply.model_fields
+    return {name: value for name, value in given.items() if name in parts or not isinstance(value, str)}
+
+
 def _flaws_of_whole(question: Question, found: Found) -> tuple[str, ...]:
     flaws = [found.flaw] if found.flaw else []
     if isinstance(found.value, dict) and question.phase is not Phase.VERIFY:
-        unknown = [str(name) for name in found.value if name not in DecisionReply.model_fields]
+        unknown = [name for name in _without_asides(found.value) if name not in DecisionReply.model_fields]
         flaws += [f"{name}: a reply has no such part" for name in unknown[:MOST_FLAWS]]
     elif not found.flaw and not isinstance(found.value, dict):
         flaws.append("the reply is no JSON object")

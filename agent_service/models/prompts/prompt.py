@@ -24,7 +24,9 @@ from typing import Any
 
 import jinja2
 
+from agent_service.core.brief import Brief
 from agent_service.core.evidence.unseen import visible
+from agent_service.core.limits import steps_taken
 from agent_service.core.model.noted import MessageNote, RulingNote
 from agent_service.core.model.notes import KEPT_STEPS, MAX_MEMORY, in_short
 from agent_service.core.phases import Phase, Proof
@@ -72,7 +74,7 @@ def compose(question: Question) -> Prompt:
     state = question.state
     calls = tuple(f"{skill.name}.{command.name}" for skill in state.brief.skills for command in skill.commands)
     verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
-    system = (rendered("verifier"),) if verifying else (rendered("rules"), visible(_skills(state)))
+    system = (rendered("verifier"),) if verifying else (rendered(rules_of(state.brief)), visible(_skills(state)))
     case, steps = (_claim(state), ()) if verifying else (_case(state), _notes(question))
     case, steps = visible(case), tuple(map(visible, steps))
     size = sum(len(block.encode()) for block in (*system, case, *steps)) + SCHEMA_AND_TAIL
@@ -86,6 +88,10 @@ def compose(question: Question) -> Prompt:
         template_hash=version(),
         schema_hash=schema_hash(form, calls),
     )
+
+
+def rules_of(brief: Brief) -> str:
+    return "rules-short" if brief.short_rules else "rules"
 
 
 def as_text(question: Question) -> PromptText:
@@ -166,6 +172,7 @@ def _request(question: Question) -> str:
     return rendered(
         question.phase.value,
         with_plan=question.with_plan,
+        with_steps=steps_taken(state) < state.brief.limits.max_steps,
         said=any(map(notes.is_heeded, state.notes[-1:])),
         fresh=state.step > 0 and state.reflection is None,
         first=state.step - len(state.plan.also if state.plan else ()),

@@ -1,18 +1,19 @@
 """What a model may reply: one JSON object for every question of a run, and another for verifications.
 
-Every part may be null; the question says which are wanted. So all calls of a run share one schema and cached prompt.
+Every part may be left out; the question says which are wanted. So a run's calls share one schema and cached prompt.
 
-Anthropic's and OpenAI's structured outputs want: no open object, no recursion, few unions. Lengths are cut here, not
-refused. `arguments_json` is text because a tool's arguments are an open object; a long text in them has its own field.
+Structured outputs of providers want: no open object, no recursion, few unions. So what would be null is left out, and
+`arguments_json` is text, because a tool's arguments are an open object, which is taken too; a long text in them has its
+own field. Lengths are cut here, not refused.
 """
 
 import hashlib
 import json
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from agent_service.core.phases import (
     Action,
@@ -34,7 +35,7 @@ MOST_FACTS, MOST_LINES, LONGEST_LINE, LONGEST_QUOTE, LONGEST_TEXT = 10, 20, 400,
 
 LEFT_OUT = frozenset(
     {"framing", "reflection", "plan", "ask", "wait", "memory", "met", "unmet", "facts", "verdict", "outcome", "outline"}
-    | {"risk", "long_text"}
+    | {"risk", "long_text", "seconds", "until"}
 )
 """What a reply may leave out where it is null or empty, or where the verdict is to go on.
 
@@ -49,6 +50,10 @@ class Form(StrEnum):
 
 def form_of(phase: Phase) -> Form:
     return Form.VERIFICATION if phase is Phase.VERIFY else Form.DECISION
+
+
+def _as_text(arguments: object) -> object:
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
 
 
 class _Reply(BaseModel):
@@ -93,12 +98,12 @@ class ReflectionReply(_Reply):
     met: list[MetReply] = []
     unmet: list[UnmetReply] = []
     facts: list[Text] = []
-    verdict: Literal["continue", "done", "reframe", "escalate"] = "continue"
+    verdict: Literal["continue", "done", "reframe", "escalate"] | None = None
     outcome: Text | None = None
 
     def decision(self) -> Reflection:
         return Reflection(
-            verdict=Verdict(self.verdict),
+            verdict=Verdict(self.verdict or Verdict.CONTINUE),
             summary=self.summary[:LONGEST_TEXT],
             met=tuple(Met(item=m.item, evidence=m.evidence, quote=_quote(m.quote)) for m in self.met),
             unmet=tuple(Unmet(item=unmet.item, reason=_line(unmet.reason)) for unmet in self.unmet),
@@ -114,7 +119,7 @@ class LongTextReply(_Reply):
 
 class ActionReply(_Reply):
     call: Text
-    arguments_json: Text
+    arguments_json: Annotated[Text, BeforeValidator(_as_text)]
     long_text: LongTextReply | None = None
 
 
@@ -192,25 +197,29 @@ def schema_hash(form: Form, calls: tuple[str, ...]) -> str:
 @lru_cache(maxsize=256)
 def _schema_text(form: Form, calls: tuple[str, ...]) -> str:
     schema = _FORMS[form].model_json_schema(mode="serialization")  # in which what has a default is required, too
-    for part in (schema, *schema.get("$defs", {}).values()):
+    parts = schema.pop("$defs", {})
+    for part in (schema, *parts.values()):
         part["required"] = [name for name in part["required"] if name not in LEFT_OUT]
     if form is Form.DECISION and calls:
-        parts, tools = schema["$defs"], {call.partition(".")[0] for call in calls}
+        tools = {call.partition(".")[0] for call in calls}
         parts["ActionReply"]["properties"]["call"]["enum"] = sorted(calls)
         parts["DoneItemReply"]["properties"]["tool"]["enum"] = ["", *sorted(tools)]
-    return json.dumps(_bare(schema), separators=(",", ":"))
+    return json.dumps(_bare(schema, parts), separators=(",", ":"))
 
 
-def _bare(node: Any) -> Any:
-    """Without pydantic's titles and defaults, and our docstrings: they would only cost tokens."""
+def _bare(node: Any, parts: dict[str, Any]) -> Any:
+    """Without what would only cost tokens: pydantic's titles and defaults, our docstrings, null, and names of parts."""
     if isinstance(node, list):
-        return [_bare(item) for item in node]
+        return [_bare(item, parts) for item in node]
     if not isinstance(node, dict):
         return node
+    if "anyOf" in node:
+        (node,) = (kind for kind in node["anyOf"] if kind != {"type": "null"})
+    node = parts[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
     told = {key for key in ("title", "description") if isinstance(node.get(key), str)}
-    if "type" in node or "anyOf" in node:
+    if "type" in node:
         told.add("default")
-    return {key: _bare(value) for key, value in node.items() if key not in told}
+    return {key: _bare(value, parts) for key, value in node.items() if key not in told}
 
 
 def _line(text: str) -> str:

@@ -72,6 +72,7 @@ def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:
         limits=_limits(brief.limits, call, pending.grant or NOTHING),
         announce=True,
         fused=brief.fused,
+        short_rules=brief.short_rules,
         verify=brief.verify,
         depth=brief.depth + 1,
         trace_url=trace_url_of_child(brief.trace_url, parent.run_id, run_id),

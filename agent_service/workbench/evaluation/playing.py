@@ -152,6 +152,7 @@ async def _played(trial: Trial, mind: Mind, options: Options) -> Observed:
                 folder=Path(folder) / "plugins",
                 fused=mind.fused,
                 verifies=mind.verifies,
+                short_rules=mind.short_rules,
             )
             seen = await world.observed(await _trouble(world))
             if options.trail:

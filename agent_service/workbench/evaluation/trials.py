@@ -65,6 +65,7 @@ class Mind:
     model: Model
     fused: bool
     verifies: bool = False
+    short_rules: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,12 @@ async def trials_of(scenarios: Sequence[Scenario], settings: AgentSettings) -> A
     rates, fused = settings.model, settings.phases == "fused"
     pace = Pace(requests_per_minute=rates.requests_per_minute, tokens_per_minute=rates.tokens_per_minute)
     async with open_model(settings.model) as model:
-        mind = Mind(model=WaitingModel(model, pace), fused=fused, verifies=settings.verify and model.verifies)
+        mind = Mind(
+            model=WaitingModel(model, pace),
+            fused=fused,
+            verifies=settings.verify and model.verifies,
+            short_rules=rates.prompt == "short",
+        )
         yield [of_model(scenario, lambda: mind) for scenario in scenarios]
 
 

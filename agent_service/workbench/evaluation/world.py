@@ -130,6 +130,7 @@ class World:
         folder: Path,
         fused: bool,
         verifies: bool = False,
+        short_rules: bool = False,
     ) -> None:
         self._scenario = scenario
         self._store = store
@@ -158,7 +159,13 @@ class World:
             self._turns,
             self.gateway,
             capabilities,
-            NewRuns(policy=scenario.settings.policy(), fused=fused, verify=verifies, trace_url=None),
+            NewRuns(
+                policy=scenario.settings.policy(),
+                fused=fused,
+                verify=verifies,
+                trace_url=None,
+                short_rules=short_rules,
+            ),
             Admission(brake=brake, room=Room(store.counts, max_queued=MOST_ENTRIES), quotas=limits.quotas),
             IncomingMetrics(Instruments()),
             self._clock,

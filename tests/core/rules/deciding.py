@@ -15,12 +15,21 @@ def asked_for(moment: Moment) -> Phase | None:
 
 
 def only_a_plan_that_goes_with_a_good_decision_is_carried_out(story: Story) -> None:
+    framed: Plan | None = None
     for moment in entries(story):
-        if isinstance(moment.event, ModelReplied) and requests_of(moment):
-            planned = _plan_of(moment, moment.event)
+        if not isinstance(moment.event, ModelReplied):
+            continue
+        planned = framed if _agrees(moment) else _plan_of(moment, moment.event)
+        framed = planned if asked_for(moment) is Phase.FRAME else framed
+        if requests_of(moment):
             assert planned is not None
             sent = [(request.tool, request.command) for request in requests_of(moment)]
             assert sent == [(action.tool, action.command) for action in planned.actions]
+
+
+def _agrees(moment: Moment) -> bool:
+    """Whether a framing that was proposed is found to serve the goal."""
+    return asked_for(moment) is Phase.VERIFY and _agreed_to(moment) is not None
 
 
 def _plan_of(moment: Moment, reply: ModelReplied) -> Plan | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent_service.core.phases import Framing, Phase
+from agent_service.core.phases import Framing, Phase, Unusable
 from agent_service.core.state import StepRecord, replace
 from agent_service.models.prompts.prompt import compose
 from agent_service.run.ports import Question
@@ -105,6 +105,17 @@ async def test_each_phase_may_have_its_own_model_and_effort() -> None:
     }.items():
         request = await sent(question(reflecting().state, phase), **settings)
         assert (request["model"], request["output_config"]["effort"], request["max_tokens"]) == wanted
+
+
+async def test_a_reply_that_fills_the_models_window_is_a_cut_reply_that_is_paid_for(claude: Claude) -> None:
+    content = [{"type": "text", "text": '{"reflection": {"summary": "half'}]
+    usage = {"input_tokens": 900, "output_tokens": 70}
+    claude.fake.message(content=content, stop_reason="model_context_window_exceeded", usage=usage)
+    answer = await claude.model.prepare(reflecting()).make()
+    assert isinstance(answer.decision, Unusable)
+    assert answer.decision.cut
+    assert "the end of the model's window" in answer.decision.reason
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (900, 70)
 
 
 CHANGED = {"type": "messages_changed", "cache_missed_input_tokens": 7}

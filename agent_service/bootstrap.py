@@ -24,7 +24,7 @@ from agent_service.bus.skills import ArgumentSchemas, NatsSkills
 from agent_service.kill_switch import Brake, Draining, Halting
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.readiness import readiness
-from agent_service.run.evidence import Evidence
+from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.invalidation import Overtaken
 from agent_service.run.model_calls import Thinker

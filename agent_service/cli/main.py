@@ -9,9 +9,9 @@ import typer
 from agent_service.cli import output
 from agent_service.cli.commands import Agentic
 from agent_service.cli.errors import Exit, NotDone, complaint_of
-from agent_service.core.evidence.unseen import visible
 from groundwork.service.commands import completion_of, examples, told_to_a_shell
 from groundwork.service.installed import installed_version
+from groundwork.service.invisible import visible
 
 NAME = "agentic"
 

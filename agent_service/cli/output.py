@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rich.console import Console, RenderableType
 
 from agent_service.cli.errors import Exit, NotDone
-from agent_service.core.evidence.unseen import json_visible, visible
+from groundwork.service.invisible import json_visible, visible
 
 WIDTH_OF_A_FILE = 120
 """Columns of what is drawn into a file or pipe."""

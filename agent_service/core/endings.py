@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any, Literal
 
+from agent_service.core import proof
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
-from agent_service.core.evidence import proof
 from agent_service.core.limits import budget_use, stood_still, with_lost, with_set_aside
 from agent_service.core.people import petition
 from agent_service.core.people.remedies import remedy

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
 
-from agent_service.core.evidence.unseen import visible
 from agent_service.core.waiting import Status
+from groundwork.service.invisible import visible
 from schemas.status import Finding
 
 

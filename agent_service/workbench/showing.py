@@ -16,9 +16,9 @@ from agent_service.cli.client import AgentClient, Json
 from agent_service.cli.errors import OF_STATUS, Exit
 from agent_service.cli.options import invocation
 from agent_service.cli.runs.watching import Watcher, to_the_end, watching
-from agent_service.core.evidence.unseen import visible
 from agent_service.workbench.dev import DevOptions, DevStack, stack
 from groundwork.service import json_log
+from groundwork.service.invisible import visible
 from groundwork.service.signals import cancelled_by_signals
 
 WIDTH = 80

@@ -17,6 +17,8 @@ from functools import lru_cache, partial
 from typing import Any, Literal
 from urllib.parse import quote
 
+from groundwork.service.invisible import HIDDEN
+
 SHORTEST_SECRET = 8
 LOOK_EVERY_S = 1.0
 STACK_FRAMES = 8
@@ -26,13 +28,7 @@ EVERY_REQUEST = ("httpx2", "httpcore2")
 """Libraries that tell of every request: a job that is waited for would fill the log, and so could whoever answers."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# Control characters, line separators, halves of surrogate pairs, and whatever hides, joins or turns letters: those that
-# are shown by a sign elsewhere (agent_service/core/evidence/unseen.py).
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
+_UNSAFE = re.compile(rf"[\x00-\x1f\x7f-\x9f{HIDDEN}]")
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}

@@ -26,7 +26,6 @@ from agent_service.core.events import (
     WakeAccepted,
 )
 from agent_service.core.events import Proof as Capable
-from agent_service.core.evidence.proof import places_in
 from agent_service.core.phases import (
     Action,
     Ask,
@@ -45,6 +44,7 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
+from agent_service.core.proof import places_in
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Approval, Reserve
 from agent_service.errors import Remedy

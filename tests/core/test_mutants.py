@@ -14,11 +14,11 @@ import pytest
 from agent_service.core import decide, endings
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CancelRequested
-from agent_service.core.evidence.proof import Judged
 from agent_service.core.model import planning
 from agent_service.core.model.noted import StepNote
 from agent_service.core.people import hearing
 from agent_service.core.phases import Framing, Phase, Refusal, Unusable
+from agent_service.core.proof import Judged
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Flight
 from agent_service.core.tools.correlate import Judgement, Relation

@@ -11,13 +11,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
-from agent_service.core.evidence.unseen import json_visible, visible
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
 from agent_service.telling.answers.entries import entry_views
 from agent_service.telling.outputs import FILES
 from agent_service.telling.pages.markdown import inline
 from agent_service.telling.pages.trail import trail
 from agent_service.telling.plain import one_line
+from groundwork.service.invisible import json_visible, visible
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Signal, ToolError
 from tests.core.cues import RUN_ID, due, errs, returns, unavailable

@@ -7,7 +7,7 @@ import pytest
 from agent_service.core.events import Seen
 from agent_service.core.phases import Met, Proof, Reflection, Verdict
 from agent_service.errors import Replaced
-from agent_service.run.evidence import PIECE, Evidence, pieces
+from agent_service.run.evidence.lookup import PIECE, Evidence, pieces
 from agent_service.trust.artifacts import ProvenArtifacts
 from groundwork.service.errors import TryAgain
 from tests.core.cues import (
@@ -85,7 +85,8 @@ async def look(run: Script, *claims: tuple[str, str], artifacts: Bucket | None =
         (FETCHED, ['"peas", "leeks"', 'one "word"', '\\"word\\"\\nmore', "43 bytes"], [], ""),
         (FETCHED, ["Fetched https://e.org/?q=DONE (text/html"], [], ""),
         (FETCHED, [], ["summary", "price", '"price":', "status", '"rows": [{'], ""),
-        (FETCHED, [], ["j-17", "it was away", '"attempts": 2'], ""),
+        (FETCHED, [], ["it was away", '"attempts": 2'], ""),
+        (FETCHED, [], ["j-17", "2"], "it is short: quote some words around it, too"),
         (FETCHED, [], ["DONE", "https://e.org/?q=DONE", '"url": "https://e.org/?q=DONE"', "q=DONE"], ASKED_FOR),
     ],
 )

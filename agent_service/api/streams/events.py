@@ -20,7 +20,6 @@ from starlette.responses import StreamingResponse
 from agent_service.api.refusals import Refusal, SeenToTheEnd, present
 from agent_service.api.streams.channel import Channel, Source, Stretch
 from agent_service.api.streams.feed import Feed
-from agent_service.core.evidence.unseen import json_visible
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged
 from agent_service.run.lines import line_of
@@ -30,6 +29,7 @@ from agent_service.telling.answers.entries import EntryView, JournalReader, entr
 from agent_service.telling.answers.runs import RunLineView, line_view
 from agent_service.telling.plain import View
 from groundwork.service.errors import TryAgain
+from groundwork.service.invisible import json_visible
 
 MOST_STREAMS = 700
 MOST_STREAMS_OF_A_CALLER = 600

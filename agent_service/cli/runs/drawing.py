@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
-from agent_service.core.evidence.unseen import visible
 from agent_service.telling.plain import duration, one_line
+from groundwork.service.invisible import visible
 
 MARKS = {
     "queued": ("…", "dim"),

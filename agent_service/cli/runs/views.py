@@ -24,8 +24,8 @@ from agent_service.cli.runs.drawing import (
     status,
 )
 from agent_service.cli.runs.show import LONGEST_RESULT, WIDEST, on_one_row, since
-from agent_service.core.evidence.unseen import visible
 from agent_service.telling.plain import duration, one_line
+from groundwork.service.invisible import visible
 
 LONGEST_STATE = 13
 LONG = timedelta(hours=48)

@@ -21,7 +21,7 @@ from agent_service.cli.errors import OF_STATUS, Exit, NotDone
 from agent_service.cli.runs import show
 from agent_service.cli.runs.drawing import fit
 from agent_service.cli.runs.story import Look, Row, Story, hanging, rows
-from agent_service.core.evidence.unseen import visible
+from groundwork.service.invisible import visible
 
 PAUSED = "paused"
 

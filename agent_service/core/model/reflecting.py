@@ -9,11 +9,11 @@ from agent_service.core import endings
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import Seen
-from agent_service.core.evidence.proof import judged
 from agent_service.core.model import notes, verifying
 from agent_service.core.model.asking import ask, next_question
 from agent_service.core.model.planning import take_next
 from agent_service.core.phases import Next, Phase, Reflection, Unusable, Verdict
+from agent_service.core.proof import judged
 from agent_service.core.state import RunState, replace
 
 

@@ -9,11 +9,11 @@ from datetime import datetime
 from agent_service.core import endings
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
-from agent_service.core.evidence.proof import without_tick
 from agent_service.core.limits import reached_before_a_call
 from agent_service.core.model.asking import ask
 from agent_service.core.model.framing import adopt
 from agent_service.core.phases import Framing, Phase, Reflection, Verification
+from agent_service.core.proof import without_tick
 from agent_service.core.state import RunState, replace
 
 

@@ -25,7 +25,6 @@ from typing import Any
 import jinja2
 
 from agent_service.core.brief import Brief
-from agent_service.core.evidence.unseen import visible
 from agent_service.core.limits import steps_taken
 from agent_service.core.model.noted import MessageNote, RulingNote
 from agent_service.core.model.notes import KEPT_STEPS, MAX_MEMORY, in_short
@@ -38,6 +37,7 @@ from agent_service.models.prompts.budget import budget_of
 from agent_service.models.prompts.notes import canonical, harmless
 from agent_service.models.prompts.replies import Form, form_of, schema_hash, schema_of
 from agent_service.run.ports import PromptText, Question
+from groundwork.service.invisible import visible
 from schemas.clipping import clipped
 
 FOLDER = "templates"

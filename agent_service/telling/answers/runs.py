@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from pydantic import Field, computed_field
 
-from agent_service.core.evidence import proof
+from agent_service.core import proof
 from agent_service.core.limits import budget_use
 from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Phase

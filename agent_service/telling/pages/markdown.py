@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import JsonValue
 
-from agent_service.core.evidence.unseen import visible
 from agent_service.telling.plain import clipped, one_line
+from groundwork.service.invisible import visible
 
 MAX_LINE = 2_000
 MAX_BLOCK = 8_000

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.evidence.proof import Judged, in_words, judged
 from agent_service.core.model.thinking import outrun
 from agent_service.core.phases import Framing, Met, Reflection
+from agent_service.core.proof import Judged, in_words, judged
 from agent_service.core.state import DoneItem
 from agent_service.run.moments import Moment
 from agent_service.telling.pages.markdown import bullets, code, inline, numbered, tick

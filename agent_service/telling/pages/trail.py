@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from agent_service.core.events import ModelReplied, ModelUnavailable, Provenance
-from agent_service.core.evidence.unseen import json_visible
 from agent_service.core.phases import Decision, Plan
 from agent_service.run.journal import GENESIS, Entry
 from agent_service.run.moments import Moment, retell
@@ -19,6 +18,7 @@ from agent_service.telling.pages.progress import memory_page, plan_page
 from agent_service.telling.plain import clipped, rfc3339
 from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.sayings import gist
+from groundwork.service.invisible import json_visible
 
 Line = dict[str, JsonValue]
 

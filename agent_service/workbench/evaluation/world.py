@@ -19,7 +19,7 @@ from agent_service.errors import ModelError
 from agent_service.kill_switch import Brake
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival
-from agent_service.run.evidence import Evidence
+from agent_service.run.evidence.lookup import Evidence
 from agent_service.run.intake import Intake, NewRuns
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Moment

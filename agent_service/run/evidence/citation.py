@@ -8,7 +8,7 @@ folded to one form with marked word borders, so the search is linear in the text
 import html
 import re
 
-from agent_service.core.evidence.unseen import with_signs, without_hidden
+from groundwork.service.invisible import with_signs, without_hidden
 
 LONGEST = 1000
 LEAST = 4

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from agent_service.core.events import Seen, ToolReturned
-from agent_service.core.evidence.proof import PERSON, STEP, sent_with, to_look_up
-from agent_service.core.evidence.quotable import texts_of, was_asked
-from agent_service.core.evidence.quoting import is_a_line, is_among, is_short, names_a_field, readings
 from agent_service.core.phases import Decision, Reflection
+from agent_service.core.proof import PERSON, STEP, sent_with, to_look_up
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import AGAIN
 from agent_service.errors import Replaced
+from agent_service.run.evidence.citable import texts_of, was_asked
+from agent_service.run.evidence.citation import is_a_line, is_among, is_short, names_a_field, readings
 from agent_service.run.ports import Archive, Artifacts
 from groundwork.service.errors import TryAgain
 from schemas.events import ToolResult
@@ -33,6 +33,7 @@ MOST_QUOTES = 40
 TOO_MANY = f"{MOST_QUOTES} quotes of a reply are looked up: claim what is left with the next"
 GONE = "is not there any more"
 ASKED = "it is of the address that was asked for: quote what was brought"
+SHORT = "it is short: quote some words around it, too"
 NO_TEXT = "it is no text: quote what the result that names it says"
 _BETWEEN_WORDS = re.compile(r"\s")
 
@@ -134,7 +135,7 @@ def _brought(result: ToolResult) -> dict[str, JsonValue]:
 
 def _look(place: str, quote: str, found: bool, told: Told) -> Seen:
     asked = any(was_asked(output, quote) for output in told.outputs)
-    why = "" if found else told.why or (ASKED if asked else "")
+    why = "" if found else told.why or (ASKED if asked else SHORT if is_short(quote) else "")
     return Seen(evidence=place, quote=quote, found=found, why=why)
 
 

@@ -5,13 +5,14 @@ The set is fixed here, because a trail must be the same under every version of P
 
 import re
 
-_HIDDEN = (
+HIDDEN = (
     r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_UNSEEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_HIDDEN}]")
-_HIDDEN_ALONE = re.compile(rf"[{_HIDDEN}]")
+"""What hides, joins or turns letters, line separators, and halves of surrogate pairs, for a set of a pattern."""
+_UNSEEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{HIDDEN}]")
+_HIDDEN_ALONE = re.compile(rf"[{HIDDEN}]")
 
 
 def visible(text: str) -> str:

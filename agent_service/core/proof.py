@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from agent_service.core.events import Seen
-from agent_service.core.evidence.quoting import is_short, says_something
 from agent_service.core.phases import Met, Proof, Reflection
 from agent_service.core.state import DoneItem, RunState, StepRecord, replace
 from schemas.events import DoneItem as Told
@@ -69,7 +68,7 @@ def judged(state: RunState, reflection: Reflection, seen: Iterable[Seen]) -> Jud
 
 def to_look_up(state: RunState, claim: Met) -> tuple[str, ...]:
     item = next((item for item in state.done_items if item.id == claim.item), None)
-    if item is None or item.proof is None or not says_something(claim.quote):
+    if item is None or item.proof is None or not _says_something(claim.quote):
         return ()
     return tuple(place for place in places_of(state, item, claim) if not _unfit(state, item, place, claim))
 
@@ -109,6 +108,10 @@ def in_words(proof: Proof) -> str:
             return "what a person said"
 
 
+def _says_something(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
 def _named(bare: str, artifacts: frozenset[str]) -> str:
     if _PERSON.fullmatch(bare):
         return PERSON
@@ -120,15 +123,13 @@ def _flaw(state: RunState, item: DoneItem, place: str, claim: Met, looked_up: Ma
     unfit = _unfit(state, item, place, claim)
     if unfit or item.proof is None:
         return unfit
-    if not says_something(claim.quote):
+    if not _says_something(claim.quote):
         if item.proof.kind == "step" and _brought_nothing(state, place):
             return ""
         return f"item {item.id} needs a quote: some words of {place} that show it"
     look = looked_up.get((place, claim.quote))
     if look and look.found:
         return ""
-    if is_short(claim.quote):
-        return f"the quote for item {item.id} is too short to show it: quote some words of {place} around it"
     why = f" ({look.why})" if look and look.why else ""
     return f"the quote for item {item.id} does not stand in {_quotable(state, place)}{why}: quote it word for word"
 
@@ -163,7 +164,7 @@ def _step_at(state: RunState, place: str) -> StepRecord | None:
 
 def _brought_nothing(state: RunState, place: str) -> bool:
     step = _step_at(state, place)
-    return step is not None and not says_something(step.summary)
+    return step is not None and not _says_something(step.summary)
 
 
 def _fits(proof: Proof, place: str, step: StepRecord | None) -> bool:

@@ -1,0 +1,1 @@
+"""Checks the quotes with which a model proves its claims."""

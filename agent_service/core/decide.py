@@ -28,7 +28,6 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
-from agent_service.core.graph import grants
 from agent_service.core.model import asking, thinking, timing
 from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
@@ -114,7 +113,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
 
 
 def _start(state: RunState, event: RunStarted) -> Transition:
-    brief = replace(state.brief, skills=grants.skills_of(state.brief, event.skills))
+    brief = replace(state.brief, skills=event.skills)
     started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at, updated_at=event.at)
     return asking.ask(started, Phase.FRAME, at=event.at)
 

@@ -151,10 +151,6 @@ def with_set_aside(state: RunState) -> Spent:
     )
 
 
-def under_way(state: RunState) -> Grant:
-    return _sum(state.pendings) if state.brief.may_have_children else _NOTHING
-
-
 def _sum(pendings: Iterable[Pending]) -> Grant:
     grants = [pending.grant for pending in pendings if pending.grant is not None]
     return Grant(

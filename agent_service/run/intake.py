@@ -27,7 +27,7 @@ from agent_service.core.state import RunState
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read
-from agent_service.run.children.waking import WAKE_PREFIX, depth_of
+from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.ports import Clock, Skills, Wake
 from agent_service.run.schema_check import unfit
 from agent_service.run.turn import Turns
@@ -151,7 +151,9 @@ class Intake:
 
     async def begin(self, run_id: str) -> Transition:
         """The first turn of a queued run. Raises TryAgain while no tool catalog is known."""
-        skills = (await self._skills.catalog()).tools
+        offered = (await self._skills.catalog()).tools
+        state = await self._turns.state(run_id)
+        skills = tools_of(state.brief, offered) if state else ()
         return await self._turns.take(run_id, RunStarted(at=self._clock.now(), skills=skills))
 
     async def _on_result(self, said: ToolResult, arrival: Arrival, key: str = "", *, malformed: bool = False) -> None:

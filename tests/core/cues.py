@@ -49,6 +49,7 @@ from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Approval, Reserve
 from agent_service.errors import Remedy
 from agent_service.run.children import answering
+from agent_service.run.children.waking import tools_of
 from agent_service.run.children.waking import wake as wake_of
 from schemas import catalog
 from schemas.catalog import ToolCommand, ToolOffer
@@ -127,7 +128,7 @@ def wake(
 
 
 def started(tools: Iterable[ToolOffer] = TOOLS) -> Cue:
-    return lambda script: RunStarted(at=script.now, skills=tuple(tools))
+    return lambda script: RunStarted(at=script.now, skills=tools_of(script.state.brief, tuple(tools)))
 
 
 def replies(

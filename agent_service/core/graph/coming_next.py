@@ -93,7 +93,7 @@ def flaw_of(state: RunState, ready: Ready) -> tuple[str, str] | None:
 
 
 def _lacking(state: RunState, ready: Ready) -> str:
-    if not grants.needs_one(state.brief, ready.task.action):
+    if not grants.needs_one(state.brief, ready.task.action.tool):
         return ""
     return grants.lacking(state, (ready.task.action,), among=grants.to_come(state, ready.gathering))
 

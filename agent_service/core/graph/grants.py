@@ -8,62 +8,53 @@ import hashlib
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from ulid import ULID
 
 from agent_service.core.brief import Brief, Grant, Spent
-from agent_service.core.limits import cost_so_far, set_aside, steps_taken, under_way
+from agent_service.core.limits import cost_so_far, set_aside
 from agent_service.core.phases import Action
 from agent_service.core.state import Child, Doubt, RunState, replace
 from agent_service.core.tools.attempts import Gathering, Pending
 from agent_service.core.tools.flights import flights, gatherings
 from agent_service.core.waiting import Ended, Status
 from schemas import catalog, subjects
-from schemas.catalog import AgentConstraints, ChildUsage, ToolOffer
+from schemas.catalog import AgentConstraints, ChildUsage
 from schemas.events import ToolResult
 
-SHARE = Fraction(3, 4)
+N = TypeVar("N", int, float)
+SHARE = 3 / 4
 NEVER_SILENT = timedelta(days=3650)
-"""A granted request is answered by the deadline of its run, which its own is never later than."""
+"""A granted request is answered by its own deadline."""
 
 
-def skills_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
-    return tuple(
-        skill
-        for skill in offered
-        if (brief.tools is None or skill.name in brief.tools) and (brief.may_have_children or not _is_agent(skill))
-    )
-
-
-def needs_one(brief: Brief, action: Action) -> bool:
-    return _is_agent(brief.skill(action.tool))
-
-
-def _is_agent(skill: ToolOffer | None) -> bool:
-    return skill is not None and (skill.name, skill.route) == (catalog.NAME, subjects.SERVICE_AGENT)
+def needs_one(brief: Brief, tool: str) -> bool:
+    skill = brief.skill(tool) if tool == catalog.NAME else None
+    return skill is not None and skill.route == subjects.SERVICE_AGENT
 
 
 def flaws_of(state: RunState, actions: Sequence[Action]) -> tuple[str, ...]:
-    asked = [action for action in actions if needs_one(state.brief, action)]
+    asked = [action for action in actions if needs_one(state.brief, action.tool)]
+    if not asked:
+        return ()
     most = state.brief.limits.max_children
     if len(asked) > most:
         return (f"{len(asked)} agents are asked for, and at most {most} may work at the same time",)
-    why = lacking(replace(state, step=state.step + len(actions)), asked) if asked else ""
+    why = lacking(replace(state, step=state.step + len(actions)), asked)
     return (f"{why}: do it yourself, or end",) if why else ()
 
 
 def most_at_once(brief: Brief, tool: str) -> int:
-    return brief.limits.max_children if _is_agent(brief.skill(tool)) else sys.maxsize
+    return brief.limits.max_children if needs_one(brief, tool) else sys.maxsize
 
 
 def to_come(state: RunState, gathering: Gathering) -> int:
     sent = {flight.pending.name for flight in flights(state.waiting)}
-    names = ((gathering.step, task.id, task.round) for task in gathering.tasks if needs_one(state.brief, task.action))
-    return sum(name not in sent for name in names)
+    asked = (task for task in gathering.tasks if needs_one(state.brief, task.action.tool))
+    return sum((gathering.step, task.id, task.round) not in sent for task in asked)
 
 
 # What is granted
@@ -71,12 +62,12 @@ def to_come(state: RunState, gathering: Gathering) -> int:
 
 def granted(state: RunState, pendings: Sequence[Pending], *, among: int = 0) -> tuple[Pending, ...]:
     """First attempts, with the grants of those that need one; counts their steps. `among`: how many share, if more."""
-    asked = [pending for pending in pendings if needs_one(state.brief, pending.action)]
+    asked = [pending for pending in pendings if needs_one(state.brief, pending.action.tool)]
     if not asked:
         return tuple(pendings)
-    shares = zip(asked, _shares(state, [pending.action for pending in asked], among), strict=True)
-    with_grants = {pending.name: _with_grant(state.brief, pending, grant) for pending, grant in shares}
-    return tuple(with_grants.get(pending.name, pending) for pending in pendings)
+    shares = _shares(state, [pending.action for pending in asked], among)
+    grants = {pending.name: _with(state.brief, pending, grant) for pending, grant in zip(asked, shares, strict=True)}
+    return tuple(grants.get(pending.name, pending) for pending in pendings)
 
 
 def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> str:
@@ -84,21 +75,48 @@ def lacking(state: RunState, asked: Sequence[Action], *, among: int = 0) -> str:
     shares = _shares(state, asked, among)
     if any(grant.steps == 0 for grant in shares):
         return "too few steps are left for another agent to take any"
-    spent = any(grant.tokens == 0 or grant.cost_usd == 0.0 for grant in shares)
+    spent = any(0 in (grant.tokens, grant.cost_usd) for grant in shares)
     return "too little of its tokens or money is left for another agent to think with" if spent else ""
 
 
 def _shares(state: RunState, asked: Sequence[Action], among: int) -> list[Grant]:
     pool, shares = _pool(state), list[Grant]()
     for number, action in enumerate(asked):
-        grant = _share(pool, _constraints(action), Fraction(1, max(among, len(asked)) - number))
-        pool = _minus(pool, grant)
+        part, most = max(among, len(asked)) - number, _constraints(action)
+        grant = Grant(
+            steps=min(ceil(pool.steps / part), most.max_steps or pool.steps),
+            tokens=_least(None if pool.tokens is None else pool.tokens // part, most.max_tokens),
+            cost_usd=_least(None if pool.cost_usd is None else pool.cost_usd / part, most.max_cost_usd),
+        )
+        pool = Grant(
+            steps=pool.steps - grant.steps,
+            tokens=None if pool.tokens is None else pool.tokens - (grant.tokens or 0),
+            cost_usd=None if pool.cost_usd is None else pool.cost_usd - (grant.cost_usd or 0.0),
+        )
         shares.append(grant)
     return shares
 
 
-def _with_grant(brief: Brief, pending: Pending, grant: Grant) -> Pending:
-    until = min(_constraints(pending.action).deadline_at or brief.limits.deadline_at, brief.limits.deadline_at)
+def _pool(state: RunState) -> Grant:
+    """Three quarters of what is not spent, without what other requests have of it."""
+    limits, spent, out = state.brief.limits, state.spent, set_aside(state)
+    steps = limits.max_steps - state.step - spent.child_steps
+    tokens = None if limits.max_tokens is None else limits.max_tokens - spent.tokens - spent.lost_tokens
+    cost = None if limits.max_cost_usd is None else limits.max_cost_usd - (cost_so_far(spent) or 0.0)
+    return Grant(
+        steps=max(0, ceil(SHARE * steps) - out.steps),
+        tokens=None if tokens is None else max(0, int(SHARE * tokens) - (out.tokens or 0)),
+        cost_usd=None if cost is None else max(0.0, SHARE * cost - (out.cost_usd or 0.0)),
+    )
+
+
+def _least(share: N | None, asked: N | None) -> N | None:
+    return min((most for most in (share, asked) if most is not None), default=None)
+
+
+def _with(brief: Brief, pending: Pending, grant: Grant) -> Pending:
+    latest = brief.limits.deadline_at
+    until = min(_constraints(pending.action).deadline_at or latest, latest)
     return replace(pending, grant=grant, until=until, deadline_at=pending.requested_at + NEVER_SILENT)
 
 
@@ -107,40 +125,6 @@ def _constraints(action: Action) -> AgentConstraints:
         return AgentConstraints.model_validate(action.arguments.get("constraints") or {})
     except ValidationError:  # its executor says what is wrong
         return AgentConstraints()
-
-
-def _pool(state: RunState) -> Grant:
-    limits, spent, aside, others = state.brief.limits, state.spent, set_aside(state), under_way(state)
-    tokens = None if limits.max_tokens is None else limits.max_tokens - spent.tokens - spent.lost_tokens
-    cost = None if limits.max_cost_usd is None else limits.max_cost_usd - (cost_so_far(spent) or 0.0)
-    less = (others.tokens or 0, others.cost_usd or 0.0)
-    free = limits.max_steps - steps_taken(state) + others.steps
-    return Grant(
-        steps=max(0, ceil(SHARE * free) - others.steps),
-        tokens=None if tokens is None else max(0, int(SHARE * (tokens - (aside.tokens or 0) + less[0])) - less[0]),
-        cost_usd=None
-        if cost is None
-        else max(0.0, float(SHARE) * (cost - (aside.cost_usd or 0.0) + less[1]) - less[1]),
-    )
-
-
-def _share(pool: Grant, asked: AgentConstraints, part: Fraction) -> Grant:
-    steps = ceil(part * pool.steps)
-    tokens = None if pool.tokens is None else int(part * pool.tokens)
-    cost = None if pool.cost_usd is None else float(part) * pool.cost_usd
-    return Grant(
-        steps=min(steps, asked.max_steps or steps),
-        tokens=min((n for n in (tokens, asked.max_tokens) if n is not None), default=None),
-        cost_usd=min((n for n in (cost, asked.max_cost_usd) if n is not None), default=None),
-    )
-
-
-def _minus(pool: Grant, grant: Grant) -> Grant:
-    return Grant(
-        steps=pool.steps - grant.steps,
-        tokens=None if pool.tokens is None else pool.tokens - (grant.tokens or 0),
-        cost_usd=None if pool.cost_usd is None else pool.cost_usd - (grant.cost_usd or 0.0),
-    )
 
 
 # Requests that are out
@@ -165,18 +149,14 @@ def with_asked(state: RunState, pendings: Sequence[Pending]) -> RunState:
 def wanted(state: RunState) -> tuple[Pending, ...]:
     """Granted requests whose results the run can use."""
     stopped = {gathering.step for gathering in gatherings(state.waiting) if gathering.stopped}
-    return tuple(p for p in _out(state) if p.step not in stopped and not state.final)
+    return () if state.final else tuple(p for p in state.pendings if p.grant and p.step not in stopped)
 
 
 def withdrawn(state: RunState) -> tuple[Pending, ...]:
     """Granted requests that were given up, whose spending is still to be told."""
-    kept = wanted(state)
-    return tuple(pending for pending in _out(state) if pending not in kept)
-
-
-def _out(state: RunState) -> tuple[Pending, ...]:
     out = state.waiting.out if isinstance(state.waiting, Ended) else state.pendings
-    return tuple(pending for pending in out if pending.grant)
+    kept = wanted(state)
+    return tuple(pending for pending in out if pending.grant and pending not in kept)
 
 
 # What comes back
@@ -188,7 +168,8 @@ def settled(state: RunState, pending: Pending, result: ToolResult) -> RunState:
         return state
     known = {(doubt.tool, doubt.call) for doubt in state.doubts}
     doubts = tuple(doubt for doubt in _doubts(pending, told) if (doubt.tool, doubt.call) not in known)
-    spent = _with(state.spent, _usage(told, grant))
+    more = _usage(told, grant).model_dump()
+    spent = replace(state.spent, child_steps=state.spent.child_steps + more.pop("steps"), **_sums(state.spent, more))
     return replace(_with_time(state, told), spent=spent, doubts=(*state.doubts, *doubts))
 
 
@@ -220,15 +201,13 @@ def _usage(told: dict[str, JsonValue], grant: Grant) -> ChildUsage:
         return ChildUsage(steps=grant.steps, lost_calls=1, lost_tokens=lost[0], lost_cost_usd=lost[1])
 
 
+def _sums(spent: Spent, more: dict[str, Any]) -> dict[str, Any]:
+    """A sum with an unknown price is unknown."""
+    pairs = {name: (getattr(spent, name), amount) for name, amount in more.items()}
+    return {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+
+
 def _doubts(pending: Pending, told: dict[str, JsonValue]) -> list[Doubt]:
     named = told.get("doubts")
     listed = [each for each in named if isinstance(each, dict)] if isinstance(named, list) else []
     return [Doubt(step=pending.step, tool=str(each.get("tool")), call=str(each.get("call"))) for each in listed]
-
-
-def _with(spent: Spent, usage: ChildUsage) -> Spent:
-    more = usage.model_dump(exclude={"steps"})
-    sums: dict[str, Any] = {
-        name: None if (before := getattr(spent, name)) is None or n is None else before + n for name, n in more.items()
-    }
-    return replace(spent, **sums, child_steps=spent.child_steps + usage.steps)

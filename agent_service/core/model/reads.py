@@ -34,6 +34,6 @@ def _flaws(state: RunState, plan: Plan) -> Iterator[str]:
 def _why_alone(state: RunState, action: Action) -> str:
     command = state.brief.command(action)
     reads = command is not None and command.tier == "read"
-    if not reads and not grants.needs_one(state.brief, action):
+    if not reads and not grants.needs_one(state.brief, action.tool):
         return "it is no read"
     return approving.why_needed(state, action)

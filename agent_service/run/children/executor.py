@@ -72,14 +72,10 @@ class ChildRuns:
         parent = await self._runs.current(request.run_id)
         if parent is None:
             raise UnknownRun(request.run_id)
-        which = (request.step, request.task or "", request.round or 0)
-        pending = next((one for one in grants.wanted(parent) if one.name == which), None)
-        if pending:
-            await self._serve(parent, pending)
-        else:
-            for child in parent.children:
-                if (child.step, child.task, child.round) == which:
-                    await self._cancel(parent, child.run_id)
+        name = (request.step, request.task or "", request.round or 0)
+        for pending in (*grants.wanted(parent), *grants.withdrawn(parent)):
+            if pending.name == name:
+                await self._see_to(parent, pending)
 
     async def after(self, state: RunState) -> None:
         """Does what an entry that led to `state` owes: a child its result, a parent the cancel of what it withdrew.
@@ -87,31 +83,35 @@ class ChildRuns:
         """
         if state.final:
             await self._answer(state)
-        if state.brief.may_have_children and grants.withdrawn(state):
-            now = await self._runs.current(state.run_id) or state  # what a later entry asks for again stays
-            for pending in grants.withdrawn(now):
-                await self._give_up(now, pending)
+        if state.brief.may_have_children:
+            for pending in grants.withdrawn(state):
+                await self._see_to(state, pending)
 
     async def look_after(self, state: RunState) -> None:
         """Does all that a run is owed as it stands, whatever bus and store have lost. Raises TryAgain."""
         await self.after(state)
         for pending in grants.wanted(state):
-            await self._serve(state, pending)
+            await self._see_to(state, pending)
 
-    async def _serve(self, parent: RunState, pending: Pending) -> None:
+    async def _see_to(self, parent: RunState, pending: Pending) -> None:
+        """Wakes the child, lets one that has ended answer, or cancels one that is not wanted by now."""
         run_id = grants.run_id_of(parent.run_id, pending)
         try:
             child = await self._runs.current(run_id)
         except Damaged as error:
-            await self._lost(parent, pending, error)
+            log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
+            await self._tell(answering.lost(asked_by(parent, pending), run_id, str(error), at=pending.requested_at))
             return
-        if child is None:
+        if child is None and pending in grants.wanted(parent):
             await self._wake(parent, pending)
-        else:
+            child = await self._runs.current(run_id)
+        now = await self._runs.current(parent.run_id) or parent  # it may have ended meanwhile, or asked again
+        if child is None:
+            return
+        if any(one.name == pending.name for one in grants.wanted(now)):
             await self._answer(child)
-        now = await self._runs.current(parent.run_id)
-        if now is None or not any(one.name == pending.name for one in grants.wanted(now)):
-            await self._cancel(now or parent, run_id)
+        elif not child.final:
+            await self._cancel(now, pending, run_id)
 
     async def _wake(self, parent: RunState, pending: Pending) -> None:
         self._brake.check()
@@ -125,24 +125,11 @@ class ChildRuns:
             _, accepted = await self._runs.accept(anew, event)
             await self._runs.follow(accepted)
 
-    async def _give_up(self, parent: RunState, pending: Pending) -> None:
-        try:
-            await self._cancel(parent, grants.run_id_of(parent.run_id, pending))
-        except Damaged as error:
-            await self._lost(parent, pending, error)
-
-    async def _cancel(self, parent: RunState, run_id: str) -> None:
-        child = await self._runs.current(run_id)
-        if child and not child.final:
-            what = f"has ended ({parent.status})" if parent.final else "gave up its step"
-            reason = f"the run {parent.run_id} {what}, and waits for it no more"
-            event = CancelRequested(at=self._clock.now(), reason=reason, by=f"run {parent.run_id}")
-            await self._runs.take(run_id, event)
-
-    async def _lost(self, parent: RunState, pending: Pending, error: Damaged) -> None:
-        log.warning("a child is left alone", extra={"run_id": parent.run_id, "why": str(error)})
-        asked = asked_by(parent, pending)
-        await self._tell(answering.lost(asked, error.run_id, str(error), at=pending.requested_at))
+    async def _cancel(self, parent: RunState, pending: Pending, run_id: str) -> None:
+        what = f"has ended ({parent.status})" if parent.final else f"gave up its step {pending.step}"
+        reason = f"the run {parent.run_id} {what}, and waits for it no more"
+        event = CancelRequested(at=self._clock.now(), reason=reason, by=f"run {parent.run_id}")
+        await self._runs.take(run_id, event)
 
     async def _answer(self, child: RunState) -> None:
         result = answering.ended(child)

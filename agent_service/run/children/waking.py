@@ -5,12 +5,12 @@ takes over the parent's taint, in-doubt writes and refusals.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pydantic import JsonValue, ValidationError
 
-from agent_service.core.brief import Grant, Limits, Parent
+from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.graph.gathered import as_sent
 from agent_service.core.graph.grants import run_id_of
@@ -19,7 +19,8 @@ from agent_service.core.people import egress
 from agent_service.core.state import Ruling, RunState, replace
 from agent_service.core.tools.attempts import Pending
 from agent_service.trust.identity import trace_url_of_child
-from schemas.catalog import AgentCall
+from schemas import catalog, subjects
+from schemas.catalog import AgentCall, ToolOffer
 from schemas.clipping import clipped
 from schemas.events import AgenticStart
 from schemas.fields import flaws_of
@@ -56,6 +57,13 @@ def depth_of(start: AgenticStart, parent: RunState | None, *, deepest: int) -> i
 def _told_in(context: Mapping[str, JsonValue]) -> int | None:
     told = context.get(DEPTH, 0)
     return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
+
+
+def tools_of(brief: Brief, offered: Sequence[ToolOffer]) -> tuple[ToolOffer, ...]:
+    """Those that the run may use. At the deepest level it may ask no other agent."""
+    named = (tool for tool in offered if brief.tools is None or tool.name in brief.tools)
+    agent = (catalog.NAME, subjects.SERVICE_AGENT)
+    return tuple(tool for tool in named if brief.may_have_children or (tool.name, tool.route) != agent)
 
 
 def wake(parent: RunState, pending: Pending, *, at: datetime) -> WakeAccepted:

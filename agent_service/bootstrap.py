@@ -41,7 +41,6 @@ from agent_service.telling.folder.keeping import Folders
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.mark import MARGIN, Mark
-from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.sending import Traces
 from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
@@ -173,7 +172,7 @@ def build(
         ),
         missed=Missed(link, intake, folder, slots=settings.turns),
         folders=folders,
-        files=RunFiles(workspace, store, artifacts, folders.bring_up_to_date),
+        files=RunFiles(workspace, artifacts, folders.up_to_date),
         traces=traces,
         pruning=Pruning(store.forgetting, belongings, settings.retention(), clock),
         beside_runs=NatsBesideRuns(link, settings.keep_runs.letters(), clock),
@@ -215,7 +214,7 @@ def _traces(settings: AgentSettings, store: SqliteStore, mark: Mark) -> Traces |
     if receiver is None:
         return None
     sender = cache(lambda: loaded("groundwork.telemetry.traces:span_sender")(receiver, subjects.SERVICE_AGENT))
-    content = Content(prompt_of) if settings.telemetry.content else None
+    content = prompt_of if settings.telemetry.content else None
     return Traces(store, lambda spans: sender().send(spans), mark, keeps=sampler(), content=content)
 
 

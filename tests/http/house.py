@@ -63,8 +63,10 @@ from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling import log_lines
 from agent_service.telling.answers.why import Whereabouts
+from agent_service.telling.folder.keeping import Folders
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
+from agent_service.telling.mark import Mark
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
 from groundwork.http.protocol import BoundedProtocol
@@ -123,10 +125,6 @@ class Outside:
 
     async def prune(self, *, dry_run: bool) -> Beside:  # noqa: ARG002 - no dead letters
         return Beside(trouble="no gateway answers")
-
-
-async def as_they_lie(_: str) -> None:
-    """Files are read as a test wrote them, and not rendered."""
 
 
 class MoodyArchive:
@@ -278,7 +276,8 @@ async def open_house(
         executors = Executors(skills=outside, troubles=outside, callbacks=outside)
         desk = Desk(store, archive, store.inbox, intake, executors, Background(group))
         workspace, shelf = Workspace(folder / "workspaces"), Shelf({})
-        files = RunFiles(workspace, archive, shelf, as_they_lie)
+        folders = Folders(archive, workspace, shelf, Mark(folder / ".rendered"), keep=25)
+        files = RunFiles(workspace, shelf, folders.up_to_date)
         wrong: dict[str, str] = {}
 
         async def readiness() -> Mapping[str, str]:

@@ -70,6 +70,7 @@ async def test_an_artifact_can_be_had_with_the_entry_that_names_it_and_only_as_i
     house.shelf.contents[path] = content
     assert (await client.get(f"/v1/runs/{run}/workspace/{path}")).content == content
     house.shelf.contents[path] = b"# Forged"
+    house.workspace.remove_artifacts(run)
     assert await code(client, path) == (409, "artifact_changed")
 
 

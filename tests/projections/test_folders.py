@@ -46,7 +46,7 @@ RUNS = tuple(map(run_id, range(1, 6)))
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"SOON_S": 0.001, "LIVE_S": 0.01, "LOOK_S": 0.05, "NOTE_S": 0.01}.items():
+    for name, seconds in {"SOON_S": 0.001, "LATER_S": 0.01, "LOOK_S": 0.05, "NOTE_S": 0.01}.items():
         monkeypatch.setattr(keeping, name, seconds)
 
 
@@ -134,7 +134,7 @@ async def test_a_folder_is_read_as_its_journal_stands_also_one_that_was_put_away
     journals = Journals(entries[:4])
     for left in (entries[:4], entries):  # each time by an agent that has rendered nothing yet
         journals.journals[RUN_ID] = list(left)
-        files = RunFiles(workspace, journals, Shelf(), keeping_in(workspace, journals).bring_up_to_date)
+        files = RunFiles(workspace, Shelf(), keeping_in(workspace, journals).up_to_date)
         assert await files.read(RUN_ID, "decisions.md")
         assert verify(left, workspace, RUN_ID) == []
     reads = len(journals.reads)
@@ -193,7 +193,7 @@ async def test_a_disk_that_fails_is_tried_again_and_told_of_once(
     async with running(keeping_in(workspace, Journals(*map(entries_of, ended))), *ended) as folders:
         await until(lambda: caplog.records)
         with pytest.raises(TryAgain, match="the files of run"):
-            await folders.bring_up_to_date(RUNS[0])
+            await folders.up_to_date(RUNS[0])
         await asyncio.to_thread(root.unlink)
         await until(lambda: pages(workspace, RUNS) == [*RUNS[:2]])
         await until(lambda: len(caplog.records) == 2)
@@ -206,7 +206,7 @@ async def test_artifacts_are_copied_once_and_only_if_they_are_what_the_journal_n
     shelf, critique = Shelf(ARTIFACTS | {"artifacts/critique.md": b"forged"}), "artifacts/critique.md"
 
     async def rendered() -> None:
-        await keeping_in(workspace, Journals(entries_of(worked_example())), shelf).bring_up_to_date(RUN_ID)
+        await keeping_in(workspace, Journals(entries_of(worked_example())), shelf).up_to_date(RUN_ID)
 
     await rendered()
     assert workspace.read(RUN_ID, "artifacts/fetch-01.html") == PAGE
@@ -236,15 +236,13 @@ async def test_a_run_that_is_deleted_is_not_rendered_meanwhile_nor_afterwards(wo
 # What is read of a folder
 
 
-async def as_they_lie(_: str) -> None:
-    """Files are read as a test wrote them, and not rendered."""
-
-
 async def test_an_artifact_is_read_from_its_copy_or_else_from_the_store_and_never_what_is_not_recorded(
     workspace: Workspace,
 ) -> None:
     shelf, critique = Shelf(dict(ARTIFACTS)), "artifacts/critique.md"
-    files = RunFiles(workspace, Journals(entries_of(worked_example())), shelf, as_they_lie)
+    folders = keeping_in(workspace, Journals(entries_of(worked_example())), shelf)
+    files = RunFiles(workspace, shelf, folders.up_to_date)
+    assert await files.read(RUN_ID, critique) == CRITIQUE
     workspace.write(RUN_ID, {critique: b"forged"})
     assert await files.read(RUN_ID, critique) == CRITIQUE
     shelf.contents = {"artifacts/other.md": b"named by no journal"}
@@ -252,9 +250,9 @@ async def test_an_artifact_is_read_from_its_copy_or_else_from_the_store_and_neve
         await files.read(RUN_ID, critique)
     assert await files.read(RUN_ID, "artifacts/other.md") is None
     shelf.failure = TryAgain("the bus is away")
-    workspace.write(RUN_ID, {critique: CRITIQUE, "plan.md": b"# Plan"})
+    workspace.write(RUN_ID, {critique: CRITIQUE})
     assert await files.read(RUN_ID, critique) == CRITIQUE
-    assert await files.read(RUN_ID, "plan.md") == b"# Plan"
+    assert await files.read(RUN_ID, "plan.md")
 
 
 # Pages that are put away
@@ -297,7 +295,7 @@ def agent(member: Member, folder: Path, shelf: Shelf) -> tuple[SharedStore, Work
     """An agent, as far as people read of runs by it."""
     workspace = Workspace(folder)
     folders = Folders(member.store, workspace, shelf, mark_of(workspace), keep=25)
-    return member.store, workspace, RunFiles(workspace, member.store, shelf, folders.bring_up_to_date)
+    return member.store, workspace, RunFiles(workspace, shelf, folders.up_to_date)
 
 
 async def test_a_folder_is_as_new_as_the_newest_entry_and_not_shown_where_it_is_not(tmp_path: Path) -> None:

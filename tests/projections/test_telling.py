@@ -10,7 +10,6 @@ from agent_service.run.ports import PromptText
 from agent_service.telling.answers.model_calls import call_view, made_call
 from agent_service.telling.log_lines import log_line
 from agent_service.telling.pages.trail import trail
-from agent_service.telling.spans.attributes import Content
 from agent_service.telling.spans.trace import stretch
 from tests.core.cues import (
     a_reflecting_run,
@@ -33,7 +32,7 @@ def test_what_models_and_tools_said_is_in_spans_only_when_it_is_asked_for() -> N
     entries = entries_of(worked_example())
     words = ("critique", "Matt Joyce", "mattjoyce.ai", "goal_statement", "You decide")
     assert not [word for word in words if word in repr(stretch(entries))]
-    assert [word for word in words if word in repr(stretch(entries, content=Content(as_text)))] == [*words]
+    assert [word for word in words if word in repr(stretch(entries, content=as_text))] == [*words]
 
 
 @pytest.mark.parametrize(

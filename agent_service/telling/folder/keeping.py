@@ -21,7 +21,7 @@ from agent_service.run.journal import Run
 from agent_service.run.moments import Journals, Moment
 from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.disk import Unsafe
-from agent_service.telling.folder.rendering import write
+from agent_service.telling.folder.rendering import Rendered, write
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.mark import Mark
 from groundwork.service.errors import TryAgain
@@ -29,11 +29,10 @@ from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now
 
 SOON_S = 0.2
-LIVE_S = 3.0
+LATER_S = 3.0
 """A live run is rendered so long after it moved, at the earliest; what failed, too."""
-LOOK_S = 1.0
-MOST_COMMITS = 20
-"""Commits within LOOK_S with which the agent is still idle."""
+LOOK_S, MOST_COMMITS = 1.0, 20
+"""The agent has little to do while it commits no more entries in so long."""
 REST, MOST_REST_S = 9.0, 2.0
 """The pause after each run, in times of what it took; and at most, in seconds."""
 NOTE_S = 5.0
@@ -75,8 +74,7 @@ class Folders:
         self._later: dict[str, float] = {}
         """Due instants (monotonic, in seconds) of live runs, and of those that failed."""
         self._failed: set[str] = set()
-        self._versions: OrderedDict[str, int] = OrderedDict()
-        """The newest entry in the folders that were rendered last."""
+        self._rendered: OrderedDict[str, Rendered] = OrderedDict()
         self._lying: dict[str, None] = {}
         """Ended runs whose pages lie in their folders, oldest first."""
         self._commits, self._looked_at, self._idle = 0, monotonic(), False
@@ -93,19 +91,22 @@ class Folders:
             self._mark_ended(run.run_id)
         elif moment.ended or moment.paused:
             self._due[run.run_id] = None
-        elif len(self._later) < MOST_LATER and run.run_id not in self._due:
-            self._later.setdefault(run.run_id, monotonic() + LIVE_S)
+        else:
+            self._mark_later(run.run_id, monotonic() + LATER_S)
         self._news.set()
 
-    async def bring_up_to_date(self, run_id: str) -> None:
-        """For who reads. Raises Damaged, and TryAgain where it cannot be written now."""
+    async def up_to_date(self, run_id: str) -> Rendered | None:
+        """For who reads. None without such a run. Raises Damaged, and TryAgain where it cannot be written now."""
         async with self._turn:
             run = await self._store.load(run_id)
-            known = run is not None and self._versions.get(run_id) == run.state.version
-            if run is None or (known and await asyncio.to_thread(self._workspace.has_pages, run_id)):
-                return
+            if run is None:
+                return None
+            known = self._rendered.get(run_id)
             try:
-                await self._render(run_id)
+                lies = await asyncio.to_thread(self._workspace.has_pages, run_id)
+                if known and lies and known.version == run.state.version:
+                    return known
+                return await self._render(run_id)
             except Damaged as error:
                 self._store.quarantine(error)
                 raise
@@ -116,7 +117,11 @@ class Folders:
         """Until cancelled."""
         await self._begin()
         while True:
-            await self._something_to_do()
+            wait_s = LOOK_S if self._later else None if self._complete else NOTE_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            self._news.clear()
             await asyncio.sleep(SOON_S)
             while (run_id := self._next()) is not None:
                 began = monotonic()
@@ -145,17 +150,14 @@ class Folders:
     async def _begin(self) -> None:
         now = utc_now()
         with suppress(TryAgain, OSError):  # what is not marked here is rendered when it is read
-            going_on = set(await self._store.unsettled(now))
             for run_id, plain in await self._store.moved_since(self._mark.since(now)):
                 if plain:
                     self._mark_ended(run_id)
-                elif run_id not in going_on:
-                    self._due[run_id] = None
-                elif len(self._later) < MOST_LATER:
-                    self._later.setdefault(run_id, 0.0)
+                else:
+                    self._mark_later(run_id, monotonic())
             self._news.set()
-            lying = await asyncio.to_thread(self._workspace.runs)
-            self._lying = {run_id: None for run_id in lying if run_id not in going_on} | self._lying
+            going_on, lying = await self._store.unsettled(now), await asyncio.to_thread(self._workspace.runs)
+            self._lying = dict.fromkeys(run_id for run_id in lying if run_id not in {*going_on}) | self._lying
 
     def _mark_ended(self, run_id: str) -> None:
         self._unmark(run_id)
@@ -163,16 +165,13 @@ class Folders:
         if len(self._ended) > self._keep:
             self._ended.popitem(last=False)
 
+    def _mark_later(self, run_id: str, at: float) -> None:
+        if len(self._later) < MOST_LATER and run_id not in self._due:
+            self._later.setdefault(run_id, at)
+
     def _unmark(self, run_id: str) -> None:
         for marks in (self._due, self._ended, self._later):
             marks.pop(run_id, None)
-
-    async def _something_to_do(self) -> None:
-        wait_s = LOOK_S if self._later else None if self._complete else NOTE_S
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._news.wait()
-        self._news.clear()
 
     def _next(self) -> str | None:
         if run_id := next(iter(self._due), None) or next(iter(self._ended), None):
@@ -195,29 +194,29 @@ class Folders:
             log.error("files of a run are not written, given up", extra={"run_id": run_id, "why": repr(error)})  # noqa: TRY400 # no fault of this program
         except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are to be rendered
             self._outage.goes_on(repr(error))
-            if len(self._later) < MOST_LATER:
-                self._later[run_id] = monotonic() + LIVE_S
-                self._failed.add(run_id)
+            self._mark_later(run_id, monotonic() + LATER_S)
+        if run_id in self._later:
+            self._failed.add(run_id)
             return
         self._failed.discard(run_id)
         if not self._failed:
             self._outage.over()
 
-    async def _render(self, run_id: str) -> None:
+    async def _render(self, run_id: str) -> Rendered | None:
         rendered = await write(run_id, self._store, self._workspace, self._artifacts)
         if rendered is None:
-            return
-        self._versions[run_id] = rendered.version
-        self._versions.move_to_end(run_id)
-        if len(self._versions) > REMEMBERED_RUNS:
-            self._versions.popitem(last=False)
+            return None
+        self._rendered[run_id] = rendered
+        self._rendered.move_to_end(run_id)
+        if len(self._rendered) > REMEMBERED_RUNS:
+            self._rendered.popitem(last=False)
         self._lying.pop(run_id, None)
         if rendered.ended:
             self._lying[run_id] = None
-            await self._put_away()
+            await self._put_away(list(self._lying)[: -self._keep][:PUT_AWAY_AT_ONCE])
+        return rendered
 
-    async def _put_away(self) -> None:
-        surplus = list(self._lying)[: min(max(0, len(self._lying) - self._keep), PUT_AWAY_AT_ONCE)]
+    async def _put_away(self, surplus: Collection[str]) -> None:
         for run_id in surplus:
             del self._lying[run_id]
         try:

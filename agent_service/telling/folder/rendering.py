@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_service.errors import Changed
 from agent_service.run.journal import Entry, flaw_in_chain
@@ -24,12 +24,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """`artifacts` are those that may have a copy in the folder; `version` is the newest entry's number."""
+    """`artifacts` are those with a lawful name; `version` is the newest entry's number."""
 
     pages: Files
     artifacts: tuple[NamedArtifact, ...]
     ended: bool
     version: int
+
+    def artifact(self, path: str) -> NamedArtifact | None:
+        return next((artifact for artifact in self.artifacts if artifact.path == path), None)
 
 
 def render(entries: Sequence[Entry]) -> Rendered:
@@ -37,18 +40,17 @@ def render(entries: Sequence[Entry]) -> Rendered:
     if flaw := flaw_in_chain(entries):
         raise Changed(entries[0].run_id, flaw)
     moments = tuple(retell(entries))
-    lawful = (artifact for artifact in named_artifacts(moments) if is_artifact_path(artifact.path))
     return Rendered(
         pages={name: text.encode() for name, text in pages_of(moments)},
-        artifacts=tuple(lawful)[:MAX_ARTIFACTS],
+        artifacts=tuple(one for one in named_artifacts(moments) if is_artifact_path(one.path)),
         ended=moments[-1].after.final,
         version=len(moments),
     )
 
 
 async def write(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
-    """Writes what differs, in a thread; None for a run without entries. Raises as `render`, `Workspace.write` and the
-    ports do.
+    """Writes what differs, in a thread, and returns it without its pages; None for a run without entries. Raises as
+    `render`, `Workspace.write` and the ports do.
     """
     entries = await journals.entries(run_id)
     if not entries:
@@ -56,7 +58,7 @@ async def write(run_id: str, journals: Journals, workspace: Workspace, artifacts
     rendered, missing = await asyncio.to_thread(_written, run_id, entries, workspace)
     if copies := await _fetched(artifacts, run_id, missing):
         await asyncio.to_thread(workspace.write, run_id, copies)
-    return rendered
+    return replace(rendered, pages={})
 
 
 async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> None:
@@ -65,7 +67,7 @@ async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifac
     files: Files = {}
     if entries:
         rendered = render(entries)
-        files = {**await _fetched(artifacts, run_id, rendered.artifacts), **rendered.pages}
+        files = {**await _fetched(artifacts, run_id, rendered.artifacts[:MAX_ARTIFACTS]), **rendered.pages}
     workspace.remove(run_id)
     if files:
         workspace.write(run_id, files)
@@ -75,7 +77,8 @@ async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifac
 def _written(run_id: str, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
     rendered = render(entries)
     workspace.write(run_id, rendered.pages)
-    missing = [one for one in rendered.artifacts if not _is_there(workspace, run_id, one, ended=rendered.ended)]
+    copied = rendered.artifacts[:MAX_ARTIFACTS]
+    missing = [one for one in copied if not _is_there(workspace, run_id, one, ended=rendered.ended)]
     return rendered, missing
 
 

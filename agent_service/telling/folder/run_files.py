@@ -4,37 +4,36 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from agent_service.run.moments import Journals, retell
 from agent_service.run.ports import Artifacts
+from agent_service.telling.folder.rendering import Rendered
 from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
-from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.telling.outputs import NamedArtifact
 
 
 class ArtifactChanged(Exception):
     """What is stored under the artifact's name is not what the journal recorded."""
 
 
-BeforeReading = Callable[[str], Awaitable[None]]
-"""Brings a run's folder up to date. May raise TryAgain and Damaged."""
+UpToDate = Callable[[str], Awaitable[Rendered | None]]
+"""Brings a run's folder up to date, and returns what is in it. May raise TryAgain and Damaged."""
 
 
 class RunFiles:
-    def __init__(self, workspace: Workspace, journals: Journals, artifacts: Artifacts, before: BeforeReading) -> None:
+    def __init__(self, workspace: Workspace, artifacts: Artifacts, up_to_date: UpToDate) -> None:
         self._workspace = workspace
-        self._journals = journals
         self._artifacts = artifacts
-        self._before = before
+        self._up_to_date = up_to_date
 
     async def files(self, run_id: str) -> Listing | None:
         """Raises as Workspace.files."""
-        await self._before(run_id)
+        await self._up_to_date(run_id)
         return await asyncio.to_thread(self._workspace.files, run_id)
 
     async def read(self, run_id: str, path: str) -> bytes | None:
         """None where there is none. Raises as Workspace.read and the ports, and ArtifactChanged."""
-        await self._before(run_id)
+        rendered = await self._up_to_date(run_id)
         copy = await asyncio.to_thread(self._workspace.read, run_id, path)
-        named = await self._named(run_id, path) if is_artifact_path(path) else None
+        named = rendered.artifact(path) if rendered else None
         if named is None or (copy is not None and _is(copy, named)):
             return copy
         content = await self._artifacts.get(run_id, path) if (named.size or 0) <= MAX_BYTES else None
@@ -43,11 +42,6 @@ class RunFiles:
         if content is None and copy is None:
             return None
         raise ArtifactChanged(f"{path} of run {run_id} is not what entry {named.entry} of its journal recorded")
-
-    async def _named(self, run_id: str, path: str) -> NamedArtifact | None:
-        entries = await self._journals.entries(run_id)
-        named = await asyncio.to_thread(lambda: named_artifacts(retell(entries)))
-        return next((artifact for artifact in named if artifact.path == path), None)
 
 
 def _is(content: bytes, named: NamedArtifact) -> bool:

@@ -5,7 +5,6 @@ Without content only names, numbers and classes: any text may hold what a run ha
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import JsonValue, TypeAdapter
@@ -23,13 +22,10 @@ from groundwork.telemetry.span import Value
 MOST_CONTENT = 32_768
 
 Attributes = dict[str, Value]
+Content = Callable[[Question], PromptText]
+"""Makes the prompt of a call; None where spans carry no content."""
 
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    prompt_of: Callable[[Question], PromptText]
 
 
 def of_run(run: RunState) -> Attributes:
@@ -68,9 +64,7 @@ def call(run: RunState, asking: Asking, at: datetime, content: Content | None) -
     }
     if content is None:
         return about
-    prompt = content.prompt_of(
-        Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at)
-    )
+    prompt = content(Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at))
     message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
     return about | _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
 

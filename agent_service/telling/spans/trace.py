@@ -37,7 +37,7 @@ from agent_service.telling.spans.attributes import Attributes, Content
 from agent_service.telling.tasks import depth_of, ended_by, going_on
 from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry import names
-from groundwork.telemetry.span import Context, Kind, Span, context_of, span_id
+from groundwork.telemetry.span import Context, Span, context_of, span_id
 from schemas import keys
 
 AGENT = "agentic-loop"
@@ -69,11 +69,12 @@ def stretch(
 
 @dataclass(slots=True, kw_only=True)
 class Open:
+    """A span that is not over."""
+
     id: str
     name: str
     at: datetime
     parent_id: str | None
-    kind: Kind = "internal"
     attributes: Attributes
     links: tuple[Context, ...] = ()
 
@@ -106,17 +107,16 @@ class Trace:
         return self._out
 
     def _began(self, moment: Moment) -> None:
-        run, at = moment.after, moment.entry.at
-        if isinstance(moment.event, WakeAccepted):
-            caller, parent = context_of(moment.event.traceparent), _request_of(moment.event.parent)
-            self._run = self._open(root_span_id(self._run_id), f"invoke_agent {AGENT}", at, None)
-            self._run.links = tuple(filter(None, (caller, parent)))
-        elif moment.reopened:
-            self._run = self._open(self._id(f"reopened:{run.reopened}"), f"invoke_agent {AGENT}", at, None)
-            self._run.parent_id = root_span_id(self._run_id)
-        else:
+        run, event, root = moment.after, moment.event, root_span_id(self._run_id)
+        if not isinstance(event, WakeAccepted) and not moment.reopened:
             return
-        self._run.attributes |= attributes.run(AGENT, run, self._content)
+        identity = self._id(f"reopened:{run.reopened}") if moment.reopened else root
+        about = attributes.run(AGENT, run, self._content)
+        self._run = self._open(identity, f"invoke_agent {AGENT}", moment.entry.at, None, about)
+        if isinstance(event, WakeAccepted):
+            self._run.links = tuple(filter(None, (context_of(event.traceparent), _request_of(event.parent))))
+        else:
+            self._run.parent_id = root
 
     def _ended(self, moment: Moment) -> None:
         if moment.ended and self._run:
@@ -124,7 +124,6 @@ class Trace:
             self._run.attributes |= attributes.ending(run, self._content)
             failed = run.status in (Status.FAILED, Status.ESCALATED)
             self._close(self._run, moment.entry.at, run.ending_class if failed else None)
-            self._run = None
 
     # model calls
 
@@ -154,10 +153,9 @@ class Trace:
                 self._end_call(moment, moment.after.ending_class)
 
     def _called(self, moment: Moment, asking: Asking) -> Open:
-        self._asking = asking
-        call = self._open(self._id(f"{moment.entry.seq}:chat"), "chat", moment.entry.at, self._run, "client")
-        call.attributes |= attributes.call(moment.after, asking, moment.entry.at, self._content)
-        return call
+        self._asking, at = asking, moment.entry.at
+        about = attributes.call(moment.after, asking, at, self._content)
+        return self._open(self._id(f"{moment.entry.seq}:chat"), "chat", at, self._run, about)
 
     def _by(self, call: Open, model: str) -> None:
         call.name = f"chat {model}"
@@ -176,9 +174,8 @@ class Trace:
             self._close(self._wait, moment.entry.at, None)
             self._wait = None
         if kind and self._wait is None:
-            wait = self._open(self._id(f"{moment.entry.seq}:wait"), f"wait {kind}", moment.entry.at, self._run)
-            wait.attributes |= attributes.wait(kind, moment.after)
-            self._wait = wait
+            identity, about = self._id(f"{moment.entry.seq}:wait"), attributes.wait(kind, moment.after)
+            self._wait = self._open(identity, f"wait {kind}", moment.entry.at, self._run, about)
 
     # steps, tasks and attempts
 
@@ -204,10 +201,9 @@ class Trace:
 
     def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
         above = self._asker(pending) if pending.task else self._run
-        what = self._unused(item_of(pending.name), run)
-        request = self._open(self._id(what), f"execute_tool {pending.action.tool}", at, above)
-        request.attributes |= attributes.step(run, pending, self._content)
-        return request
+        identity = self._id(self._unused(item_of(pending.name), run))
+        about = attributes.step(run, pending, self._content)
+        return self._open(identity, f"execute_tool {pending.action.tool}", at, above, about)
 
     def _asker(self, pending: Pending) -> Open | None:
         step, asker = pending.step, asker_of(pending.task)
@@ -217,9 +213,8 @@ class Trace:
     def _tried(self, moment: Moment, pending: Pending) -> Open:
         key = keys.request(self._run_id, pending.step, pending.attempt, *pending.name[1:])
         identity = span_id(self._unused(key, moment.after))
-        above = self._requests[pending.name]
-        attempt = self._open(identity, f"attempt {pending.attempt}", moment.entry.at, above)
-        attempt.attributes |= attributes.attempt(pending)
+        above, about = self._requests[pending.name], attributes.attempt(pending)
+        attempt = self._open(identity, f"attempt {pending.attempt}", moment.entry.at, above, about)
         if pending.grant:
             child = run_id_of(self._run_id, pending)
             attempt.links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),)
@@ -227,23 +222,20 @@ class Trace:
 
     # spans
 
-    def _open(self, identity: str, name: str, at: datetime, above: Open | None, kind: Kind = "internal") -> Open:
+    def _open(self, identity: str, name: str, at: datetime, above: Open | None, about: Attributes) -> Open:
         parent_id = above.id if above else None
-        about = dict(self._everywhere)
-        return Open(id=identity, name=name, at=at, parent_id=parent_id, kind=kind, attributes=about)
+        return Open(id=identity, name=name, at=at, parent_id=parent_id, attributes=self._everywhere | about)
 
     def _close(self, span: Open, at: datetime, error: str | None) -> None:
-        if error:
-            span.attributes[names.ERROR_TYPE] = error
         closed = Span(
             trace_id=trace_id(self._run_id),
             span_id=span.id,
             parent_id=span.parent_id,
             name=span.name,
-            kind=span.kind,
+            kind="client" if span is self._call else "internal",
             started_at=span.at,
             ended_at=at,
-            attributes=span.attributes,
+            attributes=span.attributes | ({names.ERROR_TYPE: error} if error else {}),
             links=span.links,
             error=error or None,
         )

@@ -4,17 +4,16 @@ Without content only names, numbers and classes: any text may hold what a run ha
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import JsonValue, TypeAdapter
 
 from agent_service.core.events import ModelReplied
 from agent_service.core.phases import Decision, Next, Phase, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import Asking
 from agent_service.run.ports import PromptText, Question
+from agent_service.telling.history.items import TimelineItem
 from agent_service.telling.rulings import Ruling
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Value
@@ -34,13 +33,11 @@ def of_run(run: RunState) -> Attributes:
 
 
 def run(agent: str, run: RunState, content: Content | None) -> Attributes:
-    about: Attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: agent}
-    return about | _said(content, {names.GOAL: run.brief.goal})
-
-
-def ending(run: RunState, content: Content | None) -> Attributes:
+    """Of a run that has ended."""
     spent = run.spent
     about: Attributes = {
+        names.OPERATION: "invoke_agent",
+        names.AGENT_NAME: agent,
         names.STATE: run.status.value,
         names.WHY: run.ending_class,
         names.STEPS: run.step,
@@ -50,10 +47,11 @@ def ending(run: RunState, content: Content | None) -> Attributes:
     }
     if spent.cost_usd is not None:
         about[names.COST_USD] = spent.cost_usd
-    return about | _said(content, {names.REASON: run.reason})
+    return about | _said(content, {names.GOAL: run.brief.goal, names.REASON: run.reason})
 
 
-def call(run: RunState, asking: Asking, at: datetime, content: Content | None) -> Attributes:
+def call(run: RunState, asking: Asking, item: TimelineItem, content: Content | None) -> Attributes:
+    """`run` as it stands when the model is asked."""
     about: Attributes = {
         names.OPERATION: "chat",
         names.PHASE: asking.phase.value,
@@ -62,14 +60,18 @@ def call(run: RunState, asking: Asking, at: datetime, content: Content | None) -
         names.REPAIRS: asking.repairs,
         names.TRIES: asking.tries,
     }
+    if item.model:
+        about[names.REQUEST_MODEL] = item.model
     if content is None:
         return about
+    at = item.started_at
     prompt = content(Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at))
     message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
     return about | _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
 
 
-def replied(reply: ModelReplied, content: Content | None) -> Attributes:
+def replied(reply: ModelReplied, became: Sequence[Ruling], content: Content | None) -> Attributes:
+    """`became`: whether the decision was taken up, and the plan that came along with it."""
     usage, made = reply.usage, reply.provenance
     about: Attributes = {
         names.RESPONSE_MODEL: reply.model,
@@ -78,6 +80,7 @@ def replied(reply: ModelReplied, content: Content | None) -> Attributes:
         names.CACHE_READ_TOKENS: usage.cache_read_tokens,
         names.gen_ai().cache_write_tokens: usage.cache_write_tokens,
     }
+    about |= {name: one.status for name, one in zip((names.RULING, names.PLAN_RULING), became, strict=False)}
     if usage.cost_usd is not None:
         about[names.COST_USD] = usage.cost_usd
     if made:
@@ -89,22 +92,16 @@ def replied(reply: ModelReplied, content: Content | None) -> Attributes:
     return about | _said(content, {names.OUTPUT_MESSAGES: message})
 
 
-def ruled(first: Ruling, along: Ruling | None = None) -> Attributes:
-    """Whether the decision was taken up, and the plan that came along with it."""
-    about: Attributes = {names.RULING: first.status}
-    return about | ({names.PLAN_RULING: along.status} if along else {})
-
-
-def step(run: RunState, pending: Pending, content: Content | None) -> Attributes:
+def step(run_id: str, item: TimelineItem, arguments: JsonValue, content: Content | None) -> Attributes:
+    task = _task(item)
     about: Attributes = {
         names.OPERATION: "execute_tool",
-        names.TOOL_NAME: pending.action.tool,
-        names.TOOL_CALL_ID: ":".join((run.run_id, str(pending.step), *map(str, _task(pending).values()))),
-        names.TOOL_COMMAND: pending.action.command,
-        names.STEP: pending.step,
-        **_task(pending),
+        names.TOOL_NAME: item.tool or "",
+        names.TOOL_CALL_ID: ":".join((run_id, str(item.step), *map(str, task.values()))),
+        names.TOOL_COMMAND: item.command or "",
+        names.STEP: item.step or 0,
     }
-    return about | _said(content, {names.TOOL_ARGUMENTS: pending.action.arguments})
+    return about | task | _said(content, {names.TOOL_ARGUMENTS: arguments})
 
 
 def result(run: RunState, step: int, content: Content | None) -> Attributes:
@@ -112,9 +109,9 @@ def result(run: RunState, step: int, content: Content | None) -> Attributes:
     return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
 
 
-def attempt(pending: Pending) -> Attributes:
-    tool = pending.action.tool
-    return {names.STEP: pending.step, **_task(pending), names.ATTEMPT: pending.attempt, names.TOOL_NAME: tool}
+def attempt(item: TimelineItem) -> Attributes:
+    about: Attributes = {names.STEP: item.step or 0, names.ATTEMPT: item.attempt or 0, names.TOOL_NAME: item.tool or ""}
+    return about | _task(item)
 
 
 def wait(kind: str, run: RunState) -> Attributes:
@@ -122,8 +119,8 @@ def wait(kind: str, run: RunState) -> Attributes:
     return about | ({names.WHY: run.ending_class} if run.stop else {})
 
 
-def _task(pending: Pending) -> Attributes:
-    return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
+def _task(item: TimelineItem) -> Attributes:
+    return {names.TASK: item.task, names.ROUND: item.round or 0} if item.task else {}
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

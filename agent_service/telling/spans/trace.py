@@ -1,10 +1,11 @@
-"""The trace of a run as its journal tells it. Pure: told twice, it is the same to the byte.
+"""The trace of a run: its timeline as spans. Pure: told twice, it is the same to the byte.
 
     invoke_agent agentic-loop       the run: from its acceptance to its end
       wait queued
-      chat MODEL                    a model call; one that a crash lost is there too
+      chat MODEL                    a model call
       execute_tool TOOL             a step, with all of its attempts
         attempt 1                   what its executor tells belongs to it
+        wait tool_retry
         attempt 2 …
         execute_tool TOOL           a task of it, and each time that it is asked again
           attempt 1 …
@@ -17,33 +18,27 @@ names, unless with content.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from agent_service.core.brief import Parent
-from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, WakeAccepted
-from agent_service.core.graph.grants import run_id_of
+from agent_service.core.events import ModelReplied, WakeAccepted
 from agent_service.core.state import RunState
-from agent_service.core.tools.attempts import Pending, asker_of
-from agent_service.core.tools.flights import flights, gatherings
-from agent_service.core.waiting import Asking, Status
+from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
 from agent_service.run.lines import waits_for
 from agent_service.run.moments import Moment, retell
-from agent_service.telling.acts import Act, Name, act_of, item_of, settled
-from agent_service.telling.rulings import rulings
+from agent_service.telling.history.items import TimelineItem
+from agent_service.telling.history.timeline import Timeline
+from agent_service.telling.rulings import Ruling, rulings
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.attributes import Attributes, Content
-from agent_service.telling.tasks import depth_of, ended_by, going_on
+from agent_service.telling.tasks import child_of
 from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Span, context_of, span_id
 from schemas import keys
 
 AGENT = "agentic-loop"
-LOST = "lost"
-"""The class of a call whose process died."""
-WAITS = frozenset({"model_retry", "budget", "time"})
 
 
 def rests(moment: Moment) -> bool:
@@ -57,208 +52,136 @@ def stretch(
     """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
     the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
     """
-    trace, told, is_told = None, list[Span](), False
-    for moment in retell(entries):
-        if is_told:
+    trace, told, moments = Trace(content), list[Span](), list(retell(entries))
+    for moment in moments:
+        trace.hear(moment)
+        if rests(moment) or moment is moments[-1]:
+            told += trace.over()
+        if moment is not moments[-1] and rests(moment) and (since is None or moment.entry.at < since):
             told.clear()
-        trace = trace or Trace(moment, content)
-        told += trace.take(moment)
-        is_told = rests(moment) and (since is None or moment.entry.at < since)
     return told
 
 
-@dataclass(slots=True, kw_only=True)
-class Open:
-    """A span that is not over."""
-
-    id: str
-    name: str
-    at: datetime
-    parent_id: str | None
-    attributes: Attributes
-    links: tuple[Context, ...] = ()
-
-
 class Trace:
-    def __init__(self, first: Moment, content: Content | None) -> None:
+    def __init__(self, content: Content | None) -> None:
         self._content = content
-        self._run_id = first.after.run_id
-        self._everywhere = attributes.of_run(first.after)
-        self._out: list[Span] = []
-        self._used: set[str] = set()
-        """A run's end cuts spans off, and an answer lets them go on under other ids."""
-        self._run: Open | None = None
-        self._wait: Open | None = None
-        self._call: Open | None = None
-        self._asking: Asking | None = None
-        self._requests: dict[Name, Open] = {}
-        self._attempts: dict[Name, Open] = {}
+        self._timeline = Timeline()
+        self._moments: list[Moment] = []
+        self._began: list[datetime] = []
+        """When the run was accepted, and opened again each time."""
+        self._replies: dict[int, tuple[ModelReplied, Sequence[Ruling]]] = {}
+        self._results: dict[int, Attributes] = {}
+        self._told: dict[str, datetime] = {}
 
-    def take(self, moment: Moment) -> list[Span]:
-        """Those that end with this entry."""
-        self._out = []
-        self._began(moment)
-        self._thought(moment)
-        self._waited(moment)
-        self._answered(moment)
-        self._asked(moment)
-        self._sent(moment)
-        self._ended(moment)
-        return self._out
+    def hear(self, moment: Moment) -> None:
+        self._timeline.hear([moment])
+        self._moments.append(moment)
+        if moment.before is None or moment.reopened:
+            self._began.append(moment.entry.at)
+        if isinstance(moment.event, ModelReplied):
+            self._replies[moment.event.call] = moment.event, rulings(moment)
+        for record in moment.finished:
+            self._results[record.step] = attributes.result(moment.after, record.step, self._content)
 
-    def _began(self, moment: Moment) -> None:
-        run, event, root = moment.after, moment.event, root_span_id(self._run_id)
-        if not isinstance(event, WakeAccepted) and not moment.reopened:
-            return
-        identity = self._id(f"reopened:{run.reopened}") if moment.reopened else root
-        about = attributes.run(AGENT, run, self._content)
-        self._run = self._open(identity, f"invoke_agent {AGENT}", moment.entry.at, None, about)
-        if isinstance(event, WakeAccepted):
-            self._run.links = tuple(filter(None, (context_of(event.traceparent), _request_of(event.parent))))
-        else:
-            self._run.parent_id = root
+    def over(self) -> list[Span]:
+        """Those that ended since they were asked for last."""
+        run = self._moments[-1].after
+        items = {item.id: item for item in self._timeline.view(run.run_id).items}
+        over = [(item, at) for item in items.values() if (at := item.ended_at) and self._told.get(item.id) != at]
+        self._told |= {item.id: at for item, at in over}
+        return [span for item, at in over if (span := self._span(item, at, items.get(item.parent or "")))]
 
-    def _ended(self, moment: Moment) -> None:
-        if moment.ended and self._run:
-            run = moment.after
-            self._run.attributes |= attributes.ending(run, self._content)
-            failed = run.status in (Status.FAILED, Status.ESCALATED)
-            self._close(self._run, moment.entry.at, run.ending_class if failed else None)
-
-    # model calls
-
-    def _asked(self, moment: Moment) -> None:
-        if moment.asked:
-            self._call = self._called(moment, moment.asked)
-
-    def _thought(self, moment: Moment) -> None:
-        asking = moment.before.asking if moment.before else None
-        match moment.event:
-            case CallReserved(model=model) if asking and moment.after.reserve:
-                if self._call and names.REQUEST_MODEL in self._call.attributes:
-                    self._end_call(moment, LOST)
-                self._call = self._call or self._called(moment, asking)
-                self._by(self._call, model)
-            case ModelReplied() as reply if asking:
-                self._call = self._call or self._called(moment, asking)
-                self._by(self._call, reply.model)
-                self._call.attributes |= attributes.replied(reply, self._content)
-                first, *along = rulings(moment)
-                self._call.attributes |= attributes.ruled(first, *along)
-                self._end_call(moment, first.error_class)
-            case ModelUnavailable(error_class=why) if asking:
-                self._call = self._call or self._called(moment, asking)
-                self._end_call(moment, why)
-            case _ if moment.after.calling != self._asking:
-                self._end_call(moment, moment.after.ending_class)
-
-    def _called(self, moment: Moment, asking: Asking) -> Open:
-        self._asking, at = asking, moment.entry.at
-        about = attributes.call(moment.after, asking, at, self._content)
-        return self._open(self._id(f"{moment.entry.seq}:chat"), "chat", at, self._run, about)
-
-    def _by(self, call: Open, model: str) -> None:
-        call.name = f"chat {model}"
-        call.attributes[names.REQUEST_MODEL] = model
-
-    def _end_call(self, moment: Moment, error: str | None) -> None:
-        if self._call:
-            self._close(self._call, moment.entry.at, error)
-        self._call = self._asking = None
-
-    # waits
-
-    def _waited(self, moment: Moment) -> None:
-        kind = _wait_of(moment.after)
-        if self._wait and (kind != self._wait.attributes[names.WAITING_FOR] or moment.paused):
-            self._close(self._wait, moment.entry.at, None)
-            self._wait = None
-        if kind and self._wait is None:
-            identity, about = self._id(f"{moment.entry.seq}:wait"), attributes.wait(kind, moment.after)
-            self._wait = self._open(identity, f"wait {kind}", moment.entry.at, self._run, about)
-
-    # steps, tasks and attempts
-
-    def _sent(self, moment: Moment) -> None:
-        asking = (gathering.first for gathering in gatherings(moment.after.waiting))
-        for pending in (*asking, *moment.sent, *(flight.pending for flight in moment.kept)):
-            if pending.name not in self._requests:
-                self._requests[pending.name] = self._begun(moment.after, pending, moment.entry.at)
-        waiting = (flight.pending for flight in moment.kept if flight.retry_at is None)
-        for pending in (*moment.sent, *waiting):
-            self._attempts[pending.name] = self._tried(moment, pending)
-
-    def _answered(self, moment: Moment) -> None:
-        came, still = _came(moment), going_on(moment.after)
-        sent = {flight.pending.name for flight in flights(moment.after.waiting) if flight.retry_at is None}
-        for name in [name for name in self._attempts if name not in sent]:
-            self._close(self._attempts.pop(name), moment.entry.at, _failure(moment, came.get(name)))
-        for name in sorted(self._requests.keys() - still, key=lambda name: (-depth_of(name[1]), name)):
-            request = self._requests.pop(name)
-            if not name[1]:
-                request.attributes |= attributes.result(moment.after, name[0], self._content)
-            self._close(request, moment.entry.at, _failure(moment, came.get(name)) or moment.after.ending_class)
-
-    def _begun(self, run: RunState, pending: Pending, at: datetime) -> Open:
-        above = self._asker(pending) if pending.task else self._run
-        identity = self._id(self._unused(item_of(pending.name), run))
-        about = attributes.step(run, pending, self._content)
-        return self._open(identity, f"execute_tool {pending.action.tool}", at, above, about)
-
-    def _asker(self, pending: Pending) -> Open | None:
-        step, asker = pending.step, asker_of(pending.task)
-        asking = (span for (of, task, _), span in self._requests.items() if (of, task) == (step, asker))
-        return next(asking, self._requests.get((step, "", 0)))
-
-    def _tried(self, moment: Moment, pending: Pending) -> Open:
-        key = keys.request(self._run_id, pending.step, pending.attempt, *pending.name[1:])
-        identity = span_id(self._unused(key, moment.after))
-        above, about = self._requests[pending.name], attributes.attempt(pending)
-        attempt = self._open(identity, f"attempt {pending.attempt}", moment.entry.at, above, about)
-        if pending.grant:
-            child = run_id_of(self._run_id, pending)
-            attempt.links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),)
-        return attempt
-
-    # spans
-
-    def _open(self, identity: str, name: str, at: datetime, above: Open | None, about: Attributes) -> Open:
-        parent_id = above.id if above else None
-        return Open(id=identity, name=name, at=at, parent_id=parent_id, attributes=self._everywhere | about)
-
-    def _close(self, span: Open, at: datetime, error: str | None) -> None:
-        closed = Span(
-            trace_id=trace_id(self._run_id),
-            span_id=span.id,
-            parent_id=span.parent_id,
-            name=span.name,
-            kind="client" if span is self._call else "internal",
-            started_at=span.at,
+    def _span(self, item: TimelineItem, at: datetime, parent: TimelineItem | None) -> Span | None:
+        name, about = self._described(item)
+        if not name:
+            return None
+        run, error = self._moments[-1].after, _error(item, self._moments[-1].after)
+        return Span(
+            trace_id=trace_id(run.run_id),
+            span_id=self._id(item),
+            parent_id=self._id(parent) if parent else self._parent_id(item),
+            name=name,
+            kind="client" if item.kind == "phase" else "internal",
+            started_at=self._began[-1] if item.kind == "ending" else max(item.started_at, self._began[-1]),
             ended_at=at,
-            attributes=span.attributes | ({names.ERROR_TYPE: error} if error else {}),
-            links=span.links,
-            error=error or None,
+            attributes=attributes.of_run(run) | about | ({names.ERROR_TYPE: error} if error else {}),
+            links=self._links(item),
+            error=error,
         )
-        self._out.append(closed)
 
-    def _id(self, what: str) -> str:
-        """`what` is unique in a run."""
-        return span_id(f"{self._run_id}:{what}")
+    def _described(self, item: TimelineItem) -> tuple[str, Attributes]:
+        """The span's name and attributes; no name for what is none."""
+        run = self._moments[item.entry - 1].after
+        match item.kind:
+            case "ending":
+                return f"invoke_agent {AGENT}", attributes.run(AGENT, run, self._content)
+            case "accepted":
+                return "wait queued", attributes.wait("queued", run)
+            case "wait":
+                kind = "tool_retry" if item.attempt else _wait_of(run)
+                return f"wait {kind}", attributes.wait(kind, run)
+            case "phase" if run.asking:
+                about = attributes.call(run, run.asking, item, self._content)
+                if item.tokens and item.call:
+                    about |= attributes.replied(*self._replies[item.call], self._content)
+                return f"chat {item.model or ''}".rstrip(), about
+            case "step" | "task":
+                sent = next((one for one in self._moments[item.entry - 1].sent if one.name == _name(item)), None)
+                about = attributes.step(run.run_id, item, sent.action.arguments if sent else {}, self._content)
+                return f"execute_tool {item.tool}", about | ({} if item.task else self._results.get(item.step or 0, {}))
+            case "attempt" if item.until:
+                return f"attempt {item.attempt}", attributes.attempt(item)
+        return "", {}
 
-    def _unused(self, what: str, run: RunState) -> str:
-        name = f"{what}:{run.reopened}" if what in self._used else what
-        self._used.add(what)
-        return name
+    def _id(self, item: TimelineItem) -> str:
+        """A run's end cuts off what is open, and an answer lets it go on: as another span."""
+        run, now = self._moments[item.entry - 1].after, self._moments[-1].after.reopened
+        if item.kind == "ending":
+            return self._id_of_run(now)
+        of_request = item.kind == "attempt" and item.attempt
+        what = _request_key(run.run_id, item) if of_request else f"{run.run_id}:{item.id}"
+        return span_id(what if run.reopened == now else f"{what}:{now}")
+
+    def _parent_id(self, item: TimelineItem) -> str | None:
+        now = self._moments[-1].after.reopened
+        if item.kind == "ending":
+            return self._id_of_run(0) if now else None
+        return self._id_of_run(now)
+
+    def _id_of_run(self, reopened: int) -> str:
+        run_id = self._moments[0].after.run_id
+        return span_id(f"{run_id}:reopened:{reopened}") if reopened else root_span_id(run_id)
+
+    def _links(self, item: TimelineItem) -> tuple[Context, ...]:
+        run, accepted = self._moments[item.entry - 1].after, self._moments[0].event
+        if item.kind == "ending" and isinstance(accepted, WakeAccepted) and not run.reopened:
+            return tuple(filter(None, (context_of(accepted.traceparent), _request_of(accepted.parent))))
+        child = child_of(run, _name(item)) if item.kind == "attempt" else None
+        return (Context(trace_id=trace_id(child), span_id=root_span_id(child)),) if child else ()
 
 
-def _wait_of(run: RunState) -> str | None:
-    """A word for what holds the run up while neither a model nor a tool is at work."""
-    if run.status is Status.QUEUED:
-        return "queued"
+def _name(item: TimelineItem) -> tuple[int, str, int]:
+    return item.step or 0, item.task or "", item.round or 0
+
+
+def _request_key(run_id: str, item: TimelineItem) -> str:
+    step, task, asked_in = _name(item)
+    return keys.request(run_id, step, item.attempt or 0, task, asked_in)
+
+
+def _error(item: TimelineItem, run: RunState) -> str | None:
+    if item.kind in ("accepted", "wait"):
+        return None
+    cut_off = (run.ending_class or "cancelled") if item.status == "cancelled" and item.kind != "ending" else None
+    return item.error.error_class if item.error else cut_off
+
+
+def _wait_of(run: RunState) -> str:
+    """What holds the run up while neither a model nor a tool is at work."""
     reason = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
     if run.status is Status.PAUSED:
         return reason.kind if reason and reason.kind in ("approval", "question") else "person"
-    return reason.kind if reason and reason.kind in WAITS else None
+    return reason.kind if reason else ""
 
 
 def _request_of(parent: Parent | None) -> Context | None:
@@ -266,15 +189,3 @@ def _request_of(parent: Parent | None) -> Context | None:
         return None
     key = keys.request(parent.run_id, parent.step, parent.attempt, parent.task, parent.round)
     return Context(trace_id=trace_id(parent.run_id), span_id=span_id(key))
-
-
-def _came(moment: Moment) -> dict[Name, Act]:
-    act = act_of(moment)
-    over = dict.fromkeys((act.name, *ended_by(moment, act)), act) if act and act.is_awaited else {}
-    return over | {one.name: one for one in settled(moment)}
-
-
-def _failure(moment: Moment, act: Act | None) -> str | None:
-    if act is None:
-        return moment.after.ending_class
-    return None if act.status in ("ok", "continuation") else act.error.error_class if act.error else act.status

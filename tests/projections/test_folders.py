@@ -46,7 +46,7 @@ RUNS = tuple(map(run_id, range(1, 6)))
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"SOON_S": 0.001, "LATER_S": 0.01, "LOOK_S": 0.05, "NOTE_S": 0.01}.items():
+    for name, seconds in {"SOON_S": 0.001, "LATER_S": 0.01, "LOOK_S": 0.05}.items():
         monkeypatch.setattr(keeping, name, seconds)
 
 

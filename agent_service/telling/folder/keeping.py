@@ -35,7 +35,6 @@ LOOK_S, MOST_COMMITS = 1.0, 20
 """The agent has little to do while it commits no more entries in so long."""
 REST, MOST_REST_S = 9.0, 2.0
 """The pause after each run, in times of what it took; and at most, in seconds."""
-NOTE_S = 5.0
 FLUSH_S = 5.0
 REMEMBERED_RUNS = 1024
 MOST_LATER = 10_000
@@ -78,8 +77,6 @@ class Folders:
         self._lying: dict[str, None] = {}
         """Ended runs whose pages lie in their folders, oldest first."""
         self._commits, self._looked_at, self._idle = 0, monotonic(), False
-        self._complete, self._noted_at = True, 0.0
-        """Whether the mark has nothing to note, and when it was noted last."""
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._outage = Outage("the disk for files of runs, or what they are made of,", log)
@@ -117,9 +114,8 @@ class Folders:
         """Until cancelled."""
         await self._begin()
         while True:
-            wait_s = LOOK_S if self._later else None if self._complete else NOTE_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(LOOK_S if self._later else None):
                     await self._news.wait()
             self._news.clear()
             await asyncio.sleep(SOON_S)
@@ -127,7 +123,7 @@ class Folders:
                 began = monotonic()
                 await self._tried(run_id)
                 await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
-            await self._note_complete()
+            self._note_complete()
 
     async def flush(self) -> None:
         """Renders what is marked, FLUSH_S at most."""
@@ -135,7 +131,7 @@ class Folders:
             async with asyncio.timeout(FLUSH_S):
                 for run_id in (*self._due, *self._ended, *self._later):
                     await self._tried(run_id)
-                await self._note_complete()
+                self._note_complete()
 
     @asynccontextmanager
     async def at_rest(self, forgotten: Collection[str]) -> AsyncIterator[None]:
@@ -184,7 +180,6 @@ class Folders:
 
     async def _tried(self, run_id: str) -> None:
         self._unmark(run_id)
-        self._complete = False
         try:
             async with self._turn:
                 await self._render(run_id)
@@ -224,12 +219,7 @@ class Folders:
         except OSError as error:
             log.warning("pages of ended runs are not put away", extra={"runs": len(surplus), "why": repr(error)})
 
-    async def _note_complete(self) -> None:
-        """Durably, for a power cut may take what was written of late."""
-        if self._complete or self._outage.why or monotonic() - self._noted_at < NOTE_S:
-            return
-        now, self._noted_at = utc_now(), monotonic()
-        with suppress(OSError):
-            await asyncio.to_thread(self._workspace.sync)
-            self._mark.note(now)
-            self._complete = True
+    def _note_complete(self) -> None:
+        """The disk has what was written within half a minute: less than the mark allows for."""
+        if not self._failed:
+            self._mark.note(utc_now())

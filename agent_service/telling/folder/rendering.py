@@ -62,7 +62,7 @@ async def write(run_id: str, journals: Journals, workspace: Workspace, artifacts
 
 
 async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> None:
-    """Writes the folder anew, durably; a run without entries has none. Raises as `write` does."""
+    """Writes the folder anew; a run without entries has none. Raises as `write` does."""
     entries = await journals.entries(run_id)
     files: Files = {}
     if entries:
@@ -71,7 +71,6 @@ async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifac
     workspace.remove(run_id)
     if files:
         workspace.write(run_id, files)
-        workspace.sync()
 
 
 def _written(run_id: str, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:

@@ -1,7 +1,7 @@
 """The workspace: a folder of files for people per run, `<root>/<run_id>/…`, six pages and `artifacts/`.
 
 Names are matched before they touch the disk; no link is followed. Files are written aside and renamed; writers take
-turns by a lock. The files can be rendered again, so only `sync` waits for the disk. Nothing is async.
+turns by a lock. What is written can be rendered again, so only removing waits for the disk. Nothing is async.
 """
 
 import fcntl
@@ -79,11 +79,6 @@ class Workspace:
             else:
                 for temporary, place, file in _staged(_located(files, run, opened), staging):
                     os.rename(temporary, file, src_dir_fd=staging, dst_dir_fd=place)
-
-    def sync(self) -> None:
-        """Returns once the disk has all that was written."""
-        with self._opened() as root:
-            sync_file_system(root)
 
     def read(self, run_id: str, path: str) -> bytes | None:
         """None where there is none. Raises IllegalName, Unsafe for no plain file, TooLarge for more than MAX_BYTES."""

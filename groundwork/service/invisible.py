@@ -16,7 +16,7 @@ _HIDDEN_ALONE = re.compile(rf"[{HIDDEN}]")
 
 
 def visible(text: str) -> str:
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _UNSEEN.sub(_sign, text.replace("\r\n", "\n"))
 

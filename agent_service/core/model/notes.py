@@ -7,9 +7,9 @@ fact keeps every step that showed it as a source.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
@@ -202,7 +202,11 @@ def _step(state: RunState, pending: Pending, record: StepRecord, output: dict[st
 
 
 def _sized(note: N) -> N:
-    return replace(note, size=len(json.dumps(asdict(note), ensure_ascii=False)))
+    return replace(note, size=len(json.dumps(note, ensure_ascii=False, default=_fields_of)))
+
+
+def _fields_of(value: Any) -> dict[str, object]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _asked_first(state: RunState, record: StepRecord) -> tuple[AskedFirst, ...]:

@@ -4,15 +4,15 @@ Texts of tools, models and people stand between tags that they cannot close.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import lru_cache
 
 from pydantic import JsonValue
 
 from agent_service.core.model.noted import Kept, MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.model.notes import MAX_ARGUMENTS, MAX_FACT, MAX_MESSAGE, MAX_REMEMBERED, MAX_RESULT, MAX_THOUGHT
 from agent_service.core.phases import Reflection
+from groundwork.service.invisible import visible
 from schemas import catalog
 from schemas.clipping import clipped, marked
 from schemas.events import ARTIFACT_PATH
@@ -21,17 +21,18 @@ MAX_REFLECTION, LEAST_ECHO = 6000, 16
 """Characters of a reflection, and of an argument that a result need not repeat."""
 _OF_THE_CALL = frozenset({"job_id", "content_type"})
 _OF_A_CHILD = frozenset({"usage", "deadline_at"})
-_LESS_THAN = re.compile("[<\ufe64\uff1c]")
+_LESS_THAN = "<\ufe64\uff1c"
 """`<`, and what Unicode's compatibility forms fold to it."""
+
+canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+"""A value as JSON, the same for the same value."""
 
 
 def harmless(text: str) -> str:
     """Hides every sign that could begin a tag: a model reads tags more kindly than any pattern of ours."""
-    return _LESS_THAN.sub("&lt;", text)
-
-
-def canonical(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(", ", ": "))
+    for sign in _LESS_THAN:
+        text = text.replace(sign, "&lt;")
+    return text
 
 
 def told(notes: Iterable[Note]) -> tuple[str, ...]:
@@ -41,7 +42,29 @@ def told(notes: Iterable[Note]) -> tuple[str, ...]:
     return tuple(block(next(steps) if isinstance(note, StepNote) else note) for note in listed)
 
 
+class _Same:
+    """A note by its identity: its fields cannot be hashed, and it never changes."""
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.note is self.note
+
+    def __hash__(self) -> int:
+        return id(self.note)
+
+
 def block(note: Note) -> str:
+    return _block(_Same(note))
+
+
+@lru_cache(maxsize=1024)
+def _block(same: _Same) -> str:
+    return visible(_worded(same.note))
+
+
+def _worded(note: Note) -> str:
     match note:
         case StepNote():
             return "\n".join(_step(note))

@@ -42,7 +42,7 @@ from schemas.clipping import clipped
 
 FOLDER = "templates"
 REFRAMED = "reframe: "
-SCHEMA_AND_TAIL = 5000
+SCHEMA_AND_TAIL = 3500
 """About how many bytes these are."""
 
 
@@ -76,7 +76,7 @@ def compose(question: Question) -> Prompt:
     verifying, form = question.phase is Phase.VERIFY, form_of(question.phase)
     system = (rendered("verifier"),) if verifying else (rendered(rules_of(state.brief)), visible(_skills(state)))
     case, steps = (_claim(state), ()) if verifying else (_case(state), _notes(question))
-    case, steps = visible(case), tuple(map(visible, steps))
+    case = visible(case)
     size = sum(len(block.encode()) for block in (*system, case, *steps)) + SCHEMA_AND_TAIL
     return Prompt(
         system=system,

@@ -199,17 +199,16 @@ class Recovery:
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
-        if run:
-            self.nameless.update(*(pending.heard for pending in run.state.pendings))
-        if run is None or forgotten_at < run.state.updated_at <= now:  # after `now`: the clock was set back meanwhile
+        if run is None:
             return
-        if results.unheard(run.state, at=now):
+        self.nameless.update(*(pending.heard for pending in run.state.pendings))
+        has_moved = forgotten_at < run.state.updated_at <= now  # after `now`: the clock was set back meanwhile
+        if not has_moved and results.unheard(run.state, at=now):
             self._unheard[run_id] = run.state
-        if run_id in self._resumed:
-            return
         try:
-            for effect in outstanding(run.state):
-                await self._publisher.publish(run_id, effect)
+            if not has_moved and run_id not in self._resumed:
+                for effect in outstanding(run.state):
+                    await self._publisher.publish(run_id, effect)
             await self._turns.children.look_after(run.state)
         except Stopped:
             self._turns.undone.begin(run_id, (run.state.version,))

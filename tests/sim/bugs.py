@@ -339,6 +339,8 @@ BUGS = (
     ),
     Bug("results are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_RESULT)),
     Bug("requests are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST, by="gateway")),
+    Bug("requests for another agent are never heard", (STRANDED,), hears(unsaid, subjects.TOOL_REQUEST), "child"),
+    Bug("a child's end is never told to its parent", (STRANDED,), says(unsaid, subjects.TOOL_RESULT), "child"),
     Bug("an ending is never said", (STRANDED,), says(unsaid, *subjects.ENDINGS)),
     Bug("an acceptance is never said", (ACCEPTED, STRANDED), says(unsaid, subjects.WAKE_ACCEPTED)),
     Bug("results are never said", (STRANDED, ANSWERED), says(unsaid, subjects.TOOL_RESULT, by="gateway")),

@@ -158,9 +158,16 @@ class World:
         self.scheduler.skew += 5 * 86400
 
     def damage_first(self) -> None:
-        """The disk damages the row of the first run; the agent is started again."""
+        self._damage(0)
+
+    def damage_second(self) -> None:
+        self._damage(1)
+
+    def _damage(self, which: int) -> None:
+        """The disk damages the row of a run; the agent is started again."""
+        run_id = self.record.of(subjects.WAKE_ACCEPTED)[which].run_id
         runs = self.services.disks["agent"].databases["runs.db"]
-        runs.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (self.first,))
+        runs.execute("UPDATE runs SET state = '{' WHERE run_id = ?", (run_id,))
         self._kill(self.services.processes["agent"])
 
     def back_up(self) -> None:

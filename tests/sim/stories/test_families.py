@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas import subjects
-from tests.sim.course import READER, WRITER, Course, allowed, asks_for, line
+from tests.sim.course import OF_CHILD, READER, WRITER, Course, allowed, asks_for, line
 from tests.sim.courses import COURSES
 from tests.sim.invariants import FORGED
 from tests.sim.machines.seams import Frame
@@ -16,6 +16,7 @@ from tests.sim.mind import DONE, View, act, together
 from tests.sim.servers.ductile import Job, Plugin
 from tests.sim.world import World
 
+CALL = {"goal": OF_CHILD}
 SIDES = ("the left line", "the right line")
 
 
@@ -102,6 +103,26 @@ def test_nobody_else_can_say_what_came_of_a_child() -> None:
         world.until(lambda: world.record.of(subjects.REJECTED))
         assert "counts for nothing" in world.record.of(subjects.REJECTED)[0].payload["reason"]
         world.until(lambda: len(world.record.endings) == len(FAMILY.ends))
+
+
+@pytest.mark.parametrize("dies_at", [None, 12, 20])
+def test_a_child_whose_row_is_damaged_is_lost_to_its_parent_which_asks_for_another(dies_at: int | None) -> None:
+    slow = Plugin({"handle": "read"}, line, takes_s=2.0)
+    course = Course(
+        name="a damaged child",
+        chooses=lambda view: (
+            DONE if view.good else act("read.handle" if view.goal == OF_CHILD else "agent.run", **CALL)
+        ),
+        plugins={"read": slow},
+        allowed=allowed("read", own_requests=False, damaged=1),
+        agent={"limits": {"max_depth": 1}},
+        meanwhile=((1.5, "damage_second"),),
+        ends=(subjects.COMPLETED,) * 2,
+    )
+    with closing(World(course, dies_at=dies_at)) as world:
+        world.play()
+        told = [one.payload["error"] for one in world.record.of(subjects.TOOL_RESULT) if one.payload["tool"] == "agent"]
+        assert [error and error["class"] for error in told] == ["child_lost", None]
 
 
 # Results that name no task

@@ -26,6 +26,7 @@ from agent_service.cli.archive.verifying import verify as verify_file
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
+from agent_service.telling.pages.trail import trail
 from groundwork.backup.archive import Archive
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats
@@ -43,7 +44,7 @@ from tests.kit.runs import run_id, whole_run
 from tests.kit.struck import strikes
 from tests.ports.stores import stored
 from tests.projections.conftest import small_disk
-from tests.projections.journals import commits_of, worked_example
+from tests.projections.journals import commits_of, entries_of, worked_example
 
 __all__ = ["small_disk"]
 
@@ -98,6 +99,14 @@ def lost(config: Path, *, but_keys: bool = True) -> None:
 
 async def flawed_places(config: Path) -> set[str]:
     return {flaw.place for flaw in (await verify(RUN_ID, config)).flaws}
+
+
+async def test_pages_that_are_behind_their_journal_are_told_of_and_are_no_flaw(config: Path, folder: Path) -> None:
+    earlier = trail(entries_of(worked_example())[:6])["plan.md"]
+    (folder / "plan.md").write_text(earlier)
+    verdict = await verify(RUN_ID, config)
+    assert (verdict.ok, [flaw.place for flaw in verdict.behind]) == (True, ["plan.md"])
+    assert "! plan.md: is as of entry 6 of 8" in str(verdict)
 
 
 async def test_an_untouched_run_is_as_it_was_written_and_looking_changes_nothing(config: Path) -> None:

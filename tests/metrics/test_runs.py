@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.moments import retell
+from agent_service.telling.spans.trace import stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects
@@ -21,7 +22,7 @@ from tests.core.cues import a_framing_run, approves, cancel, due, rejects, signa
 from tests.core.script import Cue, Script
 from tests.core.stories import STORIES
 from tests.metrics.readings import measured, readings
-from tests.projections.journals import entries_of
+from tests.projections.journals import entries_of, priced_example
 from tests.projections.people import a_run_that_asks, a_run_that_needs_approval, answers
 
 WAITED = "agentic_person_wait_duration_seconds"
@@ -83,3 +84,20 @@ def test_a_message_is_measured_by_its_subject_and_is_a_turn_again_where_it_is_de
         f'messaging_process_duration_seconds_count{{{failed}messaging_destination_name="agentic.tool_result"}}': 1,
         **({again: 1} if kind else {}),
     }
+
+
+@pytest.mark.parametrize(("opted", "newer"), [("", False), ("http", False), ("http, gen_ai_latest_experimental", True)])
+def test_names_of_the_genai_conventions_are_the_newer_ones_where_they_are_asked_for(
+    opted: str, newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", opted)
+    told = {name.partition("{")[0] for name in measured(priced_example())}
+    spans = stretch(entries_of(priced_example()))
+    for name, is_newer in {
+        "gen_ai_client_operation_duration_seconds_count": False,
+        "gen_ai_client_token_usage_count": False,
+        "gen_ai_client_inference_duration_seconds_count": True,
+        "gen_ai_client_inference_operation_output_tokens_count": True,
+    }.items():
+        assert (name in told) is (newer is is_newer), name
+    assert any("gen_ai.usage.cache_write.input_tokens" in span.attributes for span in spans) is newer

@@ -37,8 +37,8 @@ REST, MOST_REST_S = 9.0, 2.0
 """The pause after each run, in times of what it took; and at most, in seconds."""
 FLUSH_S = 5.0
 REMEMBERED_RUNS = 1024
-MOST_LATER = 10_000
-"""Runs that are marked for idle time: those beyond are rendered when they are read."""
+MOST_DUE, MOST_LATER = 100_000, 10_000
+"""Runs that are marked, and those for idle time: others are rendered when they are read."""
 PUT_AWAY_AT_ONCE = 500
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Folders:
         self._due: dict[str, None] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._later: dict[str, float] = {}
-        """Due instants (monotonic, in seconds) of live runs, and of those that failed."""
+        """Due instants (monotonic, in seconds) of live runs, and of those that failed; earliest first."""
         self._failed: set[str] = set()
         self._rendered: OrderedDict[str, Rendered] = OrderedDict()
         self._lying: dict[str, None] = {}
@@ -86,7 +86,7 @@ class Folders:
         self._commits += 1
         if moment.ended and not run.artifacts:
             self._mark_ended(run.run_id)
-        elif moment.ended or moment.paused:
+        elif (moment.ended or moment.paused) and len(self._due) < MOST_DUE:
             self._due[run.run_id] = None
         else:
             self._mark_later(run.run_id, monotonic() + LATER_S)
@@ -176,7 +176,8 @@ class Folders:
         if (passed_s := now - self._looked_at) >= LOOK_S:
             self._idle = self._commits <= MOST_COMMITS * passed_s / LOOK_S
             self._commits, self._looked_at = 0, now
-        return next((run_id for run_id, at in self._later.items() if self._idle and at <= now), None)
+        first, at = next(iter(self._later.items()), (None, now))
+        return first if self._idle and at <= now else None
 
     async def _tried(self, run_id: str) -> None:
         self._unmark(run_id)

@@ -1,20 +1,19 @@
 """The prompt of one model call, in blocks ordered by how seldom they change, so that providers can cache its beginning.
 
-    rules     the same for every run of a release
+    rules     the same for every run of a release; there is a short form for small models
     skills    the same for all calls of a run, and for runs with the same tools
     case      goal, context and framing: the same until the goal is reframed
-    notes     one per finished step, appended and never rendered again
+    notes     one per finished step, appended and worded the same way each time
     tail      where the run stands, what is left, what is asked now: different in every call
 
 Rules: no clock, counter or id before the tail; rendered from durable state alone. Framing sees what people said and
 facts, not results: a result must not word a new objective. A verifier sees the claim and nothing of the work.
 
-Templates are versioned by one hash. Values are put in, never evaluated. What others wrote goes through `harmless`, so
-that it cannot close the tags around it, and all of it through `visible`.
+Templates, and what else words a prompt, are versioned by one hash. Values are put in, never evaluated. What others
+wrote goes through `harmless`, so that it cannot close the tags around it, and all of it through `visible`.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -41,6 +40,7 @@ from groundwork.service.invisible import visible
 from schemas.clipping import clipped
 
 FOLDER = "templates"
+WORDED_IN_CODE = ("notes.py", "budget.py")
 REFRAMED = "reframe: "
 SCHEMA_AND_TAIL = 3500
 """About how many bytes these are."""
@@ -224,12 +224,9 @@ def shown_by(proof: Proof | None) -> str:
 
 @cache
 def version() -> str:
-    return version_of(_texts())
-
-
-def version_of(texts: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
-    for name, text in sorted(texts.items()):
+    folder, digest = resources.files(__package__), hashlib.sha256()
+    code = {name: (folder / name).read_text(encoding="utf-8") for name in WORDED_IN_CODE}
+    for name, text in sorted((_texts() | code).items()):
         digest.update(f"{name}\0{text}\0".encode())
     return digest.hexdigest()[:16]
 

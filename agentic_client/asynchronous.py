@@ -171,7 +171,7 @@ class AsyncClient:
         return _status(await self._patiently(lambda: self._transport.say(run_id, "cancel", body), run_id))
 
     async def files(self, run: Which) -> tuple[File, ...]:
-        """What lies in the run's folder: its paper trail, a moment after it happened, and its artifacts."""
+        """What lies in the run's folder: its pages as its journal stands now, and its artifacts."""
         run_id = run_id_of(run)
         listed = await self._patiently(lambda: self._transport.files(run_id), run_id)
         return tuple(_read(File, line) for line in listed["files"])

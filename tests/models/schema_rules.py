@@ -1,14 +1,14 @@
 """What Anthropic's structured outputs refuse in a JSON Schema, by the vendor's documentation and error messages.
 
-No open objects, no recursion, no references out of the schema, no limits on numbers, lengths and counts; at most 16
-parameters with a union type and 24 that are optional. References are followed each time they are used.
+No open objects, no limits on numbers, lengths and counts; at most 16 parameters with a union type and 24 that are
+optional. References are taken, and ours have none.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 MOST_UNIONS, MOST_OPTIONAL = 16, 24
-_COMMON = {"type", "enum", "const", "anyOf", "allOf", "$ref", "$defs", "description", "title", "default"}
+_COMMON = {"type", "enum", "const", "anyOf", "allOf", "description", "title", "default"}
 KEYWORDS = _COMMON | {"properties", "required", "additionalProperties", "items", "minItems", "format", "pattern"}
 FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
 
@@ -20,7 +20,7 @@ class Refused(ValueError):
 def check(schema: dict[str, Any]) -> None:
     """Raises Refused with the first thing that is wrong."""
     unions = optional = 0
-    for node in _nodes(schema, schema, ()):
+    for node in _nodes(schema):
         _check_node(node)
         unions += "anyOf" in node or isinstance(node.get("type"), list)
         optional += len(set(node.get("properties", ())) - set(node.get("required", ())))
@@ -43,14 +43,8 @@ def _check_node(node: dict[str, Any]) -> None:
         raise Refused("enum values must be strings, numbers, booleans or null")
 
 
-def _nodes(node: dict[str, Any], root: dict[str, Any], path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    if reference := node.get("$ref"):
-        name = reference.removeprefix("#/$defs/")
-        if reference in path or name not in root.get("$defs", {}):
-            raise Refused(f"circular, external or unknown $ref {reference!r} is not supported")
-        yield from _nodes(root["$defs"][name], root, (*path, reference))
-        return
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     items = [node["items"]] if "items" in node else []
     for inner in [*node.get("properties", {}).values(), *items, *node.get("anyOf", ()), *node.get("allOf", ())]:
-        yield from _nodes(inner, root, path)
+        yield from _nodes(inner)

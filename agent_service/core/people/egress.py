@@ -178,10 +178,8 @@ class _Noted:
                 self.arguments, said = _text(note.arguments.value), asdict(reflection) if reflection else {}
                 self.own = "\n".join((*_leaves(said), note.rationale, note.expected, self.arguments))
                 self.told = "\n".join((*(one.what for one in note.asked), _text(note.output.value)))
-            case MessageNote(untrusted=True):
-                self.own, self.told = note.answers, note.said
-            case MessageNote():
-                self.own = f"{note.answers}\n{note.said}"
+            case MessageNote():  # what a person said is among the messages of the run
+                self.own, self.told = note.answers, note.said if note.untrusted else ""
             case RulingNote(arguments=arguments):
                 self.own = "\n".join((note.framing, _text(arguments.value) if arguments else "", note.reason))
             case MemoryNote():

@@ -87,11 +87,16 @@ class Executor:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Of `NAME=ROUTE[,ROUTE]`. Raises ValueError for what is no name."""
+        """Of `NAME=ROUTE[,ROUTE]`. Raises ValueError for what is no name, and for a name or route of our own."""
         name, _, routes = text.partition("=")
         if not subjects.NAME.fullmatch(name):
             raise ValueError(f"an executor is named by {subjects.NAME.pattern}, as NAME=ROUTE")
-        return cls(name, tuple(map(subjects.tool_request, routes.split(","))))
+        asked = tuple(map(subjects.tool_request, routes.split(",")))
+        if name in (subjects.DURABLE_TOOLS, subjects.DURABLE_CHILDREN) or subjects.REQUESTS_FOR_CHILDREN in asked:
+            raise ValueError(
+                f"{text}: that name is a consumer, or that route a tool, of agent or gateway; take another"
+            )
+        return cls(name, asked)
 
 
 def topology(

@@ -56,3 +56,12 @@ async def test_on_a_small_server_streams_are_made_that_fit_and_setup_says_what_t
     assert "the server sets 1.6 GiB aside for all of it (0.625 GiB of work, for which there is room)" in made.out
     assert "✓ streams" in checked.out
     assert (again.code, again.out.strip()) == (0, "everything is there already")
+
+
+@pytest.mark.parametrize("asked", ["children=look", "tools=look", "mine=look,agentic-loop"])
+async def test_no_executor_is_given_a_consumer_or_the_requests_of_agent_and_gateway(
+    config: Path, link: NatsLink, asked: str
+) -> None:
+    told = await called("setup", "--config", config, "--executor", asked)
+    (known,) = {one.name for one in await link.jetstream.consumers_info(subjects.STREAM_REQUESTS)} - {"tools"}
+    assert (told.code, known) == (2, "children")

@@ -30,6 +30,7 @@ from tests.core.cues import (
     RUN_ID,
     a_parent,
     a_waiting_parent,
+    answer,
     asks_agents,
     cancel,
     child_of,
@@ -158,6 +159,17 @@ async def test_a_withdrawn_request_wakes_nothing_and_ends_what_it_woke() -> None
         Status.CANCELLED,
         "child_cancelled",
     )
+
+
+async def test_a_run_that_is_reopened_gets_the_child_that_nobody_had_woken() -> None:
+    parent = a_waiting_parent()
+    handed_over = parent.branch() >> returns(step=7, tool="fetch")
+    async with agent(handed_over) as made:
+        await made.hears(request_of(parent))
+        assert not await made.store.queued(5)
+        reopened = handed_over.branch() >> answer("go on")
+        await made.turns.take(RUN_ID, reopened.story[-1].event)
+        assert await made.store.queued(5) == [child.run_id for child in parent.state.children]
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,13 @@ class ChildRuns:
                 await self._see_to(parent, pending)
 
     async def after(self, state: RunState) -> None:
-        """Does what an entry that led to `state` owes: a child its result, a parent the cancel of what it withdrew.
-        Raises TryAgain.
+        """Does what an entry that led to `state` owes: a child its result, a parent the cancel of what it withdrew. A
+        request that was withdrawn, and is wanted again once its run is reopened, may be acknowledged. Raises TryAgain.
         """
         if state.final:
             await self._answer(state)
         if state.brief.may_have_children:
-            for pending in grants.withdrawn(state):
+            for pending in (*grants.withdrawn(state), *(grants.wanted(state) if state.reopened else ())):
                 await self._see_to(state, pending)
 
     async def look_after(self, state: RunState) -> None:

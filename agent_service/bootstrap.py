@@ -36,7 +36,6 @@ from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling import log_lines
 from agent_service.telling.folder.keeping import Folders
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
@@ -46,6 +45,7 @@ from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
+from agent_service.views import log_line
 from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded
 from groundwork.service.foundations import Ground, SharedGround
@@ -226,7 +226,7 @@ def _committed(
         folders.committed(moment)
         if traces:
             traces.committed(moment)
-        log_lines.write(moment)
+        log_line.write(moment)
         feed.tell(moment)
         metrics.runs.committed(moment)
         limits.committed(moment)

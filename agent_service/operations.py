@@ -20,8 +20,8 @@ from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.reading import NatsWhereabouts
 from agent_service.core.waiting import Status
+from agent_service.history.plain import ok, warning
 from agent_service.settings import AgentSettings
-from agent_service.telling.plain import ok, warning
 from groundwork.http.metrics import Measured, request_durations
 from groundwork.http.server import serve_http as http
 from groundwork.nats.leases.members import Members

@@ -30,17 +30,17 @@ from agent_service.core.events import SignalReceived
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, WakeConflict
+from agent_service.history.artifacts import is_artifact_path
+from agent_service.history.plain import View
+from agent_service.history.waiting_for import executor_of
 from agent_service.kill_switch import Halting
 from agent_service.metrics.wakes import Transport, Waking
 from agent_service.run.intake import Intake, not_heard
 from agent_service.run.lines import Wanted
 from agent_service.run.ports import Archive, Callbacks, Inbox, RunStore, Skills, Troubles
-from agent_service.telling.acts import executor_of
-from agent_service.telling.answers.entries import EntryView, JournalReader, entry_view
-from agent_service.telling.answers.runs import RunLineView, RunView, line_view, run_view
-from agent_service.telling.outputs import is_artifact_path
-from agent_service.telling.plain import View
 from agent_service.trust.identity import by as told_by
+from agent_service.views.entries import EntryView, JournalReader, entry_view
+from agent_service.views.run import RunLineView, RunView, line_view, run_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.machine import new_uuid, utc_now
 from schemas.events import Signal
@@ -209,11 +209,8 @@ class Desk:
         state = await self._state(run_id)
         present = await self._present() if state.pending else None
         trouble = await self._trouble(state, present or frozenset())
-        heard = await self._reader.heard(run_id)
-        tasks = await self._reader.tasks(run_id) if heard.gathered else None
-        shown = run_view(
-            state, heard, tasks, trace_url=self._intake.new_runs.trace_url, present=present, trouble=trouble
-        )
+        history = await self._reader.history(run_id)
+        shown = run_view(state, history, trace_url=self._intake.new_runs.trace_url, present=present, trouble=trouble)
         return shown if state.final else shown.model_copy(update={"stopped": self._admission.brake.why})
 
     async def brief(self, run_id: str) -> StandingAnswer:
@@ -256,9 +253,9 @@ class Desk:
             raise await absent(self._store, run_id)
         if after > newest:
             raise Refusal(422, "invalid", f"after: the run has only {newest} entries", field="after", run_id=run_id)
-        moments = await self._reader.moments(run_id, after, limit + 1)
-        shown = tuple(map(entry_view, moments[:limit]))
-        return EntryPage(entries=shown, next_after=shown[-1].seq if len(moments) > limit else None)
+        records = await self._reader.records(run_id, after, limit + 1)
+        shown = tuple(map(entry_view, records[:limit]))
+        return EntryPage(entries=shown, next_after=shown[-1].seq if len(records) > limit else None)
 
     async def check(self, run_id: str) -> None:
         """Refuses an id that no run has (404), or none any more (410)."""

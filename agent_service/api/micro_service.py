@@ -30,8 +30,8 @@ from agent_service.api.requests import (
     WakeAnswer,
     WakeRequest,
 )
-from agent_service.telling.answers.runs import RunView
 from agent_service.trust.signing import Signing
+from agent_service.views.run import RunView
 from groundwork.nats.link import NatsLink
 from groundwork.nats.micro_service import asker, micro_service
 from schemas import subjects

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from agent_service.api.refusals import FieldError, Refusal
-from agent_service.telling.answers.runs import RunView
-from agent_service.telling.plain import OfRun, one_line
+from agent_service.history.plain import OfRun, one_line
+from agent_service.views.run import RunView
 from groundwork.service import strict
 from groundwork.service.machine import new_uuid
 from schemas.events import AgenticStart, Cancel, Constraints, Outcome, Signal, SignalKind

@@ -75,7 +75,7 @@ class WrittenEntry(_Said):
     at: Instant
     kind: str
     event: str
-    effects_digest: str
+    facts: str
     previous: Hash
     hash: Hash
 

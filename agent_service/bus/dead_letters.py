@@ -13,7 +13,8 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
 from agent_service.bus.reading import headers_of, of_stream
-from agent_service.telling.answers.letters import (
+from agent_service.history.plain import instant
+from agent_service.views.letters import (
     RETRY_OF,
     DeadLetter,
     Deed,
@@ -25,7 +26,6 @@ from agent_service.telling.answers.letters import (
     obstacle,
     record,
 )
-from agent_service.telling.plain import instant
 from groundwork.nats.consuming.settling import own_headers
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import Published

@@ -8,7 +8,7 @@ from typing import Any
 from agent_service.bus.dead_letters import MOST_LETTERS, NatsDeadLetters
 from agent_service.bus.gateway import NatsTroubles
 from agent_service.bus.topology import topology
-from agent_service.telling.plain import ok, warning, wrong
+from agent_service.history.plain import ok, warning, wrong
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure
 from groundwork.telemetry.metrics import Attributes, Gauge, Instruments

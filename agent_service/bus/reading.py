@@ -15,8 +15,8 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from agent_service.telling.answers.letters import Stored
-from agent_service.telling.answers.why import Holder, Whereabouts
+from agent_service.views.letters import Stored
+from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.consuming.settling import read_delivery
 from groundwork.nats.link import NatsLink
 from groundwork.nats.publishing import matches

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_service.cli.errors import Exit, NotDone
-from agent_service.telling.plain import one_line
+from agent_service.history.plain import one_line
 
 LAST = "last"
 LOOKED_AT = 6

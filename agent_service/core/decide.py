@@ -8,6 +8,7 @@ TABLE says for each state and event who decides, and where that may lead; docs/S
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replace_transition
 from typing import Any, get_args
 
 from agent_service.core import endings, limits, standing_still
@@ -28,6 +29,7 @@ from agent_service.core.events import (
     TurnBroke,
     WakeAccepted,
 )
+from agent_service.core.facts import Resumed, Stands
 from agent_service.core.model import asking, thinking, timing
 from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
@@ -40,6 +42,7 @@ from agent_service.core.waiting import (
     NeedsPerson,
     Queued,
     Sleeping,
+    Status,
     Thinking,
     Waiting,
 )
@@ -60,7 +63,18 @@ class Rule:
 def decide(state: RunState | None, event: Event) -> Transition:
     rule = TABLE[type(state.waiting) if state else None][type(event)]
     led_to = rule.decider(_counted(state) if state else None, event)
-    return _ignored(state, led_to) if isinstance(led_to, str) else led_to
+    then = _ignored(state, led_to) if isinstance(led_to, str) else led_to
+    return _with_its_facts(state, then)
+
+
+def _with_its_facts(before: RunState | None, then: Transition) -> Transition:
+    after = then.state
+    if after is None or then.ignored:
+        return then
+    goes_on = before is not None and before.status is Status.PAUSED and after.status is Status.RUNNING
+    resumed = (Resumed(),) if goes_on else ()
+    stands = Stands(status=after.status, step=after.pending.step if after.pending else 0)
+    return replace_transition(then, state=replace(after, happened=()), facts=(*resumed, *after.happened, stands))
 
 
 def _counted(state: RunState) -> RunState:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from agent_service.core.facts import Fact
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState
 from schemas.events import Envelope
@@ -50,6 +51,7 @@ class Transition:
     """With `ignored` set nothing changed. `refused`: the sender had no right to it."""
 
     state: RunState | None
+    facts: tuple[Fact, ...] = ()
     effects: tuple[Effect, ...] = ()
     ignored: str | None = None
     refused: bool = False

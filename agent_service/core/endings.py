@@ -5,11 +5,13 @@ from typing import Any, Literal
 
 from agent_service.core import proof
 from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
+from agent_service.core.facts import CallLost, PersonAsked
+from agent_service.core.facts import Ended as EndedFact
 from agent_service.core.limits import budget_use, stood_still, with_lost, with_set_aside
 from agent_service.core.people import petition
 from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Plan, Reflection
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.waiting import (
     Acting,
@@ -94,6 +96,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     stop = _stop(state, ending_class, reason)
     waiting = NeedsPerson(ask=stop, since=at, entry=stop.entry, held=held)
     paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
+    paused = with_facts(paused, PersonAsked(ask=stop))
     return Transition(
         state=paused,
         effects=(
@@ -107,8 +110,10 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
 
 def with_lost_call(state: RunState) -> RunState:
     match state.waiting:
-        case Thinking(reserve=Reserve() as reserve) as waiting:
-            return replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
+        case Thinking(reserve=Reserve() as reserve, asking=asking) as waiting:
+            tokens, cost = reserve.if_lost or (reserve.tokens, reserve.cost_usd)
+            lost = replace(state, spent=with_lost(state.spent, reserve), waiting=replace(waiting, reserve=None))
+            return with_facts(lost, CallLost(call=asking.call, tokens=tokens, cost_usd=cost))
     return state
 
 
@@ -144,8 +149,9 @@ def _final(
         state = stood_still(state, since, at)
     waiting = Ended(status=status, stop=stop, at=at, held=held, came=came, out=_out(state, came))
     ended = replace(state, waiting=waiting, summary=reason, updated_at=at)
-    told = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
-    return Transition(state=ended, effects=(*_abandoned(state), *told))
+    told = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
+    said = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
+    return Transition(state=with_facts(ended, told), effects=(*_abandoned(state), *said))
 
 
 def _out(state: RunState, came: tuple[ToolResult, ...]) -> tuple[Pending, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import JsonValue
 
 from agent_service.core.brief import Brief, Spent
+from agent_service.core.facts import Fact
 from agent_service.core.model.noted import Note
 from agent_service.core.phases import Framing, Next, Plan, Proof, Reflection
 from agent_service.core.tools.attempts import Evidence, Pending
@@ -196,6 +197,8 @@ class RunState:
     refused_done: int = 0
     spent: Spent = field(default_factory=Spent)
     summary: str = ""
+    happened: tuple[Fact, ...] = ()
+    """What the event that is decided has led to so far. Empty once it is decided: the entry keeps it."""
 
     @property
     def status(self) -> Status:
@@ -295,3 +298,7 @@ class RunState:
 
     def has_finished(self, step: int) -> bool:
         return any(record.step == step for record in self.completed)
+
+
+def with_facts(state: RunState, *facts: Fact) -> RunState:
+    return replace(state, happened=(*state.happened, *facts))

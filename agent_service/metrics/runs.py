@@ -16,11 +16,11 @@ from agent_service.core.events import (
     TimerFired,
     ToolReturned,
 )
+from agent_service.core.facts import AttemptAnswered, CallPutOff, RetrySet, TaskFinished
 from agent_service.core.state import RunState
-from agent_service.core.tools.acting import is_repeatable
 from agent_service.core.waiting import Approval, Ended, NeedsPerson, Question, Status
 from agent_service.metrics.model import CallMetrics, SpentMetrics
-from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of, tool_error
+from agent_service.metrics.wakes import NONE, IncomingMetrics, OutgoingMetrics, known_class, outcome_of
 from agent_service.run.moments import Moment
 from groundwork.sqlite.group_commit import StoreMetrics
 from groundwork.telemetry.metrics import Counter, Instruments
@@ -42,25 +42,15 @@ class GatheringMetrics:
         )
 
     def committed(self, moment: Moment) -> None:
-        for known in moment.gathered:
-            error = NONE if known.status == "ok" else known_class(str(known.output.get("class")))
-            self._tasks.add(known.tool, known.status, error)
+        for task in moment.all(TaskFinished):
+            self._tasks.add(task.tool, task.status, known_class(task.error_class) if task.error_class else NONE)
         match moment.event:
-            case ToolReturned(result=result) if result.status == "continuation" and moment.answered:
-                self._continuations.add(moment.answered.action.tool, _outcome(moment))
+            case ToolReturned(result=result) if result.status == "continuation":
+                for answer in moment.all(AttemptAnswered):
+                    self._continuations.add(answer.tool, _OUTCOMES.get(answer.status, "refused"))
 
 
-def error_of_wish(moment: Moment) -> str:
-    return _ERRORS[_outcome(moment)]
-
-
-def _outcome(moment: Moment) -> str:
-    if moment.asks_for_more:
-        return "followed"
-    return "budget" if any(record.status == "budget" for record in moment.finished) else "refused"
-
-
-_ERRORS = {"followed": NONE, "budget": "budget", "refused": "bad_continuation"}
+_OUTCOMES = {"continuation": "followed", "budget": "budget"}
 
 
 WAIT_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
@@ -159,12 +149,12 @@ class RunMetrics:
 
     def _answered(self, moment: Moment) -> None:
         self._tools.answered(moment)
-        if moment.retry:
+        for _ in moment.all(RetrySet):
             self._retries.add("tool", _error_of(moment))
 
     def _failed(self, moment: Moment, silence: ModelUnavailable) -> None:
         self._calls.failed(*self._call(moment), silence.error_class)
-        if moment.put_off:
+        if moment.first(CallPutOff):
             self._retries.add("llm", silence.error_class)
 
     def _replied(self, moment: Moment, reply: ModelReplied) -> None:
@@ -232,26 +222,19 @@ class _Tools:
         )
 
     def answered(self, moment: Moment) -> None:
-        answered = moment.answered
-        if answered is None:
-            return
-        error = _error_of(moment)
-        took = (moment.entry.at - answered.requested_at).total_seconds()
-        outcome = "continuation" if moment.asks_for_more else outcome_of(error)
-        self._attempts.record(took, answered.action.tool, outcome, error)
+        sent = {pending.name: pending for pending in moment.before.pendings} if moment.before else {}
+        for answer in moment.all(AttemptAnswered):
+            if answer.status not in ("late", "refused") and (pending := sent.get(answer.name)):
+                took, error = (moment.at - pending.requested_at).total_seconds(), _error_of(moment)
+                outcome = "continuation" if answer.status == "continuation" else outcome_of(error)
+                self._attempts.record(took, answer.tool, outcome, error)
 
 
 def _error_of(moment: Moment) -> str:
-    match moment.event:
-        case ToolReturned(result=result):
-            return error_of_wish(moment) if result.status == "continuation" else tool_error(result)
-        case _:
-            return "timeout" if _may_be_repeated(moment) else "in_doubt"
-
-
-def _may_be_repeated(moment: Moment) -> bool:
-    answered = moment.answered
-    return answered is not None and is_repeatable(moment.after, answered)
+    answer = moment.first(AttemptAnswered)
+    if answer is None or answer.error is None:
+        return NONE
+    return known_class(answer.error.error_class)
 
 
 class AgentMetrics:

@@ -9,36 +9,47 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
 from agent_service.admission.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
+from agent_service.core.effects import Transition
 from agent_service.core.events import Event
+from agent_service.core.facts import Fact, Stands
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
 
-DIGEST_DIGITS = 16
 RULES = 1
-"""Raised when an event leads to other effects, or their digest differs. Then `as_today` reads events of earlier rules.
-"""
+"""Raised when an event leads to other facts. Then `as_today` reads events of earlier rules."""
 GENESIS = "0" * 64
+
+F = TypeVar("F")
 
 GROWING = (
     "notes", "completed", "artifacts", "facts", "messages", "signals", "late", "late_tasks", "evidence", "children",
 )  # fmt: skip
 """Fields that grow with every step. Stored item by item, so that an entry costs the same at step 5 and at step 500."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedTo:
+    """What an entry led to by `rules`, as it is stored."""
+
+    rules: int
+    facts: tuple[Fact, ...]
+
+
+_LED_TO = TypeAdapter(LedTo)
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _STATE = TypeAdapter(RunState)
 _BRIEF = TypeAdapter(Brief)
 _FIELDS = get_type_hints(RunState)
-_STORED_APART = {"brief", *GROWING}
+_STORED_APART = {"brief", "happened", *GROWING}
 _ITEMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(get_args(_FIELDS[name])[0]) for name in GROWING}
 
 
@@ -61,14 +72,14 @@ def as_today(event: Event, rules: int) -> Event:  # noqa: ARG001 # no rules came
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """`event` and `effects` are JSON; `kind` is the event's class name."""
+    """`event` and `facts` are JSON; `kind` is the class name of the event. `facts` begins with the rules version."""
 
     run_id: str
     seq: int
     at: datetime
     kind: str
     event: str
-    effects_digest: str
+    facts: str
     previous: str
     hash: str
 
@@ -86,10 +97,48 @@ class Entry:
 
     @property
     def rules(self) -> int:
-        return int(self.effects_digest[DIGEST_DIGITS:] or "0", 16)
+        return int(self.facts.partition(",")[0].removeprefix('{"rules":'))
+
+    def led_to(self) -> tuple[Fact, ...]:
+        """Raises Damaged."""
+        try:
+            return _LED_TO.validate_json(self.facts).facts
+        except ValueError as error:
+            raise Damaged(self.run_id, f"facts of entry {self.seq}") from error
+
+    def record(self) -> "Record":
+        """Raises as `decoded` does."""
+        return Record(entry=self, event=self.decoded(), facts=self.led_to())
 
     def recomputed_hash(self) -> str:
-        return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.effects_digest)
+        return _chain(self.previous, self.run_id, self.seq, self.at, self.kind, self.event, self.facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """An entry as it is read: its event, and the facts that the event led to."""
+
+    entry: Entry
+    event: Event
+    facts: tuple[Fact, ...]
+
+    @property
+    def at(self) -> datetime:
+        return self.entry.at
+
+    @property
+    def stands(self) -> Stands:
+        """Every entry ends with where the run stands."""
+        stands = self.first(Stands)
+        if stands is None:
+            raise ValueError(f"run {self.entry.run_id}: entry {self.entry.seq} does not say where the run stands")
+        return stands
+
+    def all(self, kind: type[F]) -> tuple[F, ...]:
+        return tuple(fact for fact in self.facts if isinstance(fact, kind))
+
+    def first(self, kind: type[F]) -> F | None:
+        return next((fact for fact in self.facts if isinstance(fact, kind)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +163,7 @@ class Commit:
     """
 
     entry: Entry
+    facts: tuple[Fact, ...]
     state: RunState
     brief: Brief | None
     growth: tuple[Growth, ...]
@@ -126,12 +176,13 @@ def commit_of(before: Run | None, event: Event, transition: Transition) -> Commi
     state = transition.state
     if state is None or transition.ignored:
         raise ValueError(f"nothing to commit: {transition.ignored}")
-    entry = _entry(before.head if before else GENESIS, state, event, transition.effects)
+    entry = _entry(before.head if before else GENESIS, state, event, transition.facts)
     changed = before is None or before.state.brief is not state.brief
     growth = growth_of(before.state if before else None, state)
     then = before.state if before else None
     return Commit(
         entry=entry,
+        facts=transition.facts,
         state=state,
         brief=state.brief if changed else None,
         growth=growth,
@@ -181,45 +232,39 @@ def rehearse(entries: Iterable[Entry], upcast: Upcast = as_today) -> Iterable[tu
         yield entry, transition
 
 
-def _entry(previous: str, state: RunState, event: Event, effects: Sequence[Effect]) -> Entry:
+def as_decided(entries: Iterable[Entry]) -> RunState:
+    """The run after these entries, which begin with its first. Raises ValueError where there are none, Damaged."""
+    state: RunState | None = None
+    for _, transition in rehearse(entries):
+        state = transition.state
+    if state is None:
+        raise ValueError("the journal has no entry that begins a run")
+    return state
+
+
+def _entry(previous: str, state: RunState, event: Event, facts: Sequence[Fact]) -> Entry:
     kind = type(event).__name__
     text = _event(kind).dump_json(event, by_alias=True).decode()
-    digest = digest_of(effects)
-    chained = _chain(previous, state.run_id, state.version, event.at, kind, text, digest)
+    led_to = facts_text(facts)
+    chained = _chain(previous, state.run_id, state.version, event.at, kind, text, led_to)
     return Entry(
         run_id=state.run_id,
         seq=state.version,
         at=event.at,
         kind=kind,
         event=text,
-        effects_digest=digest,
+        facts=led_to,
         previous=previous,
         hash=chained,
     )
 
 
-def digest_of(effects: Sequence[Effect]) -> str:
-    """A SHA-256 in hex digits, and the version of the rules; without effects that tell people, which are a view."""
-    noted = hashlib.sha256(b"\n".join(_noted(effect) for effect in effects if not _only_told(effect)))
-    return f"{noted.hexdigest()[:DIGEST_DIGITS]}{RULES:02x}"
+def facts_text(facts: Sequence[Fact]) -> str:
+    return _LED_TO.dump_json(LedTo(rules=RULES, facts=tuple(facts)), by_alias=True).decode()
 
 
-def _only_told(effect: Effect) -> bool:
-    return isinstance(effect, Publish) and effect.rebuildable
-
-
-def _noted(effect: Effect) -> bytes:
-    match effect:
-        case Publish(subject=subject, key=key, body=body):
-            return f"publish {subject} {key} ".encode() + body
-        case AskModel(call=call, phase=phase):
-            return f"ask {call} {phase}".encode()
-        case AbandonCall(call=call):
-            return f"abandon {call}".encode()
-
-
-def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, effects_digest: str) -> str:
-    text = "\n".join((previous, run_id, str(seq), at.astimezone(UTC).isoformat(), kind, effects_digest, event))
+def _chain(previous: str, run_id: str, seq: int, at: datetime, kind: str, event: str, facts: str) -> str:
+    text = "\n".join((previous, run_id, str(seq), at.astimezone(UTC).isoformat(), kind, facts, event))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """Finds in the store what is to begin, what was left half done, and what falls due.
 
-One way serves every cause: a run's state gives what it is owed now, its journal what its entries said besides, under
+One way serves every cause: a run's state gives what it owes now, the facts of its entries what they told besides, under
 the same ids and word for word. At start it is done for each run not fully dispatched. After an outage of the bus (and
 at start) the messages of live and lately ended runs are said again, for a bus may forget what it had not synced, and
 drops known ids. What may have been answered unheard is asked again. What a reopening made void is not said.
@@ -9,27 +9,27 @@ drops known ids. What may have been answered unheard is asked again. What a reop
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TypeGuard
 
 from agent_service.background import Background
 from agent_service.core.announcing import asked, outstanding
 from agent_service.core.effects import Effect, Publish
-from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.events import CallReserved, SignalReceived, TimerFired, ToolReturned
+from agent_service.core.facts import CallAsked, Reopened
+from agent_service.core.people import reopening
 from agent_service.core.state import RunState
 from agent_service.core.tools import results
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import Brake
 from agent_service.run.intake import Intake
-from agent_service.run.journal import Run, rehearse
+from agent_service.run.journal import Record, Run
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Archive, Clock, RunStore
 from agent_service.run.turn import Turns
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
-from schemas import subjects
 
 DUE_EVERY_S = 0.5
 DUE_AT_ONCE = 200
@@ -180,21 +180,15 @@ class Recovery:
                     await self._turns.resume(run.state, seqs, effects)
 
     async def _effects(self, state: RunState, seqs: set[int]) -> Sequence[Effect]:
-        said: dict[str, Publish] = {}
-        ask, asks_since = asked(state), 0
-        try:
-            for entry, transition in rehearse(await self._archive.entries(state.run_id, limit=state.version)):
-                if entry.seq in seqs:
-                    said |= {effect.key: effect for effect in transition.effects if _is_news(effect)}
-                if ask in transition.effects:
-                    asks_since = entry.seq
-                await asyncio.sleep(0)
-        except Damaged:
-            raise
-        except (ValueError, AssertionError, TypeError) as error:  # the state says all that others wait for
-            log.warning("its journal cannot be followed", extra={"run_id": state.run_id, "why": str(error)})
-        said |= {effect.key: effect for effect in outstanding(state)}
-        asks = ask is not None and await self._store.sees_to(state.run_id, asks_since or state.version)
+        """What the run owes where it stands, and what its entries `seqs` told of it besides."""
+        entries = await self._archive.entries(state.run_id, min(seqs, default=state.version) - 1)
+        records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
+        said = {effect.key: effect for effect in (*_reopened(state, records), *outstanding(state))}
+        ask = asked(state)
+        asks_since = max(
+            (record.entry.seq for record in records if ask and _asks(record, ask.call)), default=state.version
+        )
+        asks = ask is not None and await self._store.sees_to(state.run_id, asks_since)
         return *said.values(), *((ask,) if ask and asks else ())
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
@@ -221,8 +215,16 @@ class Recovery:
             return None
 
 
-def _is_news(effect: Effect) -> TypeGuard[Publish]:
-    return isinstance(effect, Publish) and not effect.subject.startswith(subjects.TOOL_REQUEST)
+def _reopened(state: RunState, records: Sequence[Record]) -> Iterator[Publish]:
+    for record in records:
+        for fact in record.all(Reopened):
+            if isinstance(record.event, SignalReceived):
+                yield reopening.said(state, record.event, fact.ending_class, entry=record.entry.seq)
+
+
+def _asks(record: Record, call: int) -> bool:
+    reserved = isinstance(record.event, CallReserved) and record.event.call == call
+    return reserved or any(asked.call == call for asked in record.all(CallAsked))
 
 
 def _waits_since(state: RunState) -> datetime:

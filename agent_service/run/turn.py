@@ -254,7 +254,9 @@ class Turns:
         self.undone.begin(commit.state.run_id, (commit.state.version,))
         self._remember(Run(state=commit.state, head=commit.entry.hash))
         try:
-            self._on_commit(Moment(entry=commit.entry, event=event, before=before, after=commit.state))
+            self._on_commit(
+                Moment(entry=commit.entry, event=event, facts=commit.facts, before=before, after=commit.state)
+            )
         except Exception:  # who looks on must not break what it looks at
             log.exception("a commit could not be told of", extra={"run_id": commit.state.run_id})
 

@@ -66,11 +66,11 @@ def rows_of(commit: Commit, told: int = 0) -> Rows:
     entry, state, brief = commit.entry, commit.state, commit.brief
     head, at = bytes.fromhex(entry.hash), microseconds(entry.at)
     due_at = microseconds(state.due_at) if state.due_at else None
-    effects_digest, previous = bytes.fromhex(entry.effects_digest), bytes.fromhex(entry.previous)
+    previous = bytes.fromhex(entry.previous)
     return Rows(
         run=(state.status.value, entry.seq, head, state.summary, at, due_at, encode_state(state), entry.run_id, told),
         brief=(entry.run_id, brief.goal, encode_brief(brief)) if brief else None,
-        entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, effects_digest, previous, head),
+        entry=(entry.run_id, entry.seq, at, entry.kind, entry.event, entry.facts, previous, head),
         dropped=tuple((entry.run_id, growth.field, growth.dropped) for growth in commit.growth if growth.dropped),
         added=tuple((entry.run_id, growth.field, item) for growth in commit.growth for item in growth.added),
         spent=_spent(commit),
@@ -87,14 +87,14 @@ def _spent(commit: Commit) -> tuple[str, str, float, int] | None:
 
 
 def entry_of(run_id: str, row: Sequence[Any]) -> Entry:
-    seq, at, kind, event, effects_digest, previous, own_hash = row
+    seq, at, kind, event, facts, previous, own_hash = row
     return Entry(
         run_id=run_id,
         seq=seq,
         at=instant(at),
         kind=kind,
         event=event,
-        effects_digest=effects_digest.hex(),
+        facts=facts,
         previous=previous.hex(),
         hash=own_hash.hex(),
     )

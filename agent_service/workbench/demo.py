@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agent_service.cli.client import Json
 from agent_service.cli.errors import Exit
-from agent_service.telling.plain import duration
+from agent_service.history.plain import duration
 from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Outcome, Story, content, follow, show, tell_the_trail
 

@@ -14,7 +14,7 @@ from agent_service import settings
 from agent_service.cli import output, whereabouts
 from agent_service.cli.errors import Exit
 from agent_service.cli.runs.drawing import status
-from agent_service.telling.plain import one_line
+from agent_service.history.plain import one_line
 from agent_service.workbench.evaluation.playing import Options, Result, evaluate, totals
 from agent_service.workbench.evaluation.scenario import Scenario, own_folder, scenarios
 from agent_service.workbench.evaluation.trials import Trial, trials_of

@@ -12,7 +12,7 @@ from rich.tree import Tree
 from agent_service.cli.client import Json
 from agent_service.cli.errors import Exit
 from agent_service.cli.runs.drawing import MARKS, UNKNOWN
-from agent_service.telling.plain import one_line
+from agent_service.history.plain import one_line
 from agent_service.workbench.dev import DevOptions, DevStack
 from agent_service.workbench.showing import WIDTH, Outcome, Story, follow, show, tell_the_trail
 from groundwork.service.errors import Misconfigured

@@ -26,7 +26,7 @@ from agent_service.cli.archive.verifying import verify as verify_file
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.settings import load
 from agent_service.store.sql.database import FILE
-from agent_service.telling.pages.trail import trail
+from agent_service.views.pages.trail import trail
 from groundwork.backup.archive import Archive
 from groundwork.nats.artifact_bucket import ArtifactBucket, NoSuchArtifact
 from groundwork.nats.embedded import EmbeddedNats

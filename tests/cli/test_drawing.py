@@ -19,18 +19,18 @@ from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.runs import show, views
 from agent_service.cli.runs.story import Story
 from agent_service.cli.runs.watching import Board
+from agent_service.history.history import History
 from agent_service.run.lines import line_of
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
-from agent_service.telling.answers.entries import entry_views
-from agent_service.telling.answers.inbox import of_letter
-from agent_service.telling.answers.model_calls import call_view, made_call
-from agent_service.telling.answers.runs import line_view, run_view
-from agent_service.telling.answers.step_in_full import step_detail
-from agent_service.telling.answers.why import Seen, why_view
-from agent_service.telling.heard import Heard
-from agent_service.telling.history.timeline import Timeline
-from agent_service.telling.log_lines import log_line
+from agent_service.views.entries import entry_view
+from agent_service.views.inbox import of_letter
+from agent_service.views.log_line import log_line
+from agent_service.views.model_calls import call_view, made_call
+from agent_service.views.run import line_view, run_view
+from agent_service.views.step_detail import step_detail
+from agent_service.views.timeline import timeline_view
+from agent_service.views.why import Seen, why_view
 from agent_service.workbench import dev_command
 from tests.core.cues import PROOF, RUN_ID, a_retrying_run, due, reflects, returns
 from tests.core.script import Script
@@ -41,21 +41,20 @@ from tests.projections.people import LETTER, a_run_in_doubt, a_run_that_asks, a_
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\u200b\r\b [red]markup[/red] :skull:"
 STEERING = set("\x1b\x07\x9b\u202e\u2066\u200b\r\b")
 LONG_AGO, LATER = "2020-01-01T12:00:00Z", datetime(2026, 12, 1, tzinfo=UTC)
-ENTRIES = [view.model_dump(mode="json") for view in entry_views(entries_of(worked_example()))]
+ENTRIES = [entry_view(entry.record()).model_dump(mode="json") for entry in entries_of(worked_example())]
 AGO = re.compile(r"\b\d{3,}:\d\d:\d\d\b")
 Picture = Callable[[int], RenderableType]
 
 
 def timeline_of(script: Script, entries: int | None = None) -> dict[str, Any]:
-    timeline = Timeline()
-    timeline.hear(retell(entries_of(script)[:entries]))
-    return timeline.view(script.state.run_id).model_dump(mode="json", by_alias=True)
+    history = History(entry.record() for entry in entries_of(script)[:entries])
+    return timeline_view(script.state.run_id, history).model_dump(mode="json", by_alias=True)
 
 
 def view_of(script: Script, entries: int | None = None) -> dict[str, Any]:
     """The run's view after so many entries, as the API sends it."""
     commits = commits_of(script)[:entries]
-    return sent(run_view(commits[-1].state, Heard([commit.entry for commit in commits])))
+    return sent(run_view(commits[-1].state, History(commit.entry.record() for commit in commits)))
 
 
 def sent(view: BaseModel | None) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def pictures(seen: Callable[[Any], Any] = lambda told: told) -> dict[str, Pictur
         "inbox": inbox(sent(of_letter(LETTER)), total=7, trouble="the dead letters cannot be read"),
         "inbox-empty": inbox(),
         "why": lambda _: views.why(seen(why)),
-        "step": lambda _: Text(views.step(seen(sent(step_detail(MOMENTS, 1))))),
+        "step": lambda _: Text(views.step(seen(sent(step_detail(MOMENTS[-1].after, MOMENTS, 1))))),
         "call": lambda _: Text("\n\n".join(views.call(seen(call)) for call in calls)),
         "entries": lambda _: Group(*(views.entry(seen(entry)) for entry in ENTRIES)),
     }

@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 
 from agent_service.core.decide import decide
-from agent_service.core.effects import Effect, Publish
 from agent_service.core.events import Event, TimerFired, WakeAccepted
 from agent_service.run import journal
 from agent_service.run.journal import (
@@ -17,7 +16,6 @@ from agent_service.run.journal import (
     Run,
     as_today,
     commit_of,
-    digest_of,
     flaw_in_chain,
     growth_of,
 )
@@ -36,7 +34,6 @@ from tests.core.cues import (
     cancel,
     due,
     queued,
-    returns,
     wake,
 )
 from tests.core.rules.reading import commits_of
@@ -71,7 +68,7 @@ def test_a_flaw_of_a_chain_is_named_and_a_whole_chain_has_none() -> None:
         {"event": '{"at":"2026-11-21T12:00:00Z","skills":[]}'},
         {"at": NOON.replace(second=1)},
         {"kind": "TimerFired"},
-        {"effects_digest": "0" * 16},
+        {"facts": "{}"},
         {"run_id": "run_other"},
         {"hash": "0" * 64},
     )
@@ -137,41 +134,27 @@ def test_every_kind_of_event_as_version_1_wrote_it_stays_readable() -> None:
         assert (type(event).__name__, event.at) == (kind, NOON)
 
 
-KNOWN_EFFECTS = {1: "4a1d5222ecd1dcc8"}
+KNOWN_FACTS = {1: "0febc9416161bfb9"}
 """Of the stories below, by the version of the rules."""
 
 
-def test_events_lead_to_the_effects_that_this_version_of_the_rules_is_known_for() -> None:
+def test_events_lead_to_the_facts_that_this_version_of_the_rules_is_known_for() -> None:
     stories = [a_finished_run(), a_retrying_run() >> due, a_paused_run(), a_waiting_run() >> cancel()]
     stories += [a_run_for_approval() >> approves(), a_run_for_answer() >> answer(), a_run_in_doubt() >> answer()]
     stories += [a_run_paused_while_waiting(), a_run_for_time() >> due]
-    moments = [moment for run in stories for moment in run.story]
-    effects = repr([[effect for effect in moment.effects if not _is_only_told(effect)] for moment in moments])
-    assert hashlib.sha256(effects.encode()).hexdigest()[:16] == KNOWN_EFFECTS[RULES], "raise RULES, and note the digest"
-
-
-def _is_only_told(effect: Effect) -> bool:
-    return isinstance(effect, Publish) and effect.rebuildable
-
-
-def test_the_digest_of_effects_is_of_what_is_owed_and_not_of_what_people_are_told() -> None:
-    effects = (a_waiting_run() >> returns(tool="post")).story[-1].effects
-    told = [effect for effect in effects if _is_only_told(effect)]
-    assert told
-    for effect in effects:
-        others = [other for other in effects if other is not effect]
-        assert (digest_of(others) == digest_of(effects)) == (effect in told)
+    facts = "".join(entry.facts for run in stories for entry in chain(run))
+    assert hashlib.sha256(facts.encode()).hexdigest()[:16] == KNOWN_FACTS[RULES], "raise RULES, and note the digest"
 
 
 def test_a_hash_of_format_1_stays_valid() -> None:
-    hashed = "390ee327a818e40a303cf39dfd671895b293f1081125528a60412b7c6121df64"
+    hashed = "8fa2a1f381c0cd182372f620f78727a0a1be381ac372ae3b94888252939b7888"
     entry = Entry(
         run_id="r1",
         seq=1,
         at=NOON,
         kind="TimerFired",
         event=FORMAT_1["TimerFired"],
-        effects_digest="0123456789abcdef",
+        facts='{"rules":1,"facts":[]}',
         previous=GENESIS,
         hash=hashed,
     )
@@ -192,7 +175,7 @@ def test_an_entry_names_the_rules_it_was_decided_by_and_later_rules_read_it_in_t
     assert first is not None
     assert last is not None
     assert (first.brief.limits.max_steps, last.brief.limits.max_steps) == (10, 1)
-    by_version_2 = replace(written[0], effects_digest=f"{written[0].effects_digest[:-2]}02")
+    by_version_2 = replace(written[0], facts=written[0].facts.replace('"rules":1', '"rules":2'))
     assert (by_version_2.rules, by_version_2.decoded(as_version_2)) == (2, written[0].decoded())
 
 

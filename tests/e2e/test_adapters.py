@@ -14,8 +14,8 @@ from agent_service.bus.reading import NatsWhereabouts
 from agent_service.bus.room import is_leaderless, of_stream
 from agent_service.bus.topology import topology
 from agent_service.core.waiting import Status
-from agent_service.telling.answers.why import Holder, Whereabouts
 from agent_service.trust.signing import Signing
+from agent_service.views.why import Holder, Whereabouts
 from groundwork.nats.link import NatsLink
 from groundwork.nats.topology import create_missing
 from groundwork.service.errors import TryAgain

@@ -61,14 +61,14 @@ from agent_service.run.ports import ModelCall, Question
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling import log_lines
-from agent_service.telling.answers.why import Whereabouts
 from agent_service.telling.folder.keeping import Folders
 from agent_service.telling.folder.run_files import RunFiles
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.mark import Mark
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
+from agent_service.views import log_line
+from agent_service.views.why import Whereabouts
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain
 from groundwork.service.keys import KeyRing
@@ -250,7 +250,7 @@ async def open_house(
         thinker = Thinker(outside, outside, Evidence(archive, MemoryArtifacts()), clock, brake, limits, slots=4)
 
         def committed(moment: Moment) -> None:
-            log_lines.write(moment)
+            log_line.write(moment)
             feed.tell(moment)
             quotas.committed(moment)
 

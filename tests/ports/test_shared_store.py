@@ -76,7 +76,7 @@ async def test_an_entry_that_does_not_continue_its_run_sets_it_aside(a: Member, 
 async def test_a_run_that_a_newer_version_moved_on_is_left_to_its_like(
     a: Member, log: MemoryLog, tmp_path: Path
 ) -> None:
-    changes: list[dict[str, object]] = [{"v": VERSION + 1}, {"effects_digest": f"{'0' * 16}ff"}]
+    changes: list[dict[str, object]] = [{"v": VERSION + 1}, {"facts": '{"rules":255,"facts":[]}'}]
     for number, changed in enumerate(changes, start=1):
         commits = whole_run(number)
         await stored(a.store, commits[:2])

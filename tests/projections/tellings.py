@@ -12,18 +12,17 @@ from rich.console import Console
 
 from agent_service.cli.runs import story
 from agent_service.core.state import RunState
+from agent_service.history.history import History
+from agent_service.history.words import say
 from agent_service.run.moments import Moment, retell
-from agent_service.telling.answers.model_calls import made_call
-from agent_service.telling.answers.runs import run_view
-from agent_service.telling.answers.step_in_full import step_detail
-from agent_service.telling.answers.why import Seen, why_view
-from agent_service.telling.heard import Heard
-from agent_service.telling.history.timeline import Timeline
-from agent_service.telling.log_lines import log_line
-from agent_service.telling.pages.trail import trail
-from agent_service.telling.sayings import say
 from agent_service.telling.spans.trace import stretch
-from agent_service.telling.tasks import Tasks
+from agent_service.views.log_line import log_line
+from agent_service.views.model_calls import made_call
+from agent_service.views.pages.trail import trail
+from agent_service.views.run import run_view
+from agent_service.views.step_detail import step_detail
+from agent_service.views.timeline import timeline_view
+from agent_service.views.why import Seen, why_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
 from tests.projections.journals import entries_of
@@ -54,8 +53,8 @@ def standing(script: Script) -> str:
     moments = list(retell(entries))
     return sections(
         {
-            "view": dumped(run_view(run, Heard(entries), Tasks(moments))),
-            "steps": lines(dumped(step_detail(moments, step)) for step in range(1, run.step + 1)),
+            "view": dumped(run_view(run, History(moments))),
+            "steps": lines(dumped(step_detail(run, moments, step)) for step in range(1, run.step + 1)),
             "why": lines(why(run, Seen(now=moments[-1].entry.at))),
             "terminal": terminal(moments),
             "plan.md": without_blank_lines(trail(entries)["plan.md"]),
@@ -93,9 +92,8 @@ def items(moments: Sequence[Moment]) -> list[dict[str, Any]]:
 
 
 def timeline(moments: Sequence[Moment]) -> dict[str, Any]:
-    told = Timeline()
-    told.hear(moments)
-    return told.view(moments[0].entry.run_id).model_dump(mode="json", by_alias=True)
+    view = timeline_view(moments[0].entry.run_id, History(moments))
+    return view.model_dump(mode="json", by_alias=True)
 
 
 def of_entry(moment: Moment) -> Iterator[str]:

@@ -9,19 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_service.core.events import ModelReplied
-from agent_service.core.tools.flights import flights
+from agent_service.core.facts import RequestSent
+from agent_service.core.tools.flights import flights, gatherings
+from agent_service.history.history import History
+from agent_service.history.items import id_of
 from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
-from agent_service.telling.acts import item_of
-from agent_service.telling.answers.entries import entry_views
-from agent_service.telling.answers.runs import run_view
-from agent_service.telling.answers.step_in_full import step_detail
-from agent_service.telling.heard import Heard
-from agent_service.telling.history.timeline import Timeline
-from agent_service.telling.log_lines import log_line
-from agent_service.telling.pages.trail import broken_line, pages_of, trail
 from agent_service.telling.spans.trace import stretch
-from agent_service.telling.tasks import Tasks, going_on
+from agent_service.views.entries import entry_view
+from agent_service.views.log_line import log_line
+from agent_service.views.pages.trail import broken_line, trail
+from agent_service.views.run import run_view
+from agent_service.views.step_detail import step_detail
+from agent_service.views.steps import task_views
+from agent_service.views.timeline import timeline_view
 from groundwork.telemetry.span import Span
 from tests.core.script import Script
 from tests.core.stories import GATHERINGS, STORIES
@@ -55,19 +56,21 @@ def check_pages(moments: list[Moment], seen: int) -> None:
     assert now["decisions.md"].count("\n## ") == len(entries)
     assert now["trace.jsonl"].startswith(then["trace.jsonl"])
     assert broken_line(now["trace.jsonl"]) is None
+    lines = Counter(json.loads(line)["entry"] for line in now["trace.jsonl"].splitlines())
     for moment in moments:
         phases = {"ModelReplied": 1 + (getattr(moment.event, "plan", None) is not None), "ModelUnavailable": 1}
-        lines = len(dict(pages_of([moment]))["trace.jsonl"].splitlines())
-        assert lines == phases.get(moment.entry.kind, lines)
+        decided = lines[moment.entry.seq]
+        assert decided == phases.get(moment.entry.kind, decided)
 
 
 def check_views(commits: list[Commit]) -> None:
     """Every run and every entry has a view that can be read back, and a line of the log."""
     entries = [commit.entry for commit in commits]
-    view = run_view(commits[-1].state, Heard(entries))
+    view = run_view(commits[-1].state, History(entry.record() for entry in entries))
     assert view.model_validate_json(view.model_dump_json(by_alias=True, exclude_computed_fields=True)) == view
-    assert [view.seq for view in entry_views(entries)] == list(range(1, len(entries) + 1))
-    assert [view.status for view in entry_views(entries)] == [commit.state.status for commit in commits]
+    shown = [entry_view(entry.record()) for entry in entries]
+    assert [view.seq for view in shown] == list(range(1, len(entries) + 1))
+    assert [view.status for view in shown] == [commit.state.status for commit in commits]
     for line in map(log_line, retell(entries)):
         assert line.message
         assert (line.level == logging.WARNING) is bool(line.fields.get("why"))
@@ -76,10 +79,10 @@ def check_views(commits: list[Commit]) -> None:
 
 def check_timeline(moments: list[Moment]) -> None:
     """It only grows, and only what the run is in is open."""
-    timeline, known = Timeline(), dict[str, int]()
+    history, known = History(), dict[str, int]()
     for moment in moments:
-        timeline.hear([moment, moment])
-        view = timeline.view(moment.entry.run_id)
+        history.hear([moment, moment])
+        view = timeline_view(moment.entry.run_id, history)
         items = {item.id: item.entry for item in view.items}
         assert len(items) == len(view.items)
         assert known.items() <= items.items()
@@ -108,9 +111,13 @@ def check_spans(commits: list[Commit], moments: list[Moment], seen: int) -> None
         assert [span.name for span in whole if not _is_within(known, span)] == []
         replies = [span for span in whole if "gen_ai.response.model" in span.attributes]
         assert len(replies) == sum(moment.entry.kind == ModelReplied.__name__ for moment in moments)
-        attempts = {(s.attributes["agentic.step"], s.name) for s in whole if s.name.startswith("attempt")}
+        tried = [s.attributes for s in whole if s.name.startswith("attempt")]
+        named = ("agentic.step", "agentic.task", "agentic.round", "agentic.attempt")
+        sent = [fact.pending for moment in moments for fact in moment.all(RequestSent)]
+        names = {(one.step, one.task or None, one.round or None, one.attempt) for one in sent}
+        assert {tuple(map(one.get, named)) for one in tried} == names
         steps = {span.attributes["agentic.step"] for span in whole if span.name.startswith("execute_tool")}
-        assert (len(attempts), len(steps)) == (ended.attempts, ended.step)
+        assert len(steps) == ended.step
         assert sum("agentic.state" in span.attributes for span in whole) == 1 + ended.reopened
 
 
@@ -138,29 +145,22 @@ def test_the_lines_add_up_to_what_the_run_spent(course: str) -> None:
 def test_what_is_open_of_a_gathering_is_what_the_run_waits_for_and_each_request_is_in_every_telling(
     story: Script,
 ) -> None:
-    moments = list(retell(entries_of(story)))
-    tasks, timeline = Tasks(), Timeline()
+    moments, history = list(retell(entries_of(story))), History()
     for moment in moments:
-        tasks.hear([moment])
-        timeline.hear([moment])
-        items = timeline.view(moment.entry.run_id).items
-        under_way = flights(moment.after.waiting)
-        sent = {item_of(f.pending.name) + f":attempt:{f.pending.attempt}" for f in under_way if f.retry_at is None}
-        assert {item.id for item in items if item.ended_at is None and ":attempt:" in item.id} == sent
-        still = {name[1:] for name in going_on(moment.after) if name[1]}
-        assert {view.key for view in tasks.of(1) if view.status in ("waiting", "pending")} == still
-    requests = {(pending.name, pending.attempt) for moment in moments for pending in moment.sent}
-    detail = step_detail(moments, 1)
+        history.hear([moment])
+        under_way, asked = flights(moment.after.waiting), gatherings(moment.after.waiting)
+        sent = {id_of(f.pending.name) + f":attempt:{f.pending.attempt}" for f in under_way if f.retry_at is None}
+        assert {item.id for item in history.items if item.ended_at is None and ":attempt:" in item.id} == sent
+        still = {f.pending.name[1:] for f in under_way if f.pending.task}
+        still |= {(task.id, task.round) for one in asked for task in one.tasks if task.id}
+        views = task_views(moment.after, history, 1)
+        going_on = {view.key for view in views if view.status in ("waiting", "pending")}
+        assert going_on == still or any(one.stopped for one in asked)
+    requests = {(sent.pending.name, sent.pending.attempt) for moment in moments for sent in moment.all(RequestSent)}
+    detail = step_detail(moments[-1].after, moments, 1)
     assert detail is not None
     shown = {((1, "", 0), attempt.attempt) for attempt in detail.attempts}
     shown |= {((1, *task.key), attempt.attempt) for task in detail.tasks for attempt in task.attempts}
     assert shown >= requests, "one that waits to be tried again is told too"
-    items = timeline.view(moments[0].entry.run_id).items
-    names = {f"{item_of(name)}:attempt:{number}" for name, number in requests}
-    assert {item.id for item in items if item.kind == "attempt" and ":attempt:" in item.id} == names
-    known = {span.span_id: span for span in stretch(entries_of(story), since=EVER)}
-    for span in known.values():
-        above = known.get(span.parent_id or "")
-        if above and "execute_tool" in above.name:
-            assert above.started_at <= span.started_at
-            assert span.ended_at <= above.ended_at
+    names = {f"{id_of(name)}:attempt:{number}" for name, number in requests}
+    assert {item.id for item in history.items if item.kind == "attempt" and ":attempt:" in item.id} == names

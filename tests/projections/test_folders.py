@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.history.artifacts import FILES
 from agent_service.run.moments import Moment, retell
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.telling.folder import keeping
@@ -20,7 +21,6 @@ from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
 from agent_service.telling.folder.verify import verify
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.mark import MARGIN, Mark
-from agent_service.telling.outputs import FILES
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import NOON, Script

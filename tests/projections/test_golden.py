@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from agent_service.history.artifacts import FILES
 from agent_service.run.ports import Dismissal
-from agent_service.telling.answers.why import Holder, Seen, Whereabouts
-from agent_service.telling.outputs import FILES
-from agent_service.telling.pages.trail import trail
+from agent_service.views.pages.trail import trail
+from agent_service.views.why import Holder, Seen, Whereabouts
 from schemas.status import WaitingCall
 from tests.core.cues import FETCH, RUN_ID, frames, plans, queued, started
 from tests.core.script import NOON, Script

@@ -12,11 +12,11 @@ from markdown_it import MarkdownIt
 
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived
 from agent_service.core.phases import Action, Framing, Met, Plan, Reflection, Unmet, Unusable, Verdict
-from agent_service.telling.answers.entries import entry_views
-from agent_service.telling.outputs import FILES
-from agent_service.telling.pages.markdown import inline
-from agent_service.telling.pages.trail import trail
-from agent_service.telling.plain import one_line
+from agent_service.history.artifacts import FILES
+from agent_service.history.plain import one_line
+from agent_service.views.entries import entry_view
+from agent_service.views.pages.markdown import inline
+from agent_service.views.pages.trail import trail
 from groundwork.service.invisible import json_visible, visible
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import Signal, ToolError
@@ -125,7 +125,7 @@ HARMLESS = trail(entries_of(story("word")))
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_text_changes_the_structure_of_a_page_or_of_the_summary_of_an_entry(text: str) -> None:
     entries = entries_of(story(text))
-    for view in entry_views(entries):
+    for view in (entry_view(entry.record()) for entry in entries):
         assert view.summary.isprintable()
         assert 0 < len(view.summary) < 600
     pages = trail(entries)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
-from agent_service.run.moments import retell
 from agent_service.telling.folder.verify import Flaw, verify
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.outputs import FILES, is_artifact_path, named_artifacts
-from agent_service.telling.pages.trail import broken_line, trail
+from agent_service.views.pages.trail import broken_line, trail
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script
 from tests.projections.journals import CRITIQUE, PAGE, entries_of, worked_example
@@ -122,19 +121,20 @@ def test_an_artifact_without_a_hash_is_compared_with_the_store_and_one_with_an_u
     assert the_flaw(flaws).place == "artifacts/page.html"
     workspace.remove(RUN_ID)
     entries = brought("../../etc/passwd")
-    (artifact,) = named_artifacts(retell(entries))
+    (artifact,) = named_artifacts(entry.record() for entry in entries)
     assert not is_artifact_path(artifact.path)
     workspace.write(RUN_ID, files_of(entries))
     assert verify(entries, workspace, RUN_ID) == []
     assert "no name for a file" in trail(entries)["memory.md"]
 
 
-def test_effects_of_entries_that_other_rules_decided_are_not_held_against_them(workspace: Workspace) -> None:
-    later = rechained([replace(entry, effects_digest=f"{'0' * 16}{RULES + 1:02x}") for entry in ENTRIES])
+def test_facts_of_entries_that_other_rules_decided_are_not_held_against_them(workspace: Workspace) -> None:
+    rules, others = f'"rules":{RULES}', f'"rules":{RULES + 1}'
+    later = rechained([replace(entry, facts=entry.facts.replace(rules, others)) for entry in ENTRIES])
     workspace.write(RUN_ID, files_of(later) | ARTIFACTS)
     assert verify(later, workspace, RUN_ID) == []
-    forged = rechained([replace(entry, effects_digest=f"{'0' * 16}{entry.effects_digest[16:]}") for entry in ENTRIES])
-    assert "entry 1 leads to other effects" in the_flaw(verify(forged, workspace, RUN_ID)).text
+    forged = rechained([replace(entry, facts=entry.facts.replace("queued", "paused")) for entry in ENTRIES])
+    assert "entry 1 leads to other facts" in the_flaw(verify(forged, workspace, RUN_ID)).text
 
 
 TAMPERED: dict[str, Callable[[Entry], Entry]] = {
@@ -142,7 +142,7 @@ TAMPERED: dict[str, Callable[[Entry], Entry]] = {
     "seq": lambda entry: replace(entry, seq=entry.seq + 1),
     "at": lambda entry: replace(entry, at=entry.at + timedelta(microseconds=1)),
     "kind": lambda entry: replace(entry, kind=entry.kind + "X"),
-    "effects_digest": lambda entry: replace(entry, effects_digest="0" * 16),
+    "facts": lambda entry: replace(entry, facts="{}"),
     "previous": lambda entry: replace(entry, previous="1" * 64),
     "hash": lambda entry: replace(entry, hash="1" * 64),
 }
@@ -201,10 +201,10 @@ def rechained(entries: Sequence[Entry]) -> list[Entry]:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_journal_written_anew_shows_in_its_effects_or_in_the_files(workspace: Workspace) -> None:
+def test_a_journal_written_anew_shows_in_the_files(workspace: Workspace) -> None:
     goal = replace(ENTRIES[0], event=ENTRIES[0].event.replace("critique", "eulogy"))
-    flaw = the_flaw(verify(rechained([goal, *ENTRIES[1:]]), workspace, RUN_ID))
-    assert "entry 1 leads to other effects" in flaw.text
+    flaws = verify(rechained([goal, *ENTRIES[1:]]), workspace, RUN_ID)
+    assert [flaw.place for flaw in flaws] == ["context.md", "decisions.md"]
     why = replace(ENTRIES[3], event=ENTRIES[3].event.replace("unseen", "unread"))
     flaws = verify(rechained([*ENTRIES[:3], why, *ENTRIES[4:]]), workspace, RUN_ID)
     assert [flaw.place for flaw in flaws] == ["decisions.md", "trace.jsonl"]

@@ -12,8 +12,8 @@ from agent_service.api.access import Caller
 from agent_service.api.body import body_of
 from agent_service.api.refusals import Refusal
 from agent_service.api.requests import Nothing
-from agent_service.telling.answers.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored, without_secrets
-from agent_service.telling.plain import View
+from agent_service.history.plain import View
+from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored, without_secrets
 from groundwork.service.errors import Failure, TryAgain
 from schemas.envelope import RUN_ID
 from schemas.fields import Instant

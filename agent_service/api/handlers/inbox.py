@@ -16,10 +16,10 @@ from agent_service.api.refusals import Refusal, present
 from agent_service.api.requests import Nothing
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
+from agent_service.history.plain import View
 from agent_service.run.ports import Dismissal, Inbox, RunStore
-from agent_service.telling.answers.inbox import InboxItem, InboxView, of_damaged_run, of_letter, of_run
-from agent_service.telling.answers.letters import DeadLetter
-from agent_service.telling.plain import View
+from agent_service.views.inbox import InboxItem, InboxView, of_damaged_run, of_letter, of_run
+from agent_service.views.letters import DeadLetter
 from groundwork.service.errors import Failure
 from groundwork.service.machine import utc_now
 from schemas.fields import Instant

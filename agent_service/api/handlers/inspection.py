@@ -1,8 +1,7 @@
 """The HTTP calls that look into one run, from its journal: timeline, steps, model calls, and why it stands still."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Protocol, TypeVar
@@ -13,22 +12,18 @@ from agent_service.api.handlers.dead_letters import Letters
 from agent_service.api.refusals import Refusal, present
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
-from agent_service.run.moments import Moment
 from agent_service.run.ports import Archive, Inbox, PromptText, Question, RunStore, Skills
-from agent_service.telling.answers.entries import MOST_ENTRIES, JournalReader
-from agent_service.telling.answers.letters import DeadLetter
-from agent_service.telling.answers.model_calls import CallView, call_view, made_call
-from agent_service.telling.answers.step_in_full import StepDetail, step_detail
-from agent_service.telling.answers.why import Seen, Whereabouts, WhyView, out_longest, why_view
-from agent_service.telling.history.items import TimelineView
-from agent_service.telling.history.timeline import Timeline
+from agent_service.views.entries import MOST_ENTRIES, JournalReader
+from agent_service.views.letters import DeadLetter
+from agent_service.views.model_calls import CallView, call_view, made_call
+from agent_service.views.step_detail import StepDetail, step_detail
+from agent_service.views.timeline import TimelineView, timeline_view
+from agent_service.views.why import Seen, Whereabouts, WhyView, out_longest, why_view
 from groundwork.service.errors import Failure, TryAgain
 from groundwork.service.machine import utc_now
 from schemas import keys, subjects
 from schemas.envelope import RUN_ID
 from schemas.status import GatewayStatus, WaitingCall
-
-REMEMBERED_RUNS = 64
 
 Number = Annotated[int, Path(ge=1, lt=2**31)]
 
@@ -40,7 +35,6 @@ class Inspection:
         self._store = store
         self._reader = JournalReader(archive)
         self._prompt_of = prompt_of
-        self._timelines: OrderedDict[str, Timeline] = OrderedDict()
 
     async def show_timeline(self, run_id: str) -> TimelineView:
         """What a run did, from when until when: phases, steps, attempts, waits, and what people said.
@@ -48,30 +42,23 @@ class Inspection:
         In the order in which it began. The phases of one model call share its number; its cost is told once.
         """
         await present(self._store, run_id)
-        timeline = self._timelines.setdefault(run_id, Timeline())
-        self._timelines.move_to_end(run_id)
-        if len(self._timelines) > REMEMBERED_RUNS:
-            self._timelines.popitem(last=False)
-        timeline.hear(await self._reader.moments(run_id, timeline.seq, MOST_ENTRIES))
-        return timeline.view(run_id)
+        return timeline_view(run_id, await self._reader.history(run_id))
 
     async def show_step(self, run_id: str, step: Number) -> StepDetail:
         """One step in full: its arguments, why it was planned, and all that came back of each attempt."""
-        found = step_detail(await self._moments(run_id), step)
+        run = await present(self._store, run_id)
+        found = step_detail(run.state, await self._reader.records(run_id, 0, MOST_ENTRIES), step)
         if found is None:
             raise Refusal(404, "unknown_step", "the run has not taken this step", run_id=run_id)
         return found
 
     async def show_call(self, run_id: str, call: Number) -> CallView:
         """One model call: what the model was told, and what it said."""
-        made = made_call(await self._moments(run_id), call)
+        await present(self._store, run_id)
+        made = made_call(await self._reader.moments(run_id, 0, MOST_ENTRIES), call)
         if made is None:
             raise Refusal(404, "unknown_call", "the run has not made this model call", run_id=run_id)
         return call_view(made, self._prompt_of(made.question()))
-
-    async def _moments(self, run_id: str) -> Sequence[Moment]:
-        await present(self._store, run_id)
-        return await self._reader.moments(run_id, 0, MOST_ENTRIES)
 
 
 WITHIN_S = 4.0

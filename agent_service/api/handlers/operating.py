@@ -13,8 +13,8 @@ from agent_service.api.requests import DrainRequest, Nothing, PruneRequest, Stop
 from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Beside, BesideRuns, Pruned
 from agent_service.core.waiting import Status
+from agent_service.history.plain import View
 from agent_service.kill_switch import Draining
-from agent_service.telling.plain import View
 from agent_service.trust.identity import by as told_by
 from schemas.fields import Instant
 

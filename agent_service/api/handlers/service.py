@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from agent_service.admission.callers import Scope
 from agent_service.api.openapi import document
 from agent_service.api.openapi import page as docs_page
+from agent_service.history.plain import View, ok, warning, wrong
 from agent_service.settings import AgentSettings
-from agent_service.telling.plain import View, ok, warning, wrong
 from groundwork.service.errors import Failure
 from groundwork.service.installed import installed_version
 from groundwork.service.machine import utc_now

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agent_service.history.plain import View
 from agent_service.run.ports import Skills
-from agent_service.telling.plain import View
 from groundwork.service.errors import TryAgain
 from schemas.catalog import Approve, Effect, Output, ToolOffer
 

@@ -22,12 +22,12 @@ from agent_service.api.streams.channel import Channel, Source, Stretch
 from agent_service.api.streams.feed import Feed
 from agent_service.core.state import RunState
 from agent_service.errors import Damaged
+from agent_service.history.plain import View
 from agent_service.run.lines import line_of
 from agent_service.run.moments import Moment
 from agent_service.run.ports import Archive, Place, RunStore
-from agent_service.telling.answers.entries import EntryView, JournalReader, entry_view
-from agent_service.telling.answers.runs import RunLineView, line_view
-from agent_service.telling.plain import View
+from agent_service.views.entries import EntryView, JournalReader, entry_view
+from agent_service.views.run import RunLineView, line_view
 from groundwork.service.errors import TryAgain
 from groundwork.service.invisible import json_visible
 

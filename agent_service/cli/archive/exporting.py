@@ -15,14 +15,13 @@ from agent_service.archive.export_file import JOURNAL, SIGNED_AS, ExportedRun, M
 from agent_service.cli.archive.records import Outcome, Records, Sources, artifacts_of, bus_when_needed, records
 from agent_service.cli.archive.run_folder import journal_of as stored_journal
 from agent_service.cli.errors import Exit, NotDone
-from agent_service.run.journal import Entry
-from agent_service.run.moments import retell
+from agent_service.history.artifacts import NamedArtifact
+from agent_service.run.journal import Entry, as_decided
 from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.verify import flaw_in_journal
 from agent_service.telling.folder.workspace import MAX_BYTES
-from agent_service.telling.outputs import NamedArtifact
-from agent_service.telling.pages.trail import pages_of
 from agent_service.trust.signing import PURPOSE
+from agent_service.views.pages.trail import trail
 from groundwork.service.errors import Failure
 from groundwork.service.installed import installed_version
 from groundwork.service.keys import public_of, signature
@@ -123,11 +122,10 @@ async def _journal(kept: Records, run_id: str) -> list[Entry]:
 async def _part(
     kept: Records, run_id: str, entries: Sequence[Entry], left_out: dict[str, str], bus: Artifacts
 ) -> _Part:
-    moments = tuple(retell(entries))
+    state = as_decided(entries)
     named = artifacts_of(list(entries))
     contents, missing = await _artifacts(kept, run_id, named, bus)
-    pages = {name: text.encode() for name, text in pages_of(moments)}
-    state = moments[-1].after
+    pages = {name: text.encode() for name, text in trail(entries).items()}
     run = ExportedRun(
         run_id=run_id,
         wake_id=state.wake_id,

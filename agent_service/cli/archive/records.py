@@ -19,8 +19,8 @@ from agent_service.cli import naming, output, whereabouts
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.naming import Candidate
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
+from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import Entry
-from agent_service.run.moments import retell
 from agent_service.run.ports import Artifacts
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import Copied, copied
@@ -29,7 +29,6 @@ from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.names import IllegalName, checked
 from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
 from groundwork.nats import link as nats_link
 from groundwork.nats.artifact_bucket import ArtifactBucket
 from groundwork.nats.link import NatsLink
@@ -130,7 +129,8 @@ async def _copy(loaded: AgentSettings) -> AsyncIterator[Copied]:
 
 
 def artifacts_of(entries: list[Entry]) -> dict[str, NamedArtifact]:
-    return {named.path: named for named in named_artifacts(retell(entries)) if is_artifact_path(named.path)}
+    named = named_artifacts(entry.record() for entry in entries)
+    return {artifact.path: artifact for artifact in named if is_artifact_path(artifact.path)}
 
 
 class Sources:

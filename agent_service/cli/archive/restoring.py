@@ -23,6 +23,8 @@ from agent_service.cli.archive.records import Outcome, Records, artifacts_of, bu
 from agent_service.cli.services.alone import alone
 from agent_service.core.waiting import FINAL, Status
 from agent_service.errors import Damaged
+from agent_service.history.artifacts import NamedArtifact
+from agent_service.history.plain import one_line
 from agent_service.run.lines import RunLine, Wanted
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import log_of_runs
@@ -30,8 +32,6 @@ from agent_service.store.shared_log.marks import mark_in
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
 from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.outputs import NamedArtifact
-from agent_service.telling.plain import one_line
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import put_in_place, ring_for, set_aside, staging, write_out
 from groundwork.backup.told import Part, Whole, of_backup

@@ -23,14 +23,14 @@ from agent_service.cli.archive.records import (
 )
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.whereabouts import nearby, told
+from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path
+from agent_service.history.plain import one_line
 from agent_service.run.journal import Entry, Run, flaw_in_chain, rehearse
 from agent_service.run.ports import Artifacts
 from agent_service.store.rows import Loaded
 from agent_service.telling.folder.rendering import rewrite
 from agent_service.telling.folder.verify import JOURNAL, Flaw
 from agent_service.telling.folder.verify import verify as flaws_of
-from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path
-from agent_service.telling.plain import one_line
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.sqlite.file import microseconds
 

@@ -13,9 +13,9 @@ from agent_service.bus.endings import ToldEnd, told_ends
 from agent_service.cli.archive.records import Outcome, Records, bus_at_hand, bus_when_needed, records
 from agent_service.cli.archive.run_folder import Verified, verified
 from agent_service.cli.whereabouts import told
+from agent_service.history.plain import one_line
 from agent_service.store.opening import left_out
 from agent_service.telling.folder.verify import Flaw
-from agent_service.telling.plain import one_line
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import installed_version
 

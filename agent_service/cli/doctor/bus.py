@@ -14,8 +14,8 @@ from agent_service.bus.topology import OPERATORS_CHOICE, ROLE, expected, lacking
 from agent_service.cli.doctor.cluster import cluster, members, room
 from agent_service.cli.doctor.machine import SKEW
 from agent_service.cli.doctor.tools import gateway
+from agent_service.history.plain import duration, ok, warning, wrong
 from agent_service.settings import AgentSettings
-from agent_service.telling.plain import duration, ok, warning, wrong
 from groundwork.nats import link as nats_link
 from groundwork.nats.leases.lease import Record, Role, look
 from groundwork.nats.link import NatsLink

@@ -10,7 +10,7 @@ from typing import Any
 from nats.js.api import DiscardPolicy, StreamInfo
 
 from agent_service.bus.topology import topology
-from agent_service.telling.plain import duration, ok, warning, wrong
+from agent_service.history.plain import duration, ok, warning, wrong
 from groundwork.nats import link as nats_link
 from groundwork.nats.leases.lease import Role, look_at_all
 from groundwork.nats.link import NatsLink

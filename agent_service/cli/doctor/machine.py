@@ -17,13 +17,13 @@ from agent_service.admission.callers import HttpSettings
 from agent_service.api.access import Access
 from agent_service.bus.room import CANNOT_WRITE, RESTART
 from agent_service.errors import Damaged, ModelError
+from agent_service.history.plain import duration, ok, warning, wrong
 from agent_service.models.opening import open_model
 from agent_service.models.scripted_model import read_script
 from agent_service.models.settings import ModelSettings
 from agent_service.settings import AgentSettings
 from agent_service.store.sql.database import FILE, ahead, open_for_reading
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.plain import duration, ok, warning, wrong
 from groundwork.service.address import called
 from groundwork.service.config_file import secrets_in
 from groundwork.service.errors import Fatal, Misconfigured, TryAgain

@@ -19,8 +19,8 @@ from agent_service.cli.errors import Exit
 from agent_service.cli.options import URL, AsJson, ConfigNearby, Token, Url, named
 from agent_service.cli.runs import views
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
+from agent_service.history.plain import ok, one_line, wrong
 from agent_service.settings import AgentSettings
-from agent_service.telling.plain import ok, one_line, wrong
 from groundwork.nats.settings import NatsSettings
 from groundwork.service.address import without_login
 from groundwork.service.commands import examples

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from agent_service.bus.gateway import statuses
 from agent_service.bus.skills import NatsSkills, misspelt, told_misspelt, unknown_names
 from agent_service.cli.doctor.machine import BEFORE
+from agent_service.history.plain import ok, warning, wrong
 from agent_service.settings import AgentSettings, ContinuationSettings
-from agent_service.telling.plain import ok, warning, wrong
 from agent_service.trust.oversight import undeclared
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, TryAgain

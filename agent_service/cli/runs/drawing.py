@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_service.cli.client import Json
-from agent_service.telling.plain import duration, one_line
+from agent_service.history.plain import duration, one_line
 from groundwork.service.invisible import visible
 
 MARKS = {

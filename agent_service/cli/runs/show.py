@@ -26,7 +26,7 @@ from agent_service.cli.runs.drawing import (
     status,
 )
 from agent_service.cli.runs.story import Row
-from agent_service.telling.plain import duration, one_line
+from agent_service.history.plain import duration, one_line
 
 WIDEST = 110
 LONGEST_RESULT = 160

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agent_service.cli.client import Json
 from agent_service.cli.runs.drawing import MARKS, UNKNOWN
-from agent_service.telling.plain import duration, one_line
+from agent_service.history.plain import duration, one_line
 
 LONGEST_TEXT = 500
 LONGEST_TITLE = 13

@@ -24,7 +24,7 @@ from agent_service.cli.runs.drawing import (
     status,
 )
 from agent_service.cli.runs.show import LONGEST_RESULT, WIDEST, on_one_row, since
-from agent_service.telling.plain import duration, one_line
+from agent_service.history.plain import duration, one_line
 from groundwork.service.invisible import visible
 
 LONGEST_STATE = 13

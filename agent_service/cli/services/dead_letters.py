@@ -18,8 +18,8 @@ from agent_service.cli import output, whereabouts
 from agent_service.cli.errors import Exit, NotDone
 from agent_service.cli.options import AsJson, ConfigNearby
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
-from agent_service.telling.answers.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
-from agent_service.telling.plain import instant, one_line
+from agent_service.history.plain import instant, one_line
+from agent_service.views.letters import DeadLetter, NoSuchLetter, NotSentAgain, Stored
 from groundwork.nats import link as nats_link
 from groundwork.service.commands import examples
 from groundwork.service.process import user_name

@@ -15,7 +15,7 @@ from agent_service.cli.errors import Exit
 from agent_service.cli.options import AsJson, Config
 from agent_service.cli.services.at_work import awaited, log_only_what_is_not_said
 from agent_service.cli.services.serve import serve as served
-from agent_service.telling.plain import one_line
+from agent_service.history.plain import one_line
 from groundwork.nats import link as nats_link
 from groundwork.nats.completing import MODE, change
 from groundwork.nats.completing import set_up as create_all

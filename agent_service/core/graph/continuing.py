@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from agent_service.core import endings
 from agent_service.core.effects import Publish, Transition
+from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
 from agent_service.core.graph import gathered, grants, tasks
 from agent_service.core.graph.coming_next import (
     OVERRULED,
@@ -26,10 +27,10 @@ from agent_service.core.graph.coming_next import (
 )
 from agent_service.core.people import approving
 from agent_service.core.phases import Plan
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, finishing
 from agent_service.core.tools.attempts import Evidence, Flight, Gathering, Pending, Task, asker_of
-from agent_service.core.tools.flights import flights, gathering_of, gatherings, gathers, without_flight
+from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings, gathers, without_flight
 from agent_service.core.waiting import Acting, Approval
 from schemas.continuation import Continuation, ContinuationInvalid, MultiStep, read
 from schemas.events import ToolError, ToolResult
@@ -48,14 +49,17 @@ def take_continuation(
     number, most = gathering.round + 1, state.brief.limits.continuations.max_plugin_continuations
     asked = gathering.stopped or _asked(state, asker, result, number, unfit)
     if isinstance(asked, str):
-        return take_answer(state, pending, _refused(result, asked), at=at)
+        refused = _refused(result, asked)
+        return take_answer(with_facts(state, answer(pending, "error", refused.error)), pending, refused, at=at)
     wish, needed = asked
     rest = gathers(state, gathering, without_flight(state.waiting, pending))
     if number > most:
         why = f"all {most} continuations of a step are used, and {pending.action.tool} asks for more"
-        return _stop(rest, gathering, f"{why}: {wish}", at=at)
+        over = answer(pending, "budget", ToolError(error_class="budget", message=f"{why}: {wish}"))
+        return _stop(with_facts(rest, over), gathering, f"{why}: {wish}", at=at)
     waiting = tuple(replace(task, asks=number) if task is asker else task for task in gathering.tasks)
     larger = replace(gathering, round=number, tasks=(*waiting, *needed))
+    rest = with_facts(rest, answer(pending, "continuation"), TasksAsked(step=pending.step, tasks=needed))
     return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
 
 
@@ -102,7 +106,7 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
             barred.append((ready, why))
         else:
             state, pending = _sent(state, ready, at)
-            sent = (*sent, pending)
+            state, sent = with_facts(state, RequestSent(pending=pending)), (*sent, pending)
     if barred and not flights(state.waiting):
         return _ask(state, *barred[0], at=at)
     return _resting(state, sent, news, at=at)
@@ -110,7 +114,8 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
 
 def allowed(state: RunState, approval: Approval, *, at: datetime) -> Transition:
     state, pending = _sent(state, _in_question(state, approval), at)
-    return launch(state, at=at, sent=(pending,))
+    told = RequestSent(pending=pending, approved_by=state.rulings[-1].by)
+    return launch(with_facts(state, told), at=at, sent=(pending,))
 
 
 def not_allowed(state: RunState, approval: Approval, why: str, *, at: datetime) -> Transition:
@@ -222,8 +227,19 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
         query=task.query,
         profile=task.profile,
     )
+    finished = TaskFinished(
+        step=evidence.step,
+        task=evidence.task,
+        round=evidence.round,
+        tool=evidence.tool,
+        command=evidence.command,
+        status=evidence.status,
+        summary=finishing.summary_of_output(evidence.output),
+        error_class="" if evidence.status == "ok" else str(evidence.output.get("class", "")),
+        query=evidence.query,
+    )
     known = replace(
-        state,
+        with_facts(state, finished),
         evidence=(*state.evidence, evidence),
         artifacts=finishing.with_artifacts(state, result),
         strangers=finishing.strangers_of(state, gathering.step, task.action, result),
@@ -235,7 +251,8 @@ def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> T
     mine = _of_step(state, gathering)
     given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not one.pending.grant]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
-    stopped = gathers(state, replace(gathering, stopped=why), left)
+    dropped = (RequestDropped(step=f.pending.step, task=f.pending.task, round=f.pending.round) for f in given_up)
+    stopped = gathers(with_facts(state, *dropped), replace(gathering, stopped=why), left)
     waits = "; what was begun is waited for" if len(given_up) < len(mine) else ""
     return launch(stopped, at=at, news=f"step {gathering.step}: {why}{waits}")
 

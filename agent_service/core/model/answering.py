@@ -4,10 +4,11 @@ from datetime import datetime
 
 from agent_service.core import endings, limits
 from agent_service.core.effects import Transition
+from agent_service.core.facts import PersonAsked
 from agent_service.core.model.asking import ask
 from agent_service.core.people import petition
 from agent_service.core.phases import Ask, Phase
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import Deciding, NeedsPerson, Question
 
 MOST_CHOICES = 12
@@ -39,6 +40,7 @@ def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
         summary=f"asks: {question.question}",
         updated_at=at,
     )
+    resting = with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
     return Transition(state=resting, effects=petition.said(resting))
 
 

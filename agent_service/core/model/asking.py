@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from agent_service.core import endings, limits
 from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved, ModelUnavailable
+from agent_service.core.facts import CallAsked, CallLost, CallPutOff
 from agent_service.core.model import notes
 from agent_service.core.phases import Phase, Unusable
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting
 from agent_service.core.waiting import Asking, Deciding, Status, Thinking, then
 
@@ -39,7 +40,8 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
     asked = replace(state, waiting=waiting, calls=asking.call, updated_at=at)
     if asked.status is Status.PAUSED:
         return Transition(state=asked)
-    return Transition(state=asked, effects=(AskModel(call=asking.call, phase=asking.phase),))
+    told = CallAsked(call=asking.call, phase=asking.phase, told=asking.told)
+    return Transition(state=with_facts(asked, told), effects=(AskModel(call=asking.call, phase=asking.phase),))
 
 
 def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
@@ -92,7 +94,9 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
     asking = replace(asking, silences=asking.silences + 1 if _fell_silent(event) else 0)
     state = _asking(state, asking)  # what was set aside for it is known now
     if event.lost:
-        state = replace(state, spent=limits.with_cost_of_lost(state.spent, *event.lost))
+        tokens, cost = event.lost
+        lost = CallLost(call=event.call, tokens=tokens, cost_usd=cost)
+        state = with_facts(replace(state, spent=limits.with_cost_of_lost(state.spent, tokens, cost)), lost)
     event = _without_end(event) if asking.silences >= MOST_SILENCES else event
     if asking.phase is Phase.VERIFY and event.remedy != "try_again":
         return unlooked(state, event.message, at=event.at)
@@ -109,6 +113,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
             waiting = Thinking(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
             waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
+            waited = with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=event.at + delay))
             said = endings.progress(waited, asking.phase.value, waited.summary)
             return Transition(state=waited, effects=(said,))
 
@@ -140,6 +145,7 @@ def on_held(state: RunState, event: ModelUnavailable) -> Transition:
     retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
     waiting = Thinking(asking=asking, retry_at=retry_at, still_since=event.at)
     held = replace(endings.with_lost_call(state), waiting=waiting, updated_at=event.at, summary=event.message)
+    held = with_facts(held, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
     return Transition(state=held, effects=(endings.progress(held, asking.phase.value, held.summary),))
 
 

@@ -9,12 +9,13 @@ from agent_service.core import endings
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import Seen
+from agent_service.core.facts import ClaimsJudged
 from agent_service.core.model import notes, verifying
 from agent_service.core.model.asking import ask, next_question
 from agent_service.core.model.planning import take_next
 from agent_service.core.phases import Next, Phase, Reflection, Unusable, Verdict
 from agent_service.core.proof import judged
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 
 
 def take_reflection(
@@ -36,6 +37,8 @@ def take_reflection(
         outline=state.outline if reflection.outline is None else reflection.outline,
         summary=reflection.summary,
     )
+    if reflection.met or proved.refusals:
+        reflected = with_facts(reflected, ClaimsJudged(accepted=proved.accepted, refusals=proved.refusals))
     match reflection.verdict:
         case Verdict.DONE:
             return _done(reflected, reflection, at=at)

@@ -1,5 +1,6 @@
 """Takes up a reply of the model: its cost, whether it fits the question, and who decides about it."""
 
+from dataclasses import replace as changed
 from datetime import datetime
 
 from agent_service.core import endings
@@ -7,7 +8,7 @@ from agent_service.core.brief import Spent
 from agent_service.core.effects import Transition
 from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
-from agent_service.core.model import framing, notes, reframing
+from agent_service.core.model import decided, framing, notes, reframing
 from agent_service.core.model.asking import ask_again, ask_to_reflect, put, unlooked
 from agent_service.core.model.measures import measured
 from agent_service.core.model.planning import take_next, take_plan, take_question, writes
@@ -29,7 +30,7 @@ from agent_service.core.phases import (
     Verification,
     Wait,
 )
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import Asking, Deciding
 
 
@@ -40,10 +41,11 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     spent, replies = _add(state.spent, reply), _replies(state, reply)
     state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.heard, updated_at=reply.at)
     state = measured(state, reply)
-    if outrun(state, reply):
-        return _ask_anew(state, asking, at=reply.at)
-    then = _taken_up(state, asking, reply)
-    return _ask_anew(state, asking, at=reply.at) if is_older(state, reply) and _hands_over(then) else then
+    then = None if outrun(state, reply) else _taken_up(state, asking, reply)
+    if then is None or then.state is None or (is_older(state, reply) and _hands_over(then)):
+        return _ask_anew(with_facts(state, *decided.outrun(state, asking, reply)), asking, at=reply.at)
+    facts = decided.decided(state, asking, reply, then.state)
+    return changed(then, state=replace(then.state, happened=(*facts, *then.state.happened)))
 
 
 def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transition:

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from agent_service.core.effects import Transition
 from agent_service.core.endings import progress
 from agent_service.core.events import TimerFired
+from agent_service.core.facts import Slept
 from agent_service.core.model.asking import ask, phase_of_next
 from agent_service.core.phases import Wait
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import Deciding, Sleeping
 
 LEAST_S = 1.0
@@ -48,6 +49,7 @@ def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
     resting = replace(
         state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary, updated_at=at
     )
+    resting = with_facts(resting, Slept(until=waiting.until, why=wait.why))
     return Transition(state=resting, effects=(progress(resting, "plan", summary),))
 
 

@@ -10,9 +10,10 @@ from typing import Literal
 
 from agent_service.core import limits
 from agent_service.core.effects import Transition
+from agent_service.core.facts import PersonAsked
 from agent_service.core.people import egress, petition
 from agent_service.core.phases import Action, Framing, Plan
-from agent_service.core.state import Ruling, RunState, replace
+from agent_service.core.state import Ruling, RunState, replace, with_facts
 from agent_service.core.tools import acting
 from agent_service.core.waiting import Acting, Approval, NeedsPerson
 from schemas.catalog import Approve, ToolCommand
@@ -102,4 +103,5 @@ def ask_approval(
         held=held,
     )
     resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
+    resting = with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
     return Transition(state=resting, effects=petition.said(resting))

@@ -9,13 +9,14 @@ from datetime import datetime
 from agent_service.core import endings, limits
 from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
+from agent_service.core.facts import LimitsRaised, PersonAsked, Ruled
 from agent_service.core.graph import continuing
 from agent_service.core.model import answering, asking, notes, timing
 from agent_service.core.model.framing import adopt
 from agent_service.core.model.planning import carry_out, writes
 from agent_service.core.people import approving, petition
 from agent_service.core.phases import Framing, Next, Phase, Plan
-from agent_service.core.state import Ruling, RunState, replace
+from agent_service.core.state import Ruling, RunState, replace, with_facts
 from agent_service.core.tools import doubting
 from agent_service.core.waiting import (
     Acting,
@@ -171,7 +172,7 @@ def told(state: RunState, event: SignalReceived) -> RunState:
         heard = replace(_noted(heard, signal, signal.message), heard=heard.heard + 1, claim=None, proposed=None)
     if signal.constraints and signal.kind in ("raise_budget", "answer"):
         raised = limits.raised(heard.brief.limits, signal.constraints)
-        heard = replace(heard, brief=replace(heard.brief, limits=raised))
+        heard = with_facts(replace(heard, brief=replace(heard.brief, limits=raised)), LimitsRaised(limits=raised))
     return heard
 
 
@@ -180,6 +181,7 @@ def _rests_on(state: RunState, waiting: NeedsPerson, patience_s: float) -> Trans
     if until == waiting.expires_at:
         return Transition(state=state)
     longer = replace(state, waiting=replace(waiting, expires_at=until, entry=state.version))
+    longer = with_facts(longer, PersonAsked(ask=waiting.ask, expires_at=until))
     return Transition(state=longer, effects=petition.said(longer))
 
 
@@ -254,7 +256,18 @@ def _first_choice(state: RunState) -> Next | None:
 
 
 def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState:
-    return notes.with_ruling(approving.with_ruling(state, ruling), approval.proposal, ruling, task=approval.task)
+    ruled = with_facts(
+        approving.with_ruling(state, ruling),
+        Ruled(
+            verdict=ruling.verdict,
+            by=ruling.by,
+            reason=ruling.reason,
+            step=ruling.step,
+            task=approval.task,
+            round=approval.round,
+        ),
+    )
+    return notes.with_ruling(ruled, approval.proposal, ruling, task=approval.task)
 
 
 def _refused(state: RunState, approval: Approval, ruling: Ruling, *, at: datetime) -> Transition:

@@ -7,19 +7,21 @@ looks first; others in flight are waited for, and are in doubt after their time.
 from datetime import datetime, timedelta
 
 from agent_service.core import limits
-from agent_service.core.effects import Transition, publish
+from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.events import SignalReceived
+from agent_service.core.facts import Reopened
 from agent_service.core.graph import continuing
 from agent_service.core.model import asking
 from agent_service.core.people import hearing
 from agent_service.core.people.remedies import RAISED_BY
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, doubting, finishing, results
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.tools.flights import flights, gathering_of, gatherings
-from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting
+from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings
+from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
+from schemas import events as wire
 from schemas import keys, subjects
-from schemas.events import Outcome, Reopened, ToolError, ToolOutput, ToolResult
+from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
 
 RAISED = {
     "budget_steps": "max_steps",
@@ -43,8 +45,30 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
     if spent := _not_raised(state, running, ended, event.at):
         return f"{spent}: raise that with the answer ({RAISED_BY.get(ended.stop.ending_class, '--deadline')})"
     then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
-    opened = publish(subjects.REOPENED, _reopened(state, ended, event), keys.reopened(state.run_id, state.version))
-    return replace(then, effects=(opened, *then.effects))
+    opened = said(state, event, ended.stop.ending_class, entry=state.version)
+    return replace(then, state=_told_of(then.state, ended), effects=(opened, *then.effects))
+
+
+def said(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> Publish:
+    """The `agent.reopened` of an answer that reopened the run. `ending_class`: of the end that it answered."""
+    payload = wire.Reopened(
+        run_id=state.run_id,
+        by=event.by or "a person",
+        answer_to=ending_class,
+        message=event.signal.message,
+        has_callback=state.brief.callback is not None,
+    )
+    return publish(subjects.REOPENED, payload, keys.reopened(state.run_id, entry))
+
+
+def _told_of(state: RunState | None, ended: Ended) -> RunState | None:
+    if state is None:
+        return None
+    held = acting_of(ended.held).pendings
+    kept = tuple(pending.name for pending in acting_of(state.waiting).pendings if pending in held)
+    tasks = ((one.step, task.id, task.round) for one in gatherings(state.waiting) for task in one.tasks)
+    reopened = Reopened(ending_class=ended.stop.ending_class, waits_for=kept, tasks=tuple(tasks))
+    return replace(state, happened=(reopened, *state.happened))
 
 
 def _flaw(state: RunState, ended: Ended, event: SignalReceived) -> str:
@@ -88,16 +112,6 @@ def _not_raised(before: RunState, running: RunState, ended: Ended, at: datetime)
     return reached[1] if reached else ""
 
 
-def _reopened(state: RunState, ended: Ended, event: SignalReceived) -> Reopened:
-    return Reopened(
-        run_id=state.run_id,
-        by=event.by or "a person",
-        answer_to=ended.stop.ending_class,
-        message=event.signal.message,
-        has_callback=state.brief.callback is not None,
-    )
-
-
 def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
     if isinstance(state.waiting, Planned):
         return hearing.go_on(state, at=event.at, said=state.heard > state.shown)
@@ -131,6 +145,8 @@ def _with_the_step(
         unknown = result.error is not None and result.error.error_class == "in_doubt"
         doubted = unknown and not acting.is_repeatable(state, pending)
         state = doubting.with_doubt(state, pending) if doubted else state
+    else:
+        state = with_facts(state, answer(pending, "ok" if result.status == "ok" else "error", result.error))
     if gathering_of(state.waiting, pending.step):
         return continuing.settled(state, pending, result, at=event.at)
     return finishing.finish_step(state, pending, result, at=event.at)
@@ -157,11 +173,6 @@ def _unclear(state: RunState, held: Waiting, ended: Ended) -> str:
         return "no step of it is in doubt"
     several = ", ".join(f"step {one.step} {one.task}".rstrip() for one in _meant(state, held, ended))
     return f"it could be of several writes ({several})" if "," in several else ""
-
-
-def settled_with(state: RunState, ended: Ended, pending: Pending, event: SignalReceived) -> ToolResult:
-    outcome = _said_of(pending, _meant(state, ended.held or Deciding(), ended), event)
-    return results.known(ended, pending) or _by_word(pending, event, outcome)
 
 
 def _said_of(pending: Pending, meant: tuple[Pending, ...], event: SignalReceived) -> Outcome:

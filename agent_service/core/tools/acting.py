@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from agent_service.core import endings
 from agent_service.core.brief import Brief
 from agent_service.core.effects import Publish, Transition, publish
+from agent_service.core.facts import RequestSent, RetrySet
 from agent_service.core.graph import gathered
 from agent_service.core.graph.grants import granted, with_asked
 from agent_service.core.phases import Action, Plan
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools.attempts import Flight, Pending
 from agent_service.core.tools.flights import flights, with_flight
 from agent_service.core.waiting import Acting, Waiting
@@ -108,7 +109,13 @@ def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *,
     attempts = state.attempts + len(pendings)
     sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at), pendings)
     requests = (request(sent, pending) for pending in pendings)
-    return Transition(state=sent, effects=(endings.progress(sent, "act", summary), *requests))
+    told = (RequestSent(pending=pending, approved_by=_approved_by(sent, pending)) for pending in pendings)
+    return Transition(state=with_facts(sent, *told), effects=(endings.progress(sent, "act", summary), *requests))
+
+
+def _approved_by(state: RunState, pending: Pending) -> str:
+    rulings = (ruling for ruling in state.rulings if ruling.step == pending.step)
+    return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), "")
 
 
 def request(state: RunState, pending: Pending) -> Publish:
@@ -152,6 +159,7 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
     summary = f"{what} failed ({error.error_class}), attempt {following.attempt} follows"
     waiting = with_flight(state.waiting, Flight(pending=following, retry_at=at + delay))
     waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
+    waited = with_facts(waited, RetrySet(pending=following, retry_at=at + delay))
     return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
 
 

@@ -8,10 +8,11 @@ from pydantic import JsonValue
 
 from agent_service.core import endings
 from agent_service.core.effects import Transition
+from agent_service.core.facts import StepFinished
 from agent_service.core.graph import grants
 from agent_service.core.model import asking, notes
 from agent_service.core.phases import Action
-from agent_service.core.state import LastResult, RunState, StepRecord, replace
+from agent_service.core.state import LastResult, RunState, StepRecord, replace, with_facts
 from agent_service.core.tools import acting, doubting
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import gatherings, landed
@@ -52,9 +53,18 @@ def finish_step(
         seconds=max(0.0, (at - pending.requested_at).total_seconds()),
         sent=_sent(state, pending.action) if result.status == "ok" else None,
     )
+    finished = StepFinished(
+        step=record.step,
+        tool=record.tool,
+        command=record.command,
+        attempt=record.attempt,
+        status=record.status,
+        summary=record.summary,
+        error_class="" if record.status == "ok" else str(output.get("class", "")),
+    )
     others_gather = any(one.step != record.step for one in gatherings(state.waiting))
     return replace(
-        notes.with_step(state, pending, record, output),
+        with_facts(notes.with_step(state, pending, record, output), finished),
         waits=0,
         strangers=strangers_of(state, record.step, pending.action, result),
         waiting=landed(state.waiting, record.step),

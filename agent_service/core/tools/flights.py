@@ -1,8 +1,10 @@
 """Requests in flight, in whichever state of the run, or pause, holds them."""
 
+from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools.attempts import Flight, Gathering, Pending
 from agent_service.core.waiting import Acting, Waiting, acting_of, answered, then
+from schemas.events import ToolError
 
 
 def flights(waiting: Waiting) -> tuple[Flight, ...]:
@@ -42,3 +44,15 @@ def gathers(state: RunState, gathering: Gathering, under_way_now: tuple[Flight, 
     others = (other for other in gatherings(state.waiting) if other.step != gathering.step)
     every = tuple(sorted((*others, gathering), key=lambda one: one.step))
     return replace(state, waiting=then(state.waiting, Acting(flights=under_way_now, gatherings=every)))
+
+
+def answer(pending: Pending, status: AnswerStatus, error: ToolError | None = None) -> AttemptAnswered:
+    return AttemptAnswered(
+        step=pending.step,
+        task=pending.task,
+        round=pending.round,
+        attempt=pending.attempt,
+        tool=pending.action.tool,
+        status=status,
+        error=error,
+    )

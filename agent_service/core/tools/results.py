@@ -9,13 +9,14 @@ from datetime import datetime
 from agent_service.core import endings
 from agent_service.core.effects import Refusal, Transition
 from agent_service.core.events import TimerFired, ToolReturned
+from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.graph import continuing, grants
-from agent_service.core.state import RunState, replace
+from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting
 from agent_service.core.tools.attempts import AGAIN, Gathering, Pending
 from agent_service.core.tools.believing import unbelieved
 from agent_service.core.tools.correlate import Relation, judge
-from agent_service.core.tools.flights import flight_of, flights, gathering_of, gathers, with_flight
+from agent_service.core.tools.flights import answer, flight_of, flights, gathering_of, gathers, with_flight
 from agent_service.core.waiting import Ended, acting_of
 from schemas import keys
 from schemas.events import ToolError, ToolResult
@@ -44,7 +45,8 @@ def on_result(state: RunState, event: ToolReturned) -> Transition | str:
         case Relation.LATE:
             return _on_late(state, event, judgement.reason)
         case Relation.VIOLATION:
-            return endings.escalate(state, "protocol_violation", judgement.reason, at=event.at)
+            unasked = with_facts(state, _answered_unasked(state, event.result, "refused"))
+            return endings.escalate(unasked, "protocol_violation", judgement.reason, at=event.at)
         case Relation.MATCH:
             assert judgement.pending is not None, "what matches answers an attempt"
             return _take(state, judgement.pending, event)
@@ -55,7 +57,8 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
     if event.place:
         state, pending = _heard(state, pending, event.place)
     if result.status == "ok":
-        return continuing.take_answer(state, pending, result, at=event.at)
+        answered = with_facts(state, answer(pending, "ok"))
+        return continuing.take_answer(answered, pending, result, at=event.at)
     if result.status == "continuation" and not event.malformed:
         return continuing.take_continuation(state, pending, result, unfit=event.unfit, at=event.at)
     error = _malformed(state, pending, result) if event.malformed else _as_error(result)
@@ -139,7 +142,23 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str
         return why
     if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
         return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
-    return Transition(state=replace(which, updated_at=event.at))
+    late = with_facts(replace(which, updated_at=event.at), _answered_unasked(state, result, "late"))
+    return Transition(state=late)
+
+
+def _answered_unasked(state: RunState, result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
+    task, asked_in = result.task or "", result.round or 0
+    flight = flight_of(state.waiting, result.step, task, asked_in)
+    newest = flight.pending.attempt if flight else 1
+    return AttemptAnswered(
+        step=result.step,
+        task=task,
+        round=asked_in,
+        attempt=result.attempt or newest,
+        tool=result.tool,
+        status=status,
+        error=result.error,
+    )
 
 
 def _kept(state: RunState, event: ToolReturned) -> RunState:
@@ -180,6 +199,7 @@ def _as_error(result: ToolResult) -> ToolResult:
 def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
     error, gathering = result.error, gathering_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
+    state = with_facts(state, answer(pending, "error", error))
     stopped = gathering is not None and gathering.stopped
     again = None if stopped else acting.retry(state, pending, error, at=at)
     if again:

@@ -26,7 +26,6 @@ RULES_BELOW = 1000
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Instant = Annotated[int, Field(ge=0, le=253_402_300_799_999_999)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{2}){1,64}$")]
 Span = tuple[Whole, Whole]
 """Entries of a run, from the first to the last."""
 
@@ -77,7 +76,7 @@ class EntryFact(_Said):
     at: Instant
     kind: str
     event: str
-    effects_digest: Digest
+    facts: str
     previous: Hash
     hash: Hash
     goal: str = ""
@@ -101,7 +100,7 @@ class EntryFact(_Said):
     ) -> Self:
         """A commit as a fact; `asked` is that of the first entry of a run."""
         status, seq, head, summary, at, due_at, state, run_id, *_ = rows.run
-        _, _, _, kind, event, effects_digest, previous, _ = rows.entry
+        _, _, _, kind, event, facts, previous, _ = rows.entry
         brief: dict[str, Any] = {"goal": rows.brief[1], "brief": rows.brief[2]} if rows.brief else {}
         asking = dict(zip(Asking.model_fields, asked, strict=True)) if asked else None
         return cls(
@@ -117,7 +116,7 @@ class EntryFact(_Said):
             at=at,
             kind=kind,
             event=event,
-            effects_digest=effects_digest.hex(),
+            facts=facts,
             previous=previous.hex(),
             hash=head.hex(),
             dropped=tuple((field, count) for _, field, count in rows.dropped),
@@ -153,7 +152,7 @@ class EntryFact(_Said):
             at=instant(self.at),
             kind=self.kind,
             event=self.event,
-            effects_digest=self.effects_digest,
+            facts=self.facts,
             previous=self.previous,
             hash=self.hash,
         )
@@ -163,12 +162,12 @@ class EntryFact(_Said):
 
     def rows(self, told: int) -> Rows:
         """The rows that it is written as, where the run is told up to entry `told`."""
-        head, digest, previous = (bytes.fromhex(text) for text in (self.hash, self.effects_digest, self.previous))
+        head, previous = bytes.fromhex(self.hash), bytes.fromhex(self.previous)
         state, run_id = self.state, self.run_id
         return Rows(
             run=(self.status.value, self.seq, head, self.summary, self.at, self.due_at, state, run_id, told),
             brief=None if self.brief is None else (run_id, self.goal, self.brief),
-            entry=(run_id, self.seq, self.at, self.kind, self.event, digest, previous, head),
+            entry=(run_id, self.seq, self.at, self.kind, self.event, self.facts, previous, head),
             dropped=tuple((run_id, field, count) for field, count in self.dropped),
             added=tuple((run_id, field, item) for field, item in self.added),
             spent=self.spent,

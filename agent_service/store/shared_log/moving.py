@@ -133,9 +133,9 @@ class History:
         return True
 
     def _fact(self, row: Row) -> EntryFact:
-        _, run_id, seq, at, kind, event, effects_digest, previous, own_hash, version, told = row
+        _, run_id, seq, at, kind, event, facts, previous, own_hash, version, told = row
         entry = {"run_id": run_id, "seq": seq, "at": at, "kind": kind, "event": event}
-        entry |= {"effects_digest": effects_digest.hex(), "previous": previous.hex(), "hash": own_hash.hex()}
+        entry |= {"facts": facts, "previous": previous.hex(), "hash": own_hash.hex()}
         asked = self._asked(run_id) if seq == 1 else {}
         left = self._newest(run_id) if seq == version else REPLACED
         spans = ((1, min(seq, told)),) if told else ()

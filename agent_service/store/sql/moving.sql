@@ -2,7 +2,7 @@
 
 -- name: stretch
 -- Entries of all runs after a position, with how far their run has come and how far it was told.
-SELECT position, run_id, seq, entries.at, kind, event, effects_digest, previous, hash, version, told
+SELECT position, run_id, seq, entries.at, kind, event, facts, previous, hash, version, told
 FROM entries JOIN runs USING (run_id) WHERE position > ? ORDER BY position LIMIT ?;
 
 -- name: asked
@@ -47,7 +47,7 @@ SELECT run_id, wake_id, wake_digest, accepted_at, status, version, head, summary
 FROM runs ORDER BY run_id;
 
 -- name: compared_journal
-SELECT run_id, seq, at, kind, event, effects_digest, previous, hash FROM entries ORDER BY run_id, seq;
+SELECT run_id, seq, at, kind, event, facts, previous, hash FROM entries ORDER BY run_id, seq;
 
 -- name: compared_briefs
 SELECT run_id, goal, brief FROM whole_briefs ORDER BY run_id;

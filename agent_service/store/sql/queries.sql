@@ -33,7 +33,7 @@ INSERT INTO common_texts (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO NO
 
 -- name: append_entry
 -- A position of NULL is the next one: behind all that are there, and all that were.
-INSERT INTO journal (run_id, seq, at, kind, event, effects_digest, previous, hash, position, by, common, rest_after)
+INSERT INTO journal (run_id, seq, at, kind, event, facts, previous, hash, position, by, common, rest_after)
 VALUES (
     ?, ?, ?, ?, ?, ?, ?, ?,
     coalesce(?, 1 + max(
@@ -67,12 +67,12 @@ SELECT run_id FROM runs WHERE due_at <= ? ORDER BY due_at LIMIT ?;
 
 -- name: entries
 -- A negative limit is none.
-SELECT seq, at, kind, event, effects_digest, previous, hash
+SELECT seq, at, kind, event, facts, previous, hash
 FROM entries WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: signals
 -- Of the other entries of the run no more than the kind is looked at.
-SELECT seq, at, kind, event, effects_digest, previous, hash
+SELECT seq, at, kind, event, facts, previous, hash
 FROM entries WHERE run_id = ? AND kind = 'SignalReceived' AND event ->> '$.signal.signal_id' = ? ORDER BY seq;
 
 -- name: runs_moved_by
@@ -192,7 +192,7 @@ WHERE status = 'running' AND CASE WHEN json_valid(state) AND json_valid(brief) T
 
 -- name: calls
 -- Of the newest ?1 places, those since ?2 that tell of model calls.
-SELECT run_id, seq, at, kind, event, effects_digest, previous, hash FROM journal
+SELECT run_id, seq, at, kind, event, facts, previous, hash FROM journal
 WHERE position > (SELECT coalesce(max(position), 0) FROM journal) - ?1 AND at >= ?2
 AND kind IN ('CallReserved', 'ModelReplied', 'ModelUnavailable') ORDER BY position;
 

@@ -17,11 +17,10 @@ from datetime import datetime
 from typing import Protocol
 
 from agent_service.errors import Damaged
-from agent_service.run.journal import Run
-from agent_service.run.moments import Journals, Moment
+from agent_service.run.moments import Moment
 from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.disk import Unsafe
-from agent_service.telling.folder.rendering import Rendered, write
+from agent_service.telling.folder.rendering import Rendered, Runs, write
 from agent_service.telling.folder.workspace import Workspace
 from agent_service.telling.mark import Mark
 from groundwork.service.errors import TryAgain
@@ -44,10 +43,7 @@ PUT_AWAY_AT_ONCE = 500
 log = logging.getLogger(__name__)
 
 
-class Store(Journals, Protocol):
-    async def load(self, run_id: str) -> Run | None:
-        """Raises Damaged and TryAgain."""
-
+class Store(Runs, Protocol):
     async def unsettled(self, since: datetime) -> Sequence[str]:
         """Runs that have not ended, and those with an entry at or after `since`."""
 

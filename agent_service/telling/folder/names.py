@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from agent_service.telling.outputs import FILES, is_artifact_path
+from agent_service.history.artifacts import FILES, is_artifact_path
 
 ARTIFACTS = "artifacts"
 

@@ -5,21 +5,28 @@ import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from agent_service.core.state import RunState
 from agent_service.errors import Changed
-from agent_service.run.journal import Entry, flaw_in_chain
-from agent_service.run.moments import Journals, retell
+from agent_service.history.artifacts import NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.run.journal import Entry, Run, as_decided, flaw_in_chain
+from agent_service.run.moments import Journals
 from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.names import Files
 from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
-from agent_service.telling.outputs import NamedArtifact, is_artifact_path, named_artifacts
-from agent_service.telling.pages.trail import pages_of
+from agent_service.views.pages.trail import pages
 
 MAX_ARTIFACTS = 100
 MAX_TOTAL = 4 * MAX_BYTES
 
 log = logging.getLogger(__name__)
+
+
+class Runs(Journals, Protocol):
+    async def load(self, run_id: str) -> Run | None:
+        """Raises Damaged and TryAgain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,27 +42,28 @@ class Rendered:
         return next((artifact for artifact in self.artifacts if artifact.path == path), None)
 
 
-def render(entries: Sequence[Entry]) -> Rendered:
-    """Raises Changed for a broken chain, else Damaged and ValueError for a journal that cannot be told."""
+def render(run: RunState, entries: Sequence[Entry]) -> Rendered:
+    """`entries`: the whole journal of `run`. Raises Changed for a broken chain, else Damaged."""
     if flaw := flaw_in_chain(entries):
         raise Changed(entries[0].run_id, flaw)
-    moments = tuple(retell(entries))
+    records = [entry.record() for entry in entries]
     return Rendered(
-        pages={name: text.encode() for name, text in pages_of(moments)},
-        artifacts=tuple(one for one in named_artifacts(moments) if is_artifact_path(one.path)),
-        ended=moments[-1].after.final,
-        version=len(moments),
+        pages={name: text.encode() for name, text in pages(run, records)},
+        artifacts=tuple(one for one in named_artifacts(records) if is_artifact_path(one.path)),
+        ended=run.final,
+        version=len(records),
     )
 
 
-async def write(run_id: str, journals: Journals, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
+async def write(run_id: str, journals: Runs, workspace: Workspace, artifacts: Artifacts) -> Rendered | None:
     """Writes what differs, in a thread, and returns it without its pages; None for a run without entries. Raises as
     `render`, `Workspace.write` and the ports do.
     """
-    entries = await journals.entries(run_id)
-    if not entries:
+    run = await journals.load(run_id)
+    if run is None:
         return None
-    rendered, missing = await asyncio.to_thread(_written, run_id, entries, workspace)
+    entries = await journals.entries(run_id, limit=run.state.version)
+    rendered, missing = await asyncio.to_thread(_written, run.state, entries, workspace)
     if copies := await _fetched(artifacts, run_id, missing):
         await asyncio.to_thread(workspace.write, run_id, copies)
     return replace(rendered, pages={})
@@ -66,15 +74,15 @@ async def rewrite(run_id: str, journals: Journals, workspace: Workspace, artifac
     entries = await journals.entries(run_id)
     files: Files = {}
     if entries:
-        rendered = render(entries)
+        rendered = render(as_decided(entries), entries)
         files = {**await _fetched(artifacts, run_id, rendered.artifacts[:MAX_ARTIFACTS]), **rendered.pages}
     workspace.remove(run_id)
     if files:
         workspace.write(run_id, files)
 
 
-def _written(run_id: str, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
-    rendered = render(entries)
+def _written(run: RunState, entries: Sequence[Entry], workspace: Workspace) -> tuple[Rendered, list[NamedArtifact]]:
+    rendered, run_id = render(run, entries), run.run_id
     workspace.write(run_id, rendered.pages)
     copied = rendered.artifacts[:MAX_ARTIFACTS]
     missing = [one for one in copied if not _is_there(workspace, run_id, one, ended=rendered.ended)]

@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
+from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.ports import Artifacts
 from agent_service.telling.folder.rendering import Rendered
 from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
-from agent_service.telling.outputs import NamedArtifact
 
 
 class ArtifactChanged(Exception):

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, Protocol
 
-from agent_service.run.journal import RULES, Entry, digest_of, flaw_in_chain, rehearse
-from agent_service.run.moments import Moment, retell
+from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
+from agent_service.run.journal import RULES, Entry, facts_text, flaw_in_chain, rehearse
 from agent_service.telling.folder.disk import TooLarge, Unsafe
 from agent_service.telling.folder.workspace import Listing
-from agent_service.telling.outputs import FILES, NamedArtifact, is_artifact_path, named_artifacts
-from agent_service.telling.pages.trail import TRACE, broken_line, pages_of
+from agent_service.views.pages.trail import TRACE, broken_line, trail
 
 JOURNAL = "journal"
 
@@ -53,12 +52,12 @@ def verify(
     listing = workspace.files(run_id)
     if listing is None:
         return []
-    moments, lying = tuple(retell(entries)), {file.path for file in listing.files} | set(listing.foreign)
-    artifacts = {one.path: one for one in named_artifacts(moments) if is_artifact_path(one.path)}
+    records, lying = [entry.record() for entry in entries], {file.path for file in listing.files} | set(listing.foreign)
+    artifacts = {one.path: one for one in named_artifacts(records) if is_artifact_path(one.path)}
     found = _read(workspace, run_id, [*([] if lying.isdisjoint(FILES) else FILES), *artifacts])
     flaws = [content for content in found.values() if isinstance(content, Flaw)]
     contents = {path: content for path, content in found.items() if isinstance(content, bytes)}
-    flaws += _flaws_in_pages(moments, {name: contents[name] for name in FILES if name in contents})
+    flaws += _flaws_in_pages(entries, {name: contents[name] for name in FILES if name in contents})
     judged = ((artifacts[path], content) for path, content in contents.items() if path in artifacts)
     flaws += filter(None, (_flaw_in_artifact(one, (stored or {}).get(one.path), content) for one, content in judged))
     return flaws + [
@@ -81,8 +80,8 @@ def _flaw_in_fold(entries: Sequence[Entry]) -> str | None:
             seq, state = entry.seq, transition.state
             if state is None or transition.ignored or (state.run_id, state.version) != (entry.run_id, seq):
                 return f"entry {seq} changes nothing by the rules of this version ({transition.ignored})"
-            if entry.rules == RULES and digest_of(transition.effects) != entry.effects_digest:
-                return f"entry {seq} leads to other effects than those that were noted with it"
+            if entry.rules == RULES and facts_text(transition.facts) != entry.facts:
+                return f"entry {seq} leads to other facts than those that are stored with it"
     except (ValueError, AssertionError, TypeError) as error:
         return f"entry {seq + 1} cannot be followed: {error}"
     return None
@@ -100,27 +99,27 @@ def _read(workspace: Folder, run_id: str, paths: Iterable[str]) -> dict[str, byt
     return found
 
 
-def _flaws_in_pages(moments: Sequence[Moment], found: Mapping[str, bytes]) -> list[Flaw]:
-    expected = _pages(moments)
+def _flaws_in_pages(entries: Sequence[Entry], found: Mapping[str, bytes]) -> list[Flaw]:
+    expected = _pages(entries)
     differing = {name: content for name, content in found.items() if content != expected[name]}
-    behind = _behind(moments, differing)
+    behind = _behind(entries, differing)
     return [behind.get(name) or _changed(name, expected[name], content) for name, content in differing.items()]
 
 
-def _behind(moments: Sequence[Moment], found: Mapping[str, bytes]) -> dict[str, Flaw]:
+def _behind(entries: Sequence[Entry], found: Mapping[str, bytes]) -> dict[str, Flaw]:
     """Of those pages that are as they were at an earlier entry."""
     behind: dict[str, Flaw] = {}
-    for seen in range(len(moments) - 1, 0, -1):
+    for seen in range(len(entries) - 1, 0, -1):
         if behind.keys() == found.keys():
             break
-        then = _pages(moments[:seen])
+        then = _pages(entries[:seen])
         for name in [name for name in found.keys() - behind.keys() if found[name] == then[name]]:
-            behind[name] = Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {len(moments)}")
+            behind[name] = Flaw(kind="behind", place=name, text=f"is as of entry {seen} of {len(entries)}")
     return behind
 
 
-def _pages(moments: Sequence[Moment]) -> dict[str, bytes]:
-    return {name: text.encode() for name, text in pages_of(moments)}
+def _pages(entries: Sequence[Entry]) -> dict[str, bytes]:
+    return {name: text.encode() for name, text in trail(entries).items()}
 
 
 def _changed(name: str, expected: bytes, found: bytes) -> Flaw:

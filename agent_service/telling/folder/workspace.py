@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_service.history.artifacts import FILES
+from agent_service.history.plain import one_line
 from agent_service.telling.folder.disk import (
     TooLarge,
     Unsafe,
@@ -27,8 +29,6 @@ from agent_service.telling.folder.disk import (
     write_new,
 )
 from agent_service.telling.folder.names import ARTIFACTS, Files, IllegalName, checked, is_run, place_of
-from agent_service.telling.outputs import FILES
-from agent_service.telling.plain import one_line
 from groundwork.service import store_folder
 
 STAGING = ".staging"

@@ -4,17 +4,18 @@ Without content only names, numbers and classes: any text may hold what a run ha
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import JsonValue, TypeAdapter
 
-from agent_service.core.events import ModelReplied
-from agent_service.core.phases import Decision, Next, Phase, Unusable
+from agent_service.core.events import ModelReplied, ToolReturned, WakeAccepted
+from agent_service.core.facts import Decided, Ended
+from agent_service.core.phases import Decision, Next, Unusable
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Asking
+from agent_service.core.tools.attempts import Pending
+from agent_service.history.items import Item
+from agent_service.run.journal import Record
 from agent_service.run.ports import PromptText, Question
-from agent_service.telling.history.items import TimelineItem
-from agent_service.telling.rulings import Ruling
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Value
 
@@ -27,51 +28,56 @@ Content = Callable[[Question], PromptText]
 _DECISIONS: TypeAdapter[tuple[Decision, Next | Unusable | None]] = TypeAdapter(tuple[Decision, Next | Unusable | None])
 
 
-def of_run(run: RunState) -> Attributes:
+def of_run(event: WakeAccepted) -> Attributes:
     """On every span, so that a search for the run finds all."""
-    return {names.RUN_ID: run.run_id, names.WAKE_ID: run.wake_id, names.CONVERSATION_ID: run.run_id}
+    return {names.RUN_ID: event.run_id, names.WAKE_ID: event.wake_id, names.CONVERSATION_ID: event.run_id}
 
 
-def run(agent: str, run: RunState, content: Content | None) -> Attributes:
-    """Of a run that has ended."""
-    spent = run.spent
+def run(agent: str, event: WakeAccepted, content: Content | None) -> Attributes:
+    about: Attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: agent}
+    return about | _said(content, {names.GOAL: event.goal})
+
+
+def ending(ended: Ended, content: Content | None) -> Attributes:
+    spent = ended.spent
     about: Attributes = {
-        names.OPERATION: "invoke_agent",
-        names.AGENT_NAME: agent,
-        names.STATE: run.status.value,
-        names.WHY: run.ending_class,
-        names.STEPS: run.step,
+        names.STATE: ended.status.value,
+        names.WHY: ended.ending_class,
+        names.STEPS: ended.steps,
         names.CALLS: spent.calls,
         names.INPUT_TOKENS: spent.input_tokens,
         names.OUTPUT_TOKENS: spent.output_tokens,
     }
     if spent.cost_usd is not None:
         about[names.COST_USD] = spent.cost_usd
-    return about | _said(content, {names.GOAL: run.brief.goal, names.REASON: run.reason})
+    return about | _said(content, {names.REASON: ended.reason})
 
 
-def call(run: RunState, asking: Asking, item: TimelineItem, content: Content | None) -> Attributes:
-    """`run` as it stands when the model is asked."""
-    about: Attributes = {
-        names.OPERATION: "chat",
-        names.PHASE: asking.phase.value,
-        names.CALL: asking.call,
-        names.STEP: run.step + (asking.phase is Phase.PLAN),
-        names.REPAIRS: asking.repairs,
-        names.TRIES: asking.tries,
-    }
+def call(record: Record, item: Item, state: RunState | None, content: Content | None) -> Attributes:
+    """`record` is the one that ended it. `state`: the run when the call was asked for."""
+    about: Attributes = {names.OPERATION: "chat", names.STEP: item.step or 0}
+    if item.phase and item.call:
+        about |= {names.PHASE: item.phase.value, names.CALL: item.call}
     if item.model:
         about[names.REQUEST_MODEL] = item.model
-    if content is None:
+    if isinstance(record.event, ModelReplied):
+        about |= replied(record.event, content) | ruled(*record.all(Decided))
+    if content is None or state is None or item.phase is None or item.started_at is None:
         return about
-    at = item.started_at
-    prompt = content(Question(state=run, call=asking.call, phase=asking.phase, with_plan=run.brief.fused, now=at))
+    prompt = content(
+        Question(
+            state=state,
+            call=item.call or 0,
+            phase=item.phase,
+            with_plan=state.brief.fused,
+            now=item.started_at,
+        )
+    )
     message: JsonValue = [{"role": "user", "parts": _parts(prompt.user)}]
     return about | _said(content, {names.SYSTEM_INSTRUCTIONS: _parts(prompt.system), names.INPUT_MESSAGES: message})
 
 
-def replied(reply: ModelReplied, became: Sequence[Ruling], content: Content | None) -> Attributes:
-    """`became`: whether the decision was taken up, and the plan that came along with it."""
+def replied(reply: ModelReplied, content: Content | None) -> Attributes:
     usage, made = reply.usage, reply.provenance
     about: Attributes = {
         names.RESPONSE_MODEL: reply.model,
@@ -80,7 +86,6 @@ def replied(reply: ModelReplied, became: Sequence[Ruling], content: Content | No
         names.CACHE_READ_TOKENS: usage.cache_read_tokens,
         names.gen_ai().cache_write_tokens: usage.cache_write_tokens,
     }
-    about |= {name: one.status for name, one in zip((names.RULING, names.PLAN_RULING), became, strict=False)}
     if usage.cost_usd is not None:
         about[names.COST_USD] = usage.cost_usd
     if made:
@@ -92,35 +97,41 @@ def replied(reply: ModelReplied, became: Sequence[Ruling], content: Content | No
     return about | _said(content, {names.OUTPUT_MESSAGES: message})
 
 
-def step(run_id: str, item: TimelineItem, arguments: JsonValue, content: Content | None) -> Attributes:
-    task = _task(item)
+def ruled(first: Decided, along: Decided | None = None) -> Attributes:
+    """Whether the decision was taken up, and the plan that came along with it."""
+    about: Attributes = {names.RULING: first.status, names.REPAIRS: first.attempt - 1}
+    return about | ({names.PLAN_RULING: along.status} if along else {})
+
+
+def step(run_id: str, record: Record, item: Item, content: Content | None) -> Attributes:
+    task: Attributes = {names.TASK: item.task, names.ROUND: item.round} if item.task else {}
     about: Attributes = {
         names.OPERATION: "execute_tool",
         names.TOOL_NAME: item.tool or "",
         names.TOOL_CALL_ID: ":".join((run_id, str(item.step), *map(str, task.values()))),
         names.TOOL_COMMAND: item.command or "",
         names.STEP: item.step or 0,
+        **task,
     }
-    return about | task | _said(content, {names.TOOL_ARGUMENTS: arguments})
+    said: dict[str, JsonValue] = {names.TOOL_ARGUMENTS: item.about.get("arguments", {})}
+    if isinstance(record.event, ToolReturned) and record.event.result.step == item.step:
+        output = record.event.result.result
+        said |= {names.TOOL_RESULT: output.model_dump(mode="json", exclude_none=True)} if output else {}
+    return about | _said(content, said)
 
 
-def result(run: RunState, step: int, content: Content | None) -> Attributes:
-    output = run.last_result.output if run.last_result and run.last_result.step == step else None
-    return _said(content, {names.TOOL_RESULT: output}) if output is not None else {}
+def attempt(pending: Pending) -> Attributes:
+    tool = pending.action.tool
+    return {names.STEP: pending.step, **_task(pending), names.ATTEMPT: pending.attempt, names.TOOL_NAME: tool}
 
 
-def attempt(item: TimelineItem) -> Attributes:
-    about: Attributes = {names.STEP: item.step or 0, names.ATTEMPT: item.attempt or 0, names.TOOL_NAME: item.tool or ""}
-    return about | _task(item)
+def wait(item: Item) -> Attributes:
+    about: Attributes = {names.WAITING_FOR: item.about["kind"]}
+    return about | ({names.WHY: item.about["why"]} if "why" in item.about else {})
 
 
-def wait(kind: str, run: RunState) -> Attributes:
-    about: Attributes = {names.WAITING_FOR: kind}
-    return about | ({names.WHY: run.ending_class} if run.stop else {})
-
-
-def _task(item: TimelineItem) -> Attributes:
-    return {names.TASK: item.task, names.ROUND: item.round or 0} if item.task else {}
+def _task(pending: Pending) -> Attributes:
+    return {names.TASK: pending.task, names.ROUND: pending.round} if pending.task else {}
 
 
 def _parts(texts: Iterable[str]) -> JsonValue:

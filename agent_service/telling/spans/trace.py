@@ -1,187 +1,197 @@
-"""The trace of a run: its timeline as spans. Pure: told twice, it is the same to the byte.
+"""The trace of a run: each item of its history is a span once it is over. Told twice, it is the same to the byte.
 
     invoke_agent agentic-loop       the run: from its acceptance to its end
       wait queued
       chat MODEL                    a model call
       execute_tool TOOL             a step, with all of its attempts
         attempt 1                   what its executor tells belongs to it
-        wait tool_retry
         attempt 2 …
         execute_tool TOOL           a task of it, and each time that it is asked again
           attempt 1 …
-      wait approval, wait question, wait person, wait model_retry, wait budget, wait time
+      wait approval, wait question, wait person, wait model_retry, wait time
       invoke_agent agentic-loop     from when an answer opened an escalated run again to its next end
 
 Instants are those of the entries. Ids follow from the run and from what a span is; that of an attempt is the one which
-the `traceparent` of its request names. A span is told when it is over. Nothing that a model or a tool said is told but
-names, unless with content.
+the `traceparent` of its request names. Nothing that a model or a tool said is told but names, unless with content.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from agent_service.core.brief import Parent
-from agent_service.core.events import ModelReplied, WakeAccepted
+from agent_service.core.events import WakeAccepted
+from agent_service.core.facts import Ended, PersonAsked, Reopened, RequestSent, Slept
+from agent_service.core.graph.grants import run_id_of
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Status
-from agent_service.run.journal import Entry
-from agent_service.run.lines import waits_for
-from agent_service.run.moments import Moment, retell
-from agent_service.telling.history.items import TimelineItem
-from agent_service.telling.history.timeline import Timeline
-from agent_service.telling.rulings import Ruling, rulings
+from agent_service.history.history import History
+from agent_service.history.items import Item, id_of
+from agent_service.run.journal import Entry, Record
+from agent_service.run.moments import retell
 from agent_service.telling.spans import attributes
 from agent_service.telling.spans.attributes import Attributes, Content
-from agent_service.telling.tasks import child_of
 from agent_service.trust.identity import root_span_id, trace_id
 from groundwork.telemetry import names
-from groundwork.telemetry.span import Context, Span, context_of, span_id
+from groundwork.telemetry.span import Context, Kind, Span, context_of, span_id
 from schemas import keys
 
 AGENT = "agentic-loop"
 
 
-def rests(moment: Moment) -> bool:
+def rests(record: Record) -> bool:
     """Whether the run ended, or waits for a person or an instant: then its spans so far are told."""
-    return moment.ended or moment.paused or moment.waits is not None
+    return any(isinstance(fact, Ended | PersonAsked | Slept) for fact in record.facts)
 
 
 def stretch(
-    entries: Iterable[Entry], *, since: datetime | None = None, content: Content | None = None
+    entries: Sequence[Entry], *, since: datetime | None = None, content: Content | None = None
 ) -> Sequence[Span]:
     """The spans that ended after the last rest before the newest of `entries`, or before `since`; `entries` begin with
     the run's first. Raises Damaged, and ValueError for a journal that cannot be told.
     """
-    trace, told, moments = Trace(content), list[Span](), list(retell(entries))
-    for moment in moments:
-        trace.hear(moment)
-        if rests(moment) or moment is moments[-1]:
-            told += trace.over()
-        if moment is not moments[-1] and rests(moment) and (since is None or moment.entry.at < since):
+    told, is_told = list[Span](), False
+    for record, spans in traced(entries, content):
+        if is_told:
             told.clear()
+        told += spans
+        is_told = rests(record) and (since is None or record.at < since)
     return told
 
 
+def traced(entries: Sequence[Entry], content: Content | None = None) -> Iterator[tuple[Record, list[Span]]]:
+    """Each entry with the spans that end with it."""
+    trace: Trace | None = None
+    states = {moment.entry.seq: moment.after for moment in retell(entries)} if content else {}
+    for record in (entry.record() for entry in entries):
+        if isinstance(record.event, WakeAccepted):
+            trace = Trace(record, record.event, content, states)
+        if trace:
+            yield record, trace.take(record)
+
+
 class Trace:
-    def __init__(self, content: Content | None) -> None:
+    """`states`: the run after each entry, for prompts; only needed with content."""
+
+    def __init__(
+        self, first: Record, event: WakeAccepted, content: Content | None, states: Mapping[int, RunState]
+    ) -> None:
         self._content = content
-        self._timeline = Timeline()
-        self._moments: list[Moment] = []
-        self._began: list[datetime] = []
-        """When the run was accepted, and opened again each time."""
-        self._replies: dict[int, tuple[ModelReplied, Sequence[Ruling]]] = {}
-        self._results: dict[int, Attributes] = {}
-        self._told: dict[str, datetime] = {}
+        self._states = states
+        self._run_id = event.run_id
+        self._everywhere = attributes.of_run(event)
+        self._accepted = event
+        self._history = History()
+        self._began, self._reopened = first.at, 0
+        self._sent: dict[str, RequestSent] = {}
 
-    def hear(self, moment: Moment) -> None:
-        self._timeline.hear([moment])
-        self._moments.append(moment)
-        if moment.before is None or moment.reopened:
-            self._began.append(moment.entry.at)
-        if isinstance(moment.event, ModelReplied):
-            self._replies[moment.event.call] = moment.event, rulings(moment)
-        for record in moment.finished:
-            self._results[record.step] = attributes.result(moment.after, record.step, self._content)
+    def take(self, record: Record) -> list[Span]:
+        """Those that end with this entry."""
+        if record.first(Reopened):
+            self._began, self._reopened = record.at, self._reopened + 1
+        for sent in record.all(RequestSent):
+            self._sent[f"{id_of(sent.pending.name)}:attempt:{sent.pending.attempt}"] = sent
+        self._history.hear([record])
+        begun = (item for item in self._history.closed() if item.started_at)
+        closed = (item for item in begun if not item.again or item.opened_in != record.entry.seq)
+        spans = [span for item in closed for span in self._span(record, item)]
+        ended = record.first(Ended)
+        return [*spans, self._run(record, ended)] if ended else spans
 
-    def over(self) -> list[Span]:
-        """Those that ended since they were asked for last."""
-        run = self._moments[-1].after
-        items = {item.id: item for item in self._timeline.view(run.run_id).items}
-        over = [(item, at) for item in items.values() if (at := item.ended_at) and self._told.get(item.id) != at]
-        self._told |= {item.id: at for item, at in over}
-        return [span for item, at in over if (span := self._span(item, at, items.get(item.parent or "")))]
+    def _span(self, record: Record, item: Item) -> Iterable[Span]:
+        match item.kind:
+            case "accepted":
+                yield self._of(item, "wait queued", {names.WAITING_FOR: "queued"})
+            case "phase" if item.id.count(":") == 2 and not item.id.endswith(":plan"):
+                name = f"chat {item.model}" if item.model else "chat"
+                state = self._states.get(item.entry)
+                about = attributes.call(record, item, state, self._content)
+                yield self._of(item, name, about, kind="client")
+            case "step" | "task":
+                about = attributes.step(self._run_id, record, item, self._content)
+                yield self._of(item, f"execute_tool {item.tool}", about)
+            case "attempt" if item.id in self._sent:
+                yield self._attempt(item)
+            case "wait" if item.about["kind"] != "tool_retry":
+                yield self._of(item, f"wait {item.about['kind']}", attributes.wait(item))
 
-    def _span(self, item: TimelineItem, at: datetime, parent: TimelineItem | None) -> Span | None:
-        name, about = self._described(item)
-        if not name:
-            return None
-        run, error = self._moments[-1].after, _error(item, self._moments[-1].after)
+    def _of(self, item: Item, name: str, about: Attributes, kind: Kind = "internal") -> Span:
+        identity = span_id(f"{self._run_id}:{_name(item)}")
+        error = item.error.error_class or "error" if item.error and item.status not in ("ok", "continuation") else None
+        if item.status == "cancelled" and error is None and item.kind in ("step", "task", "phase"):
+            error = "cancelled"
+        return self._closed(item, identity, name, about, kind, error)
+
+    def _attempt(self, item: Item) -> Span:
+        pending = self._sent[item.id].pending
+        key = keys.request(self._run_id, pending.step, pending.attempt, *pending.name[1:])
+        links: tuple[Context, ...] = ()
+        if pending.grant:
+            child = run_id_of(self._run_id, pending)
+            links = (Context(trace_id=trace_id(child), span_id=root_span_id(child)),)
+        error = item.error.error_class if item.error and item.status != "ok" else None
+        name, about = f"attempt {pending.attempt}", attributes.attempt(pending)
+        identity = span_id(f"{key}:{item.again}" if item.again else key)
+        return self._closed(item, identity, name, about, "internal", error, links)
+
+    def _closed(
+        self,
+        item: Item,
+        identity: str,
+        name: str,
+        about: Attributes,
+        kind: Kind,
+        error: str | None,
+        links: tuple[Context, ...] = (),
+    ) -> Span:
+        began, ended = item.opened_at or self._began, item.ended_at or self._began
+        parent = self._parent_of(item)
+        return self._made(identity, parent, name, kind, began, ended, about, links, error)
+
+    def _parent_of(self, item: Item) -> str:
+        above = self._history.item(item.parent) if item.parent else None
+        return span_id(f"{self._run_id}:{_name(above)}") if above else self._root()
+
+    def _root(self) -> str:
+        return span_id(f"{self._run_id}:reopened:{self._reopened}") if self._reopened else root_span_id(self._run_id)
+
+    def _run(self, record: Record, ended: Ended) -> Span:
+        event = self._accepted
+        links = (context_of(event.traceparent), _request_of(event.parent)) if not self._reopened else ()
+        about = attributes.run(AGENT, event, self._content) | attributes.ending(ended, self._content)
+        error = ended.ending_class if ended.status in ("failed", "escalated") else None
+        above = root_span_id(self._run_id) if self._reopened else None
+        known = tuple(filter(None, links))
+        name = f"invoke_agent {AGENT}"
+        return self._made(self._root(), above, name, "internal", self._began, record.at, about, known, error)
+
+    def _made(
+        self,
+        identity: str,
+        parent_id: str | None,
+        name: str,
+        kind: Kind,
+        began: datetime,
+        ended: datetime,
+        about: Attributes,
+        links: tuple[Context, ...],
+        error: str | None,
+    ) -> Span:
         return Span(
-            trace_id=trace_id(run.run_id),
-            span_id=self._id(item),
-            parent_id=self._id(parent) if parent else self._parent_id(item),
+            trace_id=trace_id(self._run_id),
+            span_id=identity,
+            parent_id=parent_id,
             name=name,
-            kind="client" if item.kind == "phase" else "internal",
-            started_at=self._began[-1] if item.kind == "ending" else max(item.started_at, self._began[-1]),
-            ended_at=at,
-            attributes=attributes.of_run(run) | about | ({names.ERROR_TYPE: error} if error else {}),
-            links=self._links(item),
+            kind=kind,
+            started_at=began,
+            ended_at=ended,
+            attributes=self._everywhere | about | ({names.ERROR_TYPE: error} if error else {}),
+            links=links,
             error=error,
         )
 
-    def _described(self, item: TimelineItem) -> tuple[str, Attributes]:
-        """The span's name and attributes; no name for what is none."""
-        run = self._moments[item.entry - 1].after
-        match item.kind:
-            case "ending":
-                return f"invoke_agent {AGENT}", attributes.run(AGENT, run, self._content)
-            case "accepted":
-                return "wait queued", attributes.wait("queued", run)
-            case "wait":
-                kind = "tool_retry" if item.attempt else _wait_of(run)
-                return f"wait {kind}", attributes.wait(kind, run)
-            case "phase" if run.asking:
-                about = attributes.call(run, run.asking, item, self._content)
-                if item.tokens and item.call:
-                    about |= attributes.replied(*self._replies[item.call], self._content)
-                return f"chat {item.model or ''}".rstrip(), about
-            case "step" | "task":
-                sent = next((one for one in self._moments[item.entry - 1].sent if one.name == _name(item)), None)
-                about = attributes.step(run.run_id, item, sent.action.arguments if sent else {}, self._content)
-                return f"execute_tool {item.tool}", about | ({} if item.task else self._results.get(item.step or 0, {}))
-            case "attempt" if item.until:
-                return f"attempt {item.attempt}", attributes.attempt(item)
-        return "", {}
 
-    def _id(self, item: TimelineItem) -> str:
-        """A run's end cuts off what is open, and an answer lets it go on: as another span."""
-        run, now = self._moments[item.entry - 1].after, self._moments[-1].after.reopened
-        if item.kind == "ending":
-            return self._id_of_run(now)
-        of_request = item.kind == "attempt" and item.attempt
-        what = _request_key(run.run_id, item) if of_request else f"{run.run_id}:{item.id}"
-        return span_id(what if run.reopened == now else f"{what}:{now}")
-
-    def _parent_id(self, item: TimelineItem) -> str | None:
-        now = self._moments[-1].after.reopened
-        if item.kind == "ending":
-            return self._id_of_run(0) if now else None
-        return self._id_of_run(now)
-
-    def _id_of_run(self, reopened: int) -> str:
-        run_id = self._moments[0].after.run_id
-        return span_id(f"{run_id}:reopened:{reopened}") if reopened else root_span_id(run_id)
-
-    def _links(self, item: TimelineItem) -> tuple[Context, ...]:
-        run, accepted = self._moments[item.entry - 1].after, self._moments[0].event
-        if item.kind == "ending" and isinstance(accepted, WakeAccepted) and not run.reopened:
-            return tuple(filter(None, (context_of(accepted.traceparent), _request_of(accepted.parent))))
-        child = child_of(run, _name(item)) if item.kind == "attempt" else None
-        return (Context(trace_id=trace_id(child), span_id=root_span_id(child)),) if child else ()
-
-
-def _name(item: TimelineItem) -> tuple[int, str, int]:
-    return item.step or 0, item.task or "", item.round or 0
-
-
-def _request_key(run_id: str, item: TimelineItem) -> str:
-    step, task, asked_in = _name(item)
-    return keys.request(run_id, step, item.attempt or 0, task, asked_in)
-
-
-def _error(item: TimelineItem, run: RunState) -> str | None:
-    if item.kind in ("accepted", "wait"):
-        return None
-    cut_off = (run.ending_class or "cancelled") if item.status == "cancelled" and item.kind != "ending" else None
-    return item.error.error_class if item.error else cut_off
-
-
-def _wait_of(run: RunState) -> str:
-    """What holds the run up while neither a model nor a tool is at work."""
-    reason = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
-    if run.status is Status.PAUSED:
-        return reason.kind if reason and reason.kind in ("approval", "question") else "person"
-    return reason.kind if reason else ""
+def _name(item: Item) -> str:
+    """A run's end cuts spans off, and an answer lets them go on under other ids."""
+    return f"{item.id}:{item.again}" if item.again else item.id
 
 
 def _request_of(parent: Parent | None) -> Context | None:

@@ -72,7 +72,7 @@ CREATE TABLE journal (
     at             INTEGER NOT NULL,
     kind           TEXT    NOT NULL,
     event          TEXT    NOT NULL,            -- JSON
-    effects_digest BLOB    NOT NULL,
+    facts          TEXT    NOT NULL,            -- JSON
     previous       BLOB    NOT NULL,            -- hash of the entry before
     hash           BLOB    NOT NULL,
     by             TEXT    NOT NULL DEFAULT '', -- the member that wrote it; '': this agent alone
@@ -83,7 +83,7 @@ CREATE TABLE journal (
 
 -- The same rows, with all of their text. One that is not there any more is missing in it, which hashes tell.
 CREATE VIEW entries AS
-SELECT position, run_id, seq, at, kind, effects_digest, previous, hash, by,
+SELECT position, run_id, seq, at, kind, facts, previous, hash, by,
     CASE WHEN common IS NULL THEN event ELSE
         substr(event, 1, length(event) - rest_after) || coalesce((SELECT text FROM common_texts WHERE id = common), '')
         || substr(event, length(event) - rest_after + 1)

@@ -1,0 +1,268 @@
+"""Facts: what an event led to, as values. An entry stores them beside its event, and whoever tells a run reads them.
+
+A fact repeats nothing of its event: what was said, replied or returned is there. `step`, `task` and `round` name a tool
+request; `task` is empty and `round` 0 for a step's own.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from agent_service.core.brief import Limits, Spent
+from agent_service.core.phases import Met, Phase
+from agent_service.core.tools.attempts import Pending, Task
+from agent_service.core.waiting import Approval, Question, Status, Stop
+from schemas.events import ToolError
+
+Name = tuple[int, str, int]
+"""Step, task and round of a tool request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAsked:
+    """The model is asked. `told`: flaws of the last reply, refusals, and what happened since."""
+
+    kind: Literal["call_asked"] = "call_asked"
+    call: int
+    phase: Phase
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPutOff:
+    kind: Literal["call_put_off"] = "call_put_off"
+    call: int
+    phase: Phase
+    retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLost:
+    """The reply to a call that was perhaps paid is lost. `cost_usd` is null where the price is unknown."""
+
+    kind: Literal["call_lost"] = "call_lost"
+    call: int
+    tokens: int
+    cost_usd: float | None
+
+
+DecisionStatus = Literal["ok", "unusable", "refused", "ignored", "outrun"]
+"""`ignored`: came along with a decision that led elsewhere. `outrun`: a person said something newer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What became of a decision in a reply. `along`: of the plan that came along. `step`: the one that is planned or
+    reflected upon. `attempt` counts how often it was asked for.
+    """
+
+    kind: Literal["decided"] = "decided"
+    phase: Phase
+    step: int
+    attempt: int
+    status: DecisionStatus
+    along: bool = False
+    error_class: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsJudged:
+    """`accepted` claims, with their evidence as the program names it; `refusals`: why others are not."""
+
+    kind: Literal["claims_judged"] = "claims_judged"
+    accepted: tuple[Met, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSent:
+    """`approved_by`: the person who allowed it."""
+
+    kind: Literal["request_sent"] = "request_sent"
+    pending: Pending
+    approved_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySet:
+    """`pending` is the attempt that follows."""
+
+    kind: Literal["retry_set"] = "retry_set"
+    pending: Pending
+    retry_at: datetime
+
+
+AnswerStatus = Literal["ok", "error", "budget", "continuation", "late", "refused"]
+"""`budget`: more than its step may gather. `late`: after the end of the run. `refused`: nothing waited for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptAnswered:
+    """An attempt is over, by a result, by silence or by a person's word. `error` is null where it is not one."""
+
+    kind: Literal["attempt_answered"] = "attempt_answered"
+    step: int
+    task: str = ""
+    round: int = 0
+    attempt: int
+    tool: str
+    status: AnswerStatus
+    error: ToolError | None = None
+
+    @property
+    def name(self) -> Name:
+        return self.step, self.task, self.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDropped:
+    """An attempt whose answer is waited for no more."""
+
+    kind: Literal["request_dropped"] = "request_dropped"
+    step: int
+    task: str = ""
+    round: int = 0
+
+    @property
+    def name(self) -> Name:
+        return self.step, self.task, self.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksAsked:
+    """The tool of a step, or of one of its tasks, asks for these before it can answer."""
+
+    kind: Literal["tasks_asked"] = "tasks_asked"
+    step: int
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFinished:
+    kind: Literal["task_finished"] = "task_finished"
+    step: int
+    task: str
+    round: int
+    tool: str
+    command: str
+    status: Literal["ok", "error"]
+    summary: str
+    error_class: str = ""
+    query: str = ""
+
+    @property
+    def name(self) -> Name:
+        return self.step, self.task, self.round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    kind: Literal["step_finished"] = "step_finished"
+    step: int
+    tool: str
+    command: str
+    attempt: int
+    status: Literal["ok", "error", "budget"]
+    summary: str
+    error_class: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slept:
+    kind: Literal["slept"] = "slept"
+    until: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonAsked:
+    """`expires_at` is null where no timer decides."""
+
+    kind: Literal["person_asked"] = "person_asked"
+    ask: Annotated[Approval | Question | Stop, Field(discriminator="kind")]
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruled:
+    """`by` is empty where it expired. `step` is 0 for a framing."""
+
+    kind: Literal["ruled"] = "ruled"
+    verdict: Literal["approved", "rejected", "expired"]
+    by: str
+    reason: str
+    step: int = 0
+    task: str = ""
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A paused run goes on."""
+
+    kind: Literal["resumed"] = "resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A run that had ended of `ending_class` goes on. `waits_for`: requests still out; `tasks`: still asked for."""
+
+    kind: Literal["reopened"] = "reopened"
+    ending_class: str
+    waits_for: tuple[Name, ...] = ()
+    tasks: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """`spent` by then, and `steps` begun."""
+
+    kind: Literal["ended"] = "ended"
+    status: Status
+    ending_class: str
+    reason: str
+    steps: int
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsRaised:
+    kind: Literal["limits_raised"] = "limits_raised"
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stands:
+    """Where the run stands after the entry. `step`: of the first request that is out, or 0."""
+
+    kind: Literal["stands"] = "stands"
+    status: Status
+    step: int = 0
+
+
+Fact = Annotated[
+    CallAsked
+    | CallPutOff
+    | CallLost
+    | Decided
+    | ClaimsJudged
+    | RequestSent
+    | RetrySet
+    | AttemptAnswered
+    | RequestDropped
+    | TasksAsked
+    | TaskFinished
+    | StepFinished
+    | Slept
+    | PersonAsked
+    | Ruled
+    | Resumed
+    | Reopened
+    | Ended
+    | LimitsRaised
+    | Stands,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,81 @@
+"""What a run waits for, in words: the one place that words a state."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from agent_service.core.people.remedies import Remedy, remedy
+from agent_service.core.state import RunState
+from agent_service.core.tools.attempts import Flight, Pending
+from agent_service.core.waiting import (
+    Acting,
+    Approval,
+    NeedsPerson,
+    Question,
+    Sleeping,
+    Stop,
+    Thinking,
+    Waiting,
+)
+from agent_service.history import words
+from agent_service.history.plain import instant
+from agent_service.run.lines import WaitsFor, waits_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitReason(WaitsFor):
+    """`text` completes `it waits for …`. `what_to_do` is for a person; null where nothing is to be done."""
+
+    text: str
+    what_to_do: Remedy | None
+
+
+def waiting_for(run: RunState) -> WaitReason | None:
+    """None for a run that has not begun, or has ended."""
+    waits = waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)
+    if waits is None:
+        return None
+    text, what_to_do = text_of(run.waiting), remedy(run)
+    return WaitReason(kind=waits.kind, since=waits.since, until=waits.until, text=text, what_to_do=what_to_do)
+
+
+def text_of(waiting: Waiting) -> str:
+    """Such as `a person's answer: Which of the two?`; empty for a run that has not begun, or has ended."""
+    match waiting:
+        case Thinking():
+            return _of_thinking(waiting)
+        case Acting(flights=(Flight(pending=pending, retry_at=datetime() as at),)):
+            return f"{instant(at)}, when {words.attempt_of(pending)} is sent"
+        case Acting(pendings=(pending,)):
+            return f"the result of {words.attempt_of(pending)}"
+        case Acting(pendings=pendings):
+            return f"the results of {', '.join(map(words.attempt_of, pendings))}"
+        case Sleeping(until=at, why=why):
+            return f"{instant(at)}: {why}"
+        case NeedsPerson(ask=ask):
+            return _of_people(ask)
+    return ""
+
+
+def _of_thinking(waiting: Thinking) -> str:
+    asking, at = waiting.asking, waiting.retry_at
+    call = words.call_named(asking.call, asking.phase)
+    if at is None:
+        return f"the reply to {call}"
+    if waiting.still_since:
+        return f"{instant(at)}, or more money: what may be spent in a day is spent before {call}"
+    return f"{instant(at)}, when {call} is made again"
+
+
+def _of_people(ask: Approval | Question | Stop) -> str:
+    match ask:
+        case Approval(proposal=proposal, reason=reason):
+            return f"a person's approval of {words.proposed(proposal)}: {reason}"
+        case Question(ask=question):
+            return f"a person's answer: {question.question}"
+        case Stop(reason=reason):
+            return f"a person: {reason}"
+
+
+def executor_of(run: RunState, pending: Pending) -> str | None:
+    skill = run.brief.skill(pending.action.tool)
+    return skill.executor if skill else None

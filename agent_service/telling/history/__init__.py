@@ -1,1 +1,0 @@
-"""A run as a timeline: what it did, from when until when."""

@@ -1,0 +1,88 @@
+"""Entries of journals as the API shows them, and histories, read on from where an earlier reader stopped."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from agent_service.core.state import RunState
+from agent_service.core.waiting import Status
+from agent_service.history.history import History
+from agent_service.history.plain import View
+from agent_service.history.words import say
+from agent_service.run.journal import Record
+from agent_service.run.moments import Journals, Moment, retell
+from schemas.fields import Instant
+
+HIDDEN = "(hidden)"
+REMEMBERED_RUNS = 64
+MOST_ENTRIES = 1_000_000
+
+T = TypeVar("T")
+
+
+class EntryView(View):
+    """An entry of the journal. `status` and `pending_step` are the run's after it, `event` is what happened.
+
+    `hash` is of the event as it is stored, where the address of a callback is not hidden.
+    """
+
+    seq: int
+    at: Instant
+    kind: str
+    summary: str
+    status: Status
+    pending_step: int | None
+    event: dict[str, Any]
+    hash: str
+
+
+def entry_view(record: Record) -> EntryView:
+    entry, stands = record.entry, record.stands
+    return EntryView(
+        seq=entry.seq,
+        at=entry.at,
+        kind=entry.kind,
+        summary=say(record),
+        status=stands.status,
+        pending_step=stands.step or None,
+        event=_shown(json.loads(entry.event)),
+        hash=entry.hash,
+    )
+
+
+def _shown(event: dict[str, Any]) -> dict[str, Any]:
+    return event | {"callback": HIDDEN} if event.get("callback") else event
+
+
+class JournalReader:
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._reached: OrderedDict[str, RunState] = OrderedDict()
+        self._histories: OrderedDict[str, History] = OrderedDict()
+
+    async def records(self, run_id: str, after: int, limit: int) -> Sequence[Record]:
+        return [entry.record() for entry in await self._journals.entries(run_id, after, limit)]
+
+    async def history(self, run_id: str) -> History:
+        history = self._histories.get(run_id) or History()
+        history.hear(await self.records(run_id, history.seq, MOST_ENTRIES))
+        _remember(self._histories, run_id, history)
+        return history
+
+    async def moments(self, run_id: str, after: int, limit: int) -> Sequence[Moment]:
+        """With the run as it was then, which its rules tell."""
+        reached = self._reached.get(run_id)
+        before = reached if reached and reached.version <= after else None
+        seq = before.version if before else 0
+        moments = list(retell(await self._journals.entries(run_id, seq, after - seq + limit), before))
+        if moments:
+            _remember(self._reached, run_id, moments[-1].after)
+        return moments[after - seq :]
+
+
+def _remember(known: OrderedDict[str, T], run_id: str, what: T) -> None:
+    known[run_id] = what
+    known.move_to_end(run_id)
+    if len(known) > REMEMBERED_RUNS:
+        known.popitem(last=False)

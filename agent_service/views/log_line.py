@@ -1,0 +1,244 @@
+"""The log's line of an entry: which run moved where, how long that took, what it cost, who asked.
+
+No words of goals, models and tools but the reason of a failure. WARNING: a model or tool out of reach, and a run that
+stops otherwise than done or as asked.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from agent_service.core.events import (
+    CallReserved,
+    CancelRequested,
+    ModelReplied,
+    ModelUnavailable,
+    RunStarted,
+    SignalReceived,
+    StoodStill,
+    TimerFired,
+    ToolReturned,
+    TurnBroke,
+    WakeAccepted,
+)
+from agent_service.core.facts import (
+    AttemptAnswered,
+    CallPutOff,
+    Decided,
+    Ended,
+    Name,
+    PersonAsked,
+    Reopened,
+    RequestSent,
+    RetrySet,
+    Slept,
+)
+from agent_service.core.phases import Ask, Plan, Wait
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.waiting import Approval, Question, Status, Stop
+from agent_service.history.plain import one_line
+from agent_service.history.results import execution_of
+from agent_service.history.words import DONE, OUTCOMES, decision_of, request_of
+from agent_service.run.journal import Record
+from agent_service.run.moments import Moment
+from agent_service.trust.identity import trace_id
+
+LONGEST_REASON = 500
+FOR_MACHINES = frozenset({"wake_id", "trace_id", "entry", "event", "logger"})
+"""Fields that a person who watches the log can do without."""
+AS_ASKED = (Status.DONE, Status.CANCELLED)
+
+Fields = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """Names follow card 105; unknown values are null. `latency_ms` is since the answered request, else since the entry
+    before. `tokens` and `cost_usd` are of the answered call; of the whole run at its end.
+    """
+
+    level: int
+    message: str
+    fields: Fields
+
+
+def write(moment: Moment) -> None:
+    if log.isEnabledFor(logging.INFO) or (log.isEnabledFor(logging.WARNING) and _trouble(moment)):
+        line = log_line(moment)
+        log.log(line.level, line.message, extra=line.fields)
+
+
+def log_line(moment: Moment) -> LogLine:
+    run, trouble = moment.after, _trouble(moment)
+    fields = {
+        "run_id": run.run_id,
+        "wake_id": run.wake_id,
+        "trace_id": trace_id(run.run_id),
+        "entry": moment.entry.seq,
+        "event": moment.entry.kind,
+        "state_transition": moment.state_transition,
+        **_of_step(moment),
+        "latency_ms": _latency_ms(moment),
+        "error_class": _error_class(moment),
+        **_spent(moment),
+        **_besides(moment),
+    }
+    if trouble:
+        fields["why"] = one_line(trouble, LONGEST_REASON)
+    return LogLine(logging.WARNING if trouble else logging.INFO, _message(moment), fields)
+
+
+def _of_step(moment: Moment) -> Fields:
+    run, answer, asked = moment.after, moment.first(AttemptAnswered), moment.after.ask
+    if answer:
+        return {"step": answer.step, "tool": answer.tool, "attempt": answer.attempt, **_task(answer.name)}
+    if pending := run.pending:
+        about = {"step": pending.step, "tool": pending.action.tool, "attempt": pending.attempt}
+        return about | _task(pending.name)
+    if isinstance(asked, Approval) and isinstance(asked.proposal, Plan):
+        step = asked.step or run.step + 1
+        about = {"step": step, "tool": asked.proposal.action.tool, "attempt": None}
+        return about | _task((step, asked.task, asked.round))
+    return {"step": run.step or None, "tool": None, "attempt": None}
+
+
+def _task(name: Name) -> Fields:
+    _, task, asked_in = name
+    return {"task": task, "round": asked_in} if task else {}
+
+
+def _latency_ms(moment: Moment) -> int | None:
+    if moment.before is None:
+        return None
+    answer = moment.first(AttemptAnswered)
+    asked = (pending for pending in moment.before.pendings if answer and pending.name == answer.name)
+    since = next((pending.requested_at for pending in asked), moment.before.updated_at)
+    return max(0, round((moment.entry.at - since).total_seconds() * 1000))
+
+
+def _error_class(record: Record) -> str | None:
+    if stop := _stopped(record):
+        return stop[0]
+    if isinstance(record.event, ModelUnavailable):
+        return record.event.error_class
+    answer = record.first(AttemptAnswered)
+    if answer and answer.error:
+        return answer.error.error_class
+    return next((one.error_class for one in record.all(Decided) if one.error_class), None)
+
+
+def _stopped(record: Record) -> tuple[str, str] | None:
+    """The class and the reason of a stop that was not asked for."""
+    ended, asked = record.first(Ended), record.first(PersonAsked)
+    if ended and ended.status not in AS_ASKED:
+        return ended.ending_class, ended.reason
+    if asked and isinstance(asked.ask, Stop):
+        return asked.ask.ending_class, asked.ask.reason
+    return None
+
+
+def _trouble(record: Record) -> str:
+    if stop := _stopped(record):
+        return stop[1]
+    if isinstance(record.event, ModelUnavailable):
+        return record.event.message
+    error = next((answer.error for answer in record.all(AttemptAnswered)), None)
+    out_of_reach = error and (error.retryable or isinstance(record.event, TimerFired))
+    return error.message if error and out_of_reach else ""
+
+
+def _spent(moment: Moment) -> Fields:
+    if moment.first(Ended):
+        spent = moment.after.spent
+        return {"tokens": spent.tokens, "cost_usd": spent.cost_usd}
+    if isinstance(moment.event, ModelReplied):
+        usage = moment.event.usage
+        return {"tokens": usage.input_tokens + usage.output_tokens, "cost_usd": usage.cost_usd}
+    return {"tokens": None, "cost_usd": None}
+
+
+def _besides(record: Record) -> Fields:
+    match record.event:
+        case WakeAccepted(by=by) | CancelRequested(by=by) | SignalReceived(by=by) | StoodStill(by=by):
+            return {"by": by or None}
+        case ModelReplied(call=call, model=model) | CallReserved(call=call, model=model):
+            return {"call": call, "model": model}
+        case ModelUnavailable(call=call):
+            return {"call": call}
+        case ToolReturned(result=result):
+            execution = execution_of(result)
+            return (
+                execution.model_dump(include={"job_id", "attempts", "exit_code"}, exclude_none=True)
+                if execution
+                else {}
+            )
+    return {}
+
+
+def _message(record: Record) -> str:
+    return "; ".join(filter(None, (_happened(record), _led_to(record))))
+
+
+def _happened(record: Record) -> str:
+    if answer := record.first(AttemptAnswered):
+        return f"{request_of(answer.name)} {OUTCOMES[answer.status]}"
+    match record.event:
+        case ModelReplied() as reply:
+            return ", ".join(filter(None, (_decided(reply, one) for one in record.all(Decided))))
+        case SignalReceived(signal=signal):
+            return f"signal {signal.kind}" + (", reopened" if record.first(Reopened) else "")
+        case event:
+            return _EVENTS[type(event)]
+
+
+def _decided(reply: ModelReplied, one: Decided) -> str:
+    if one.status == "ok" and isinstance(decision_of(reply, one), Ask | Wait):
+        return ""
+    return DONE[one.phase] if one.status == "ok" else f"{one.phase} {one.status}"
+
+
+_EVENTS: dict[type[Any], str] = {
+    WakeAccepted: "accepted",
+    RunStarted: "started",
+    CallReserved: "call set aside",
+    ModelUnavailable: "the model gave no answer",
+    CancelRequested: "cancel",
+    TurnBroke: "the agent broke",
+    TimerFired: "due",
+    StoodStill: "goes on after a stop",
+    ToolReturned: "result",
+}
+
+
+def _sent(pending: Pending) -> str:
+    return f"{request_of(pending.name)} sent" + (f", attempt {pending.attempt}" if pending.attempt > 1 else "")
+
+
+def _led_to(record: Record) -> str:
+    if sent := record.all(RequestSent):
+        return "; ".join(_sent(request.pending) for request in sent)
+    for fact in record.facts:
+        match fact:
+            case RetrySet(pending=pending):
+                return f"attempt {pending.attempt} follows"
+            case CallPutOff():
+                return "asked again later"
+            case Slept():
+                return "waits for an instant"
+            case PersonAsked(ask=ask):
+                return _asked(ask)
+            case Ended(status=status):
+                return status.value
+    return ""
+
+
+def _asked(ask: Approval | Question | Stop) -> str:
+    match ask:
+        case Approval():
+            return "waits for approval"
+        case Question():
+            return "asks a person"
+        case Stop():
+            return Status.PAUSED.value

@@ -1,0 +1,98 @@
+"""context.md and skills.md: goal, context, limits, and the tools that the run may call."""
+
+from collections.abc import Iterator
+
+from pydantic import JsonValue
+
+from agent_service.core.brief import Limits
+from agent_service.core.events import RunStarted, WakeAccepted
+from agent_service.history.plain import instant
+from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, page, section
+from agent_service.views.pages.told import Told
+from schemas.catalog import ToolCommand, ToolOffer
+
+WHOLE = 4 << 20
+"""More characters than a message can bring."""
+
+
+def context_page(told: Told) -> str:
+    first, run = told.records[0], told.run
+    brief = run.brief
+    accepted = first.event if isinstance(first.event, WakeAccepted) else None
+    limits = accepted.limits if accepted else brief.limits
+    callback = f"Told about its end: {code(brief.callback)}" if brief.callback else ""
+    return page(
+        "Context",
+        f"Run {code(run.run_id)}, asked for as wake {code(run.wake_id)} at {instant(first.at)} {_way(accepted)}.",
+        section("Goal, as given", fenced(brief.goal, limit=WHOLE)),
+        section("Context, as given", json_block(brief.context, limit=WHOLE) if brief.context else "None was given."),
+        section("Limits at the start", bullets(limit_lines(limits)), callback),
+    )
+
+
+def limit_lines(limits: Limits) -> list[str]:
+    lines = [
+        f"at most {limits.max_steps} steps, {limits.max_attempts} attempts each, {limits.max_attempts_of_run} in all",
+        f"at most {limits.max_reframes} reframes",
+        f"until {instant(limits.deadline_at)}",
+    ]
+    if limits.max_tokens is not None:
+        lines.append(f"at most {limits.max_tokens} tokens")
+    if limits.max_cost_usd is not None:
+        lines.append(f"at most {limits.max_cost_usd:.4f} USD")
+    then = "hands itself to a person" if limits.on_budget == "escalate" else "pauses until a person raises it"
+    return [*lines, f"when a limit is reached, the run {then}"]
+
+
+def _way(accepted: WakeAccepted | None) -> str:
+    way = "by the wake API" if accepted and accepted.announce else "by a message on the bus"
+    return f"{way}, from {code(accepted.by)}" if accepted and accepted.by else way
+
+
+_TIERS = {"read": "read, changes nothing outside and may be repeated", "write": "write, changes something outside"}
+
+
+def skills_page(told: Told) -> str:
+    started = next((record for record in told.records if isinstance(record.event, RunStarted)), None)
+    if started is None:
+        return page("Skills", "Not frozen yet: the run has not started.")
+    tools = told.run.brief.skills
+    frozen = f"Frozen at {instant(started.at)} (entry {started.entry.seq}). Nothing else can be called."
+    listed = bullets(f"{code(t.name)}: {inline(t.description or 'no description', 200)}" for t in tools)
+    return page("Skills", frozen, listed or "No tool is on offer.", *map(_tool, tools))
+
+
+def tier_of(command: ToolCommand) -> str:
+    again = " (idempotent: may be repeated)" if command.tier == "write" and command.idempotent else ""
+    return f"{_TIERS[command.tier]}{again}"
+
+
+def _tool(tool: ToolOffer) -> str:
+    served = f"Served by route {code(tool.route)}, at most {tool.timeout_s:g} s per attempt."
+    return section(code(tool.name), served, *(_command(tool, command) for command in tool.commands))
+
+
+def _command(tool: ToolOffer, command: ToolCommand) -> str:
+    blocks = (
+        f"### {code(f'{tool.name} {command.name}')}",
+        f"Tier: {tier_of(command)}.",
+        inline(command.description) if command.description else "",
+        bullets(_fields(command)) or "Takes any fields.",
+    )
+    return "\n\n".join(filter(None, blocks))
+
+
+def _fields(command: ToolCommand) -> Iterator[str]:
+    schema = command.input_schema
+    fields, needed = schema.get("properties"), schema.get("required")
+    fields = fields if isinstance(fields, dict) else {}
+    required = dict.fromkeys(name for name in needed if isinstance(name, str)) if isinstance(needed, list) else {}
+    for name in (*required, *(name for name in fields if name not in required)):
+        yield _field(name, fields.get(name), "required" if name in required else "optional")
+
+
+def _field(name: str, about: JsonValue, need: str) -> str:
+    about = about if isinstance(about, dict) else {}
+    kind, text = about.get("type"), about.get("description")
+    what = f"{inline(kind, 40)}, {need}" if isinstance(kind, str) else need
+    return f"{code(name)} ({what})" + (f": {inline(text)}" if isinstance(text, str) else "")

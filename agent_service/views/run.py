@@ -1,0 +1,212 @@
+"""Runs as the API shows them. Texts of models and tools are as they came; the reader of the JSON escapes them."""
+
+from dataclasses import asdict
+
+from pydantic import Field, computed_field
+
+from agent_service.core import proof
+from agent_service.core.limits import budget_use
+from agent_service.core.people.remedies import remedy
+from agent_service.core.phases import Phase
+from agent_service.core.state import Child, RunState
+from agent_service.core.waiting import Status
+from agent_service.history.history import History
+from agent_service.history.plain import OfRun, View
+from agent_service.run.lines import RunLine, WaitsFor, WaitsForKind, waits_for
+from agent_service.trust.identity import trace_id
+from agent_service.trust.identity import trace_url as address_of_trace
+from agent_service.views.asks import AsksView, asks_view, reopens_until
+from agent_service.views.steps import PendingView, StepView, pending_views, step_views
+from schemas.events import BudgetUse, DoneItem
+from schemas.fields import Instant
+
+
+class AskingView(View):
+    """The model call that the run waits for; with `retry_at`, the call that is made then."""
+
+    call: int
+    phase: Phase
+    retry_at: Instant | None
+
+
+class WaitingForView(View):
+    """What a run that is under way waits for; of a paused one, what a person has to see to.
+
+    `since`: when it was asked (a tool), or when the newest entry was made (all else). `until`: when it is given up, or
+    tried again, if nothing comes; null where only a person can move the run.
+    """
+
+    kind: WaitsForKind
+    since: Instant
+    until: Instant | None
+
+
+class UsageView(View):
+    """What the run's model calls cost; `cost_usd` is null when a price is not known.
+
+    `cache_read_tokens` is the part of the input that came from the provider's cache. `lost_…` is what was set aside for
+    calls whose reply was never heard (a crash, a cancel): perhaps paid, and counted against the limits.
+    """
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    tokens: int
+    cost_usd: float | None
+    cache_read_tokens: int
+    lost_calls: int
+    lost_tokens: int
+    lost_cost_usd: float | None
+
+
+class RemedyView(View):
+    """What a person does now about a run that stopped, and the command with which it goes on."""
+
+    text: str
+    command: str
+
+
+class ChildView(View):
+    """A run that was started as a step, or as the task of one that `task` and `round` name."""
+
+    run_id: str
+    step: int
+    task: str | None
+    round: int | None
+
+
+class RunView(OfRun):
+    """One run. `class` names its ending or why it pauses; `steps` has the pending ones too.
+
+    `pendings` are the attempts whose results it waits for, of which there are several only while reads or tasks run
+    side by side; `pending` is the first.
+
+    `models` are those that replied, as they name themselves; null where the journal was not asked. `asks` is what a
+    person is asked. `reopened` counts the answers that set it going again after an end; until `reopens_until` an answer
+    does so, null where none does.
+
+    `parent_run_id` is the run that started it, or that a caller named as such; `depth` is how many agents called each
+    other to get here; `children` are the runs that it started. `caller` is who asked for it, such as `token ci` or
+    `bus`; empty where the API has no tokens.
+
+    `stopped`: by whom, since when and why everything is stopped, this run too; empty while it goes on or has ended.
+    """
+
+    @computed_field  # type: ignore[prop-decorator] # as pydantic documents it
+    @property
+    def state(self) -> Status:
+        return self.status
+
+    parent_run_id: str | None
+    depth: int
+    children: tuple[ChildView, ...]
+    wake_id: str
+    caller: str
+    accepted_at: Instant
+    started_at: Instant | None
+    updated_at: Instant
+    ended_at: Instant | None
+    goal: str
+    summary: str
+    outcome: str
+    reason: str
+    ending_class: str = Field(alias="class")
+    remedy: RemedyView | None
+    steps: tuple[StepView, ...]
+    definition_of_done: tuple[DoneItem, ...]
+    budget: BudgetUse
+    usage: UsageView
+    pending: PendingView | None
+    pendings: tuple[PendingView, ...]
+    asking: AskingView | None
+    waiting_for: WaitingForView | None
+    asks: AsksView | None
+    reopened: int
+    reopens_until: Instant | None
+    artifacts: tuple[str, ...]
+    models: tuple[str, ...] | None
+    trace_id: str
+    trace_url: str | None
+    stopped: str = ""
+
+
+class RunLineView(OfRun):
+    """A run in a list. `class` names its ending or why it pauses; `steps` is how many were begun, `tool` the newest's.
+
+    `damaged`: what of it cannot be read, so that it is left alone; empty where all is well.
+    """
+
+    wake_id: str
+    caller: str
+    goal: str
+    summary: str
+    accepted_at: Instant
+    updated_at: Instant
+    ended_at: Instant | None
+    ending_class: str = Field(alias="class")
+    steps: int
+    tool: str | None
+    tokens: int
+    cost_usd: float | None
+    waiting_for: WaitingForView | None
+    damaged: str = ""
+
+
+def run_view(
+    run: RunState,
+    history: History | None = None,
+    *,
+    trace_url: str | None = None,
+    present: frozenset[str] | None = None,
+    trouble: str = "",
+) -> RunView:
+    """`history` adds steps and models. `trace_url` has `{trace_id}` in its place."""
+    now, pendings = remedy(run), tuple(pending_views(run, present, trouble))
+    return RunView(
+        run_id=run.run_id,
+        parent_run_id=run.brief.parent.run_id if run.brief.parent else None,
+        depth=run.brief.depth,
+        children=tuple(map(_child, run.children)),
+        wake_id=run.wake_id,
+        status=run.status,
+        caller=run.brief.caller,
+        accepted_at=run.accepted_at,
+        started_at=run.started_at,
+        updated_at=run.updated_at,
+        ended_at=run.ended_at,
+        goal=run.brief.goal,
+        summary=run.summary,
+        outcome=run.outcome,
+        reason=run.reason,
+        ending_class=run.ending_class,
+        remedy=RemedyView(text=now.text, command=now.command) if now else None,
+        steps=step_views(run, history) if history else (),
+        definition_of_done=tuple(map(proof.told, run.done_items)),
+        budget=BudgetUse(**budget_use(run)),
+        usage=UsageView.model_validate(run.spent, from_attributes=True),
+        pending=next(iter(pendings), None),
+        pendings=pendings,
+        asking=AskingView(call=run.asking.call, phase=run.asking.phase, retry_at=run.retry_at) if run.asking else None,
+        waiting_for=waiting_for_view(waits_for(run.waiting, updated_at=run.updated_at, due_at=run.due_at)),
+        asks=asks_view(run),
+        reopened=run.reopened,
+        reopens_until=reopens_until(run),
+        artifacts=run.artifacts,
+        models=tuple(history.models) if history else None,
+        trace_id=trace_id(run.run_id),
+        trace_url=address_of_trace(trace_url, run.run_id),
+    )
+
+
+def _child(child: Child) -> ChildView:
+    return ChildView(run_id=child.run_id, step=child.step, task=child.task or None, round=child.round or None)
+
+
+def line_view(line: RunLine) -> RunLineView:
+    told = asdict(line)
+    del told["waits_for"]
+    return RunLineView(waiting_for=waiting_for_view(line.waits_for), **told)
+
+
+def waiting_for_view(waits_for: WaitsFor | None) -> WaitingForView | None:
+    return WaitingForView(**asdict(waits_for)) if waits_for else None

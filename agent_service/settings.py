@@ -171,7 +171,7 @@ class AgentSettings(_Section):
     the store, never in it: `<store>.keys`. Agents that share a store need the same: `.agentic/agent.keys`."""
     workspaces: Path = Path(".agentic/workspaces")
     """Where the files of each run are rendered. Agents that share a store have a folder of `cache` for it."""
-    keep_pages: Annotated[int, Field(ge=1)] = 25
+    keep_pages: Annotated[int, Field(ge=1)] = 10
     """Of how many runs that have ended the pages lie there: of those that were rendered last. Those of others are
     rendered when somebody reads them."""
     http: HttpSettings = HttpSettings()

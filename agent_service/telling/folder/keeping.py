@@ -32,8 +32,8 @@ LATER_S = 3.0
 """A live run is rendered so long after it moved, at the earliest; what failed, too."""
 LOOK_S, MOST_COMMITS = 1.0, 20
 """The agent has little to do while it commits no more entries in so long."""
-REST, MOST_REST_S = 9.0, 2.0
-"""The pause after each run, in times of what it took; and at most, in seconds."""
+REST, BUSY_REST, MOST_REST_S = 9.0, 49.0, 2.0
+"""The pause after each run, in times of what it took, with little and with much to do; and at most, in seconds."""
 FLUSH_S = 5.0
 REMEMBERED_RUNS = 1024
 MOST_DUE, MOST_LATER = 100_000, 10_000
@@ -118,7 +118,8 @@ class Folders:
             while (run_id := self._next()) is not None:
                 began = monotonic()
                 await self._tried(run_id)
-                await asyncio.sleep(min(MOST_REST_S, REST * (monotonic() - began)))
+                rest = REST if self._is_idle() else BUSY_REST
+                await asyncio.sleep(min(MOST_REST_S, rest * (monotonic() - began)))
             self._note_complete()
 
     async def flush(self) -> None:
@@ -168,12 +169,15 @@ class Folders:
     def _next(self) -> str | None:
         if run_id := next(iter(self._due), None) or next(iter(self._ended), None):
             return run_id
-        now = monotonic()
-        if (passed_s := now - self._looked_at) >= LOOK_S:
+        first, at = next(iter(self._later.items()), (None, 0.0))
+        return first if self._is_idle() and at <= monotonic() else None
+
+    def _is_idle(self) -> bool:
+        passed_s = monotonic() - self._looked_at
+        if passed_s >= LOOK_S:
             self._idle = self._commits <= MOST_COMMITS * passed_s / LOOK_S
-            self._commits, self._looked_at = 0, now
-        first, at = next(iter(self._later.items()), (None, now))
-        return first if self._idle and at <= now else None
+            self._commits, self._looked_at = 0, monotonic()
+        return self._idle
 
     async def _tried(self, run_id: str) -> None:
         self._unmark(run_id)

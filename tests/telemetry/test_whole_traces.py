@@ -31,7 +31,6 @@ invoke_agent agentic-loop !
   execute_tool probe !
     attempt 1 !
       job probe misbehave !
-    wait tool_retry
     attempt 2 !
       job probe misbehave !
 """

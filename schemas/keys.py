@@ -79,8 +79,8 @@ def accepted(run_id: str) -> str:
     return f"{_RUN}{run_id}:accepted"
 
 
-def progress(run_id: str, seq: int, phase: str = "") -> str:
-    return f"{_RUN}{run_id}:progress:{seq}{phase and f':{phase}'}"
+def progress(run_id: str, seq: int) -> str:
+    return f"{_RUN}{run_id}:progress:{seq}"
 
 
 def completed(run_id: str) -> str:

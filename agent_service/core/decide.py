@@ -8,13 +8,10 @@ TABLE says for each state and event who decides, and where that may lead; docs/S
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from dataclasses import replace as replace_transition
 from typing import Any, get_args
 
 from agent_service.core import endings, limits, standing_still
-from agent_service.core.announcing import announcement
 from agent_service.core.brief import Brief
-from agent_service.core.effects import Effect, Refusal, Transition, tell
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -35,6 +32,7 @@ from agent_service.core.people import hearing, reopening
 from agent_service.core.phases import Phase
 from agent_service.core.state import RunState, replace
 from agent_service.core.tools import results
+from agent_service.core.transition import Refusal, Transition
 from agent_service.core.waiting import (
     Acting,
     Deciding,
@@ -46,9 +44,8 @@ from agent_service.core.waiting import (
     Thinking,
     Waiting,
 )
-from schemas import keys, subjects
 
-Decider = Callable[[Any, Any], Transition | str]
+Decider = Callable[[Any, Any], RunState | str]
 """Gets the run, already counted one entry further. A text says why the event is ignored."""
 
 
@@ -62,33 +59,20 @@ class Rule:
 
 def decide(state: RunState | None, event: Event) -> Transition:
     rule = TABLE[type(state.waiting) if state else None][type(event)]
-    led_to = rule.decider(_counted(state) if state else None, event)
-    then = _ignored(state, led_to) if isinstance(led_to, str) else led_to
-    return _with_its_facts(state, then)
-
-
-def _with_its_facts(before: RunState | None, then: Transition) -> Transition:
-    after = then.state
-    if after is None or then.ignored:
-        return then
-    goes_on = before is not None and before.status is Status.PAUSED and after.status is Status.RUNNING
+    led_to = rule.decider(replace(state, version=state.version + 1) if state else None, event)
+    if isinstance(led_to, str):
+        return Transition(state=state, event=event, ignored=str(led_to), refused=isinstance(led_to, Refusal))
+    goes_on = state is not None and state.status is Status.PAUSED and led_to.status is Status.RUNNING
     resumed = (Resumed(),) if goes_on else ()
-    stands = Stands(status=after.status, step=after.pending.step if after.pending else 0)
-    return replace_transition(then, state=replace(after, happened=()), facts=(*resumed, *after.happened, stands))
-
-
-def _counted(state: RunState) -> RunState:
-    return replace(state, version=state.version + 1)
-
-
-def _ignored(state: RunState | None, why: str) -> Transition:
-    return Transition(state=state, ignored=str(why), refused=isinstance(why, Refusal))
+    stands = Stands(status=led_to.status, step=led_to.pending.step if led_to.pending else 0)
+    facts = (*resumed, *led_to.happened, stands)
+    return Transition(state=replace(led_to, happened=()), event=event, facts=facts)
 
 
 # Who decides
 
 
-def _accept(_: None, event: WakeAccepted) -> Transition:
+def _accept(_: None, event: WakeAccepted) -> RunState:
     brief = Brief(
         goal=event.goal,
         context=event.context,
@@ -106,7 +90,7 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         caller=event.caller,
         named=event.named,
     )
-    state = RunState(
+    return RunState(
         run_id=event.run_id,
         wake_id=event.wake_id,
         brief=brief,
@@ -119,20 +103,15 @@ def _accept(_: None, event: WakeAccepted) -> Transition:
         rulings=event.refused,
         summary="accepted",
     )
-    accepted = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
-    effects: list[Effect] = [tell(subjects.WAKE_ACCEPTED, accepted, keys.accepted(event.run_id))]
-    if event.announce:
-        effects.append(announcement(state))
-    return Transition(state=state, effects=tuple(effects))
 
 
-def _start(state: RunState, event: RunStarted) -> Transition:
+def _start(state: RunState, event: RunStarted) -> RunState:
     brief = replace(state.brief, skills=event.skills)
     started = replace(state, waiting=Deciding(), brief=brief, started_at=event.at, updated_at=event.at)
     return asking.ask(started, Phase.FRAME, at=event.at)
 
 
-def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> Transition | str:
+def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUnavailable) -> RunState | str:
     if state.asking is None or event.call != state.asking.call:
         return f"model call {event.call} is not the one waited for"
     match event:
@@ -146,16 +125,16 @@ def _of_the_model(state: RunState, event: CallReserved | ModelReplied | ModelUna
             return asking.on_unavailable(state, event)
 
 
-def _cancel(state: RunState, event: CancelRequested) -> Transition:
+def _cancel(state: RunState, event: CancelRequested) -> RunState:
     return endings.cancel(state, event.reason, at=event.at)
 
 
-def _broke(state: RunState, event: TurnBroke) -> Transition:
+def _broke(state: RunState, event: TurnBroke) -> RunState:
     return endings.fail(state, "internal", event.reason, at=event.at)
 
 
 def _when_due(decider: Decider) -> Decider:
-    def on_timer(state: RunState, event: TimerFired) -> Transition | str:
+    def on_timer(state: RunState, event: TimerFired) -> RunState | str:
         if state.due_at is None or event.at < state.due_at:
             return "nothing is due"
         past_deadline = event.at >= state.over_at
@@ -165,7 +144,7 @@ def _when_due(decider: Decider) -> Decider:
 
 
 def _once(decider: Decider) -> Decider:
-    def on_signal(state: RunState, event: SignalReceived) -> Transition | str:
+    def on_signal(state: RunState, event: SignalReceived) -> RunState | str:
         if event.signal.signal_id in state.signals:
             return f"signal {event.signal.signal_id} was heard already"
         return hearing.deaf_to(state, event) or decider(state, event)
@@ -174,13 +153,13 @@ def _once(decider: Decider) -> Decider:
 
 
 def _when_expired(decider: Decider) -> Decider:
-    def on_timer(state: RunState, event: TimerFired) -> Transition | str:
+    def on_timer(state: RunState, event: TimerFired) -> RunState | str:
         return "nothing is due" if state.due_at is None or event.at < state.due_at else decider(state, event)
 
     return on_timer
 
 
-def _deadline(state: RunState, event: TimerFired) -> Transition:
+def _deadline(state: RunState, event: TimerFired) -> RunState:
     past = limits.past_deadline(state.brief.limits)
     if isinstance(state.waiting, Queued):  # there is nothing yet that could be resumed
         return endings.escalate(state, *past, at=event.at)
@@ -188,7 +167,7 @@ def _deadline(state: RunState, event: TimerFired) -> Transition:
     return endings.out_of_budget(state, past, at=event.at, question=question)
 
 
-def _on_time_to_ask(state: RunState, event: TimerFired) -> Transition | str:
+def _on_time_to_ask(state: RunState, event: TimerFired) -> RunState | str:
     waiting = state.waiting
     assert isinstance(waiting, Thinking)
     if waiting.retry_at is None:
@@ -197,7 +176,7 @@ def _on_time_to_ask(state: RunState, event: TimerFired) -> Transition | str:
     return _ask_again(state, event) if held and event.at < state.over_at else _when_due(_ask_again)(state, event)
 
 
-def _ask_again(state: RunState, event: TimerFired) -> Transition:
+def _ask_again(state: RunState, event: TimerFired) -> RunState:
     waiting = state.waiting
     assert isinstance(waiting, Thinking)
     return asking.put(limits.stood_still(state, waiting.still_since, event.at), waiting.asking, at=event.at)

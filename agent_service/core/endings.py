@@ -1,15 +1,10 @@
 """How a run ends or pauses: exactly one final status, and the events that say so."""
 
 from datetime import datetime
-from typing import Any, Literal
 
-from agent_service.core import proof
-from agent_service.core.effects import AbandonCall, Effect, Publish, Transition, publish, tell
 from agent_service.core.facts import CallLost, PersonAsked
 from agent_service.core.facts import Ended as EndedFact
-from agent_service.core.limits import budget_use, stood_still, with_lost, with_set_aside
-from agent_service.core.people import petition
-from agent_service.core.people.remedies import remedy
+from agent_service.core.limits import stood_still, with_lost, with_set_aside
 from agent_service.core.phases import Plan, Reflection
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools.attempts import Pending
@@ -27,55 +22,32 @@ from agent_service.core.waiting import (
     acting_of,
     under_way,
 )
-from schemas import keys, subjects
-from schemas.events import Cancelled, Completed, Escalated, Failed, ToolResult, Usage
-
-ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
+from schemas.events import ToolResult
 
 
-def progress(state: RunState, phase: ProgressPhase, summary: str, *, more: bool = False) -> Publish:
-    payload = {
-        "run_id": state.run_id,
-        "seq": state.version,
-        "phase": phase,
-        "step": state.step,
-        "status": state.status,
-        "summary": summary,
-        "definition_of_done": {"done": sum(i.done for i in state.done_items), "total": len(state.done_items)},
-        "budget": budget_use(state),
-        "trace_url": state.brief.trace_url,
-    }
-    return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version, phase if more else ""))
-
-
-def after_progress(state: RunState, phase: ProgressPhase, summary: str, then: Transition) -> Transition:
-    more = any(isinstance(effect, Publish) and effect.subject == subjects.PROGRESS for effect in then.effects)
-    return replace(then, effects=(progress(state, phase, summary, more=more), *then.effects))
-
-
-def complete(state: RunState, outcome: str, at: datetime) -> Transition:
+def complete(state: RunState, outcome: str, at: datetime) -> RunState:
     return _final(state, Status.DONE, "completed", outcome, at=at)
 
 
-def complete_as_claimed(state: RunState, claim: Reflection, at: datetime) -> Transition:
+def complete_as_claimed(state: RunState, claim: Reflection, at: datetime) -> RunState:
     return complete(replace(state, claim=None), claim.outcome or claim.summary, at)
 
 
 def escalate(
     state: RunState, ending_class: str, reason: str, *, at: datetime, came: tuple[ToolResult, ...] = ()
-) -> Transition:
+) -> RunState:
     return _final(state, Status.ESCALATED, ending_class, reason, at=at, came=came)
 
 
-def fail(state: RunState, ending_class: str, reason: str, *, at: datetime) -> Transition:
+def fail(state: RunState, ending_class: str, reason: str, *, at: datetime) -> RunState:
     return _final(state, Status.FAILED, ending_class, reason, at=at)
 
 
-def cancel(state: RunState, reason: str, *, at: datetime) -> Transition:
+def cancel(state: RunState, reason: str, *, at: datetime) -> RunState:
     return _final(state, Status.CANCELLED, "cancelled", reason, at=at)
 
 
-def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, question: Asking) -> Transition:
+def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, question: Asking) -> RunState:
     """End, or pause before `question`, by the run's `on_budget` rule."""
     ending_class, reason = budget
     if state.claim:
@@ -85,7 +57,7 @@ def out_of_budget(state: RunState, budget: tuple[str, str], *, at: datetime, que
     return pause(state, ending_class, f"{reason}; raise the budget to go on", at=at, question=question)
 
 
-def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, question: Asking) -> Transition:
+def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, question: Asking) -> RunState:
     """Wait for a person. On resume the open call is made again, the pending result waited for, or `question` asked."""
     state = with_lost_call(state)
     match state.waiting:
@@ -96,16 +68,7 @@ def pause(state: RunState, ending_class: str, reason: str, *, at: datetime, ques
     stop = _stop(state, ending_class, reason)
     waiting = NeedsPerson(ask=stop, since=at, entry=stop.entry, held=held)
     paused = replace(state, waiting=waiting, calls=calls, summary=reason, updated_at=at)
-    paused = with_facts(paused, PersonAsked(ask=stop))
-    return Transition(
-        state=paused,
-        effects=(
-            *_abandoned(state),
-            progress(paused, question.phase.value, reason),
-            ending(paused),
-            *petition.said(paused),
-        ),
-    )
+    return with_facts(paused, PersonAsked(ask=stop))
 
 
 def with_lost_call(state: RunState) -> RunState:
@@ -117,21 +80,6 @@ def with_lost_call(state: RunState) -> RunState:
     return state
 
 
-def ending(state: RunState) -> Publish:
-    match state.status:
-        case Status.DONE:
-            return publish(subjects.COMPLETED, _completed(state), keys.completed(state.run_id))
-        case Status.FAILED:
-            return publish(subjects.FAILED, Failed(**_not_completed(state)), keys.failed(state.run_id))
-        case Status.CANCELLED:
-            return publish(subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.cancelled(state.run_id))
-        case _:
-            payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
-            return publish(
-                subjects.ESCALATED, payload, keys.escalated(state.run_id, state.stop.entry if state.stop else 0)
-            )
-
-
 def _final(
     state: RunState,
     status: Status,
@@ -140,7 +88,7 @@ def _final(
     *,
     at: datetime,
     came: tuple[ToolResult, ...] = (),
-) -> Transition:
+) -> RunState:
     state = with_lost_call(state)
     stop = _stop(state, ending_class, reason)
     held = _kept(state) if status is Status.ESCALATED else None
@@ -150,8 +98,7 @@ def _final(
     waiting = Ended(status=status, stop=stop, at=at, held=held, came=came, out=_out(state, came))
     ended = replace(state, waiting=waiting, summary=reason, updated_at=at)
     told = EndedFact(status=status, ending_class=ending_class, reason=reason, steps=state.step, spent=state.spent)
-    said = (progress(ended, "end", reason), ending(ended), *petition.said(ended))
-    return Transition(state=with_facts(ended, told), effects=(*_abandoned(state), *said))
+    return with_facts(ended, told)
 
 
 def _out(state: RunState, came: tuple[ToolResult, ...]) -> tuple[Pending, ...]:
@@ -169,48 +116,5 @@ def _kept(state: RunState) -> Acting | Planned | None:
     return None
 
 
-def _abandoned(state: RunState) -> tuple[Effect, ...]:
-    return (AbandonCall(call=state.asking.call),) if state.asking else ()
-
-
-def _completed(state: RunState) -> Completed:
-    return Completed(
-        run_id=state.run_id,
-        goal=state.brief.goal,
-        outcome=state.outcome,
-        steps_taken=state.step,
-        artifacts=state.artifacts,
-        definition_of_done=tuple(map(proof.told, state.done_items)),
-        usage=_usage(state),
-        started_at=state.started_at,
-        completed_at=state.ended_at,
-        trace_url=state.brief.trace_url,
-        has_callback=state.brief.callback is not None,
-    )
-
-
-def _not_completed(state: RunState) -> dict[str, Any]:
-    return {
-        "run_id": state.run_id,
-        "goal": state.brief.goal,
-        "reason": _with_remedy(state),
-        "ending_class": state.ending_class,
-        "step": state.step,
-        "usage": _usage(state),
-        "trace_url": state.brief.trace_url,
-        "has_callback": state.brief.callback is not None,
-    }
-
-
-def _with_remedy(state: RunState) -> str:
-    now = remedy(state) if state.ending_class == "in_doubt" else None
-    return f"{state.reason.rstrip('.')}. What to do now: {now}" if now else state.reason
-
-
 def _stop(state: RunState, ending_class: str, reason: str) -> Stop:
     return Stop(ending_class=ending_class, reason=reason, entry=state.version, spent=with_set_aside(state))
-
-
-def _usage(state: RunState) -> Usage:
-    assert state.stop, "it has ended, or paused"
-    return Usage(tokens=state.stop.spent.tokens, cost_usd=state.stop.spent.cost_usd)

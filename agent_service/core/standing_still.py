@@ -3,8 +3,6 @@
 from dataclasses import replace as changed
 from datetime import timedelta
 
-from agent_service.core.effects import Transition
-from agent_service.core.endings import progress
 from agent_service.core.events import StoodStill
 from agent_service.core.limits import stood_still
 from agent_service.core.state import RunState, replace
@@ -12,7 +10,7 @@ from agent_service.core.tools.attempts import Flight
 from agent_service.core.waiting import Acting, Waiting
 
 
-def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
+def on_stood_still(state: RunState, event: StoodStill) -> RunState | str:
     if state.stood_until and state.stood_until >= event.at:
         return "it has heard of that already"
     since = max(event.since, state.accepted_at)
@@ -21,8 +19,7 @@ def on_stood_still(state: RunState, event: StoodStill) -> Transition | str:
     later = stood_still(state, since, event.at)
     summary = f"goes on: everything was stopped by {event.by}" + (f" ({event.reason})" if event.reason else "")
     waiting = _later(state.waiting, event.at - since)
-    going_on = replace(later, waiting=waiting, stood_until=event.at, summary=summary, updated_at=event.at)
-    return Transition(state=going_on, effects=(progress(going_on, "act", summary),))
+    return replace(later, waiting=waiting, stood_until=event.at, summary=summary, updated_at=event.at)
 
 
 def _later(waiting: Waiting, by: timedelta) -> Waiting:

@@ -34,6 +34,8 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
+OF_BUDGETS = "budget_"
+"""How the classes of spent budgets begin."""
 FINAL = frozenset({Status.DONE, Status.ESCALATED, Status.FAILED, Status.CANCELLED})
 
 

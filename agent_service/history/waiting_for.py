@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from agent_service.core.people.remedies import Remedy, remedy
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Flight, Pending
 from agent_service.core.waiting import (
@@ -19,6 +18,7 @@ from agent_service.core.waiting import (
 from agent_service.history import words
 from agent_service.history.plain import instant
 from agent_service.run.lines import WaitsFor, waits_for
+from agent_service.run.remedies import Remedy, remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,16 +19,17 @@ from pydantic import TypeAdapter, ValidationError
 from agent_service.admission.callers import BUS
 from agent_service.admission.capacity import Admission
 from agent_service.core.brief import Limits, Parent
-from agent_service.core.effects import Transition
 from agent_service.core.events import CancelRequested, RunStarted, SignalReceived, ToolReturned, WakeAccepted
+from agent_service.core.facts import Ended
 from agent_service.core.limits import LimitPolicy, LimitRefused, check_caps, grant
-from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
+from agent_service.core.transition import Transition
 from agent_service.errors import VersionMoved, WakeConflict
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation, read
 from agent_service.run.children.waking import WAKE_PREFIX, depth_of, tools_of
 from agent_service.run.ports import Clock, Skills, Wake
+from agent_service.run.remedies import remedy
 from agent_service.run.schema_check import unfit
 from agent_service.run.turn import Turns
 from agent_service.trust import identity
@@ -168,7 +169,7 @@ class Intake:
             raise Unreadable(str(heard.ignored))
         if heard.ignored:
             self.incoming.stale_result(duplicate=bool(heard.state and heard.state.has_finished(said.step)))
-        elif heard.state and heard.state.final and not heard.effects:
+        elif heard.state and heard.state.final and not heard.all(Ended):
             self.incoming.late_result()
 
     def _returned(

@@ -5,7 +5,6 @@ good by the store's version and by recovery.
 """
 
 from agent_service.background import Background
-from agent_service.core.announcing import asked
 from agent_service.run.model_calls import Thinker
 from agent_service.run.moments import Elsewhere
 from agent_service.run.ports import RunStore
@@ -34,7 +33,7 @@ class Overtaken:
 
     async def _look(self, run_id: str) -> None:
         run = await self._store.load(run_id)
-        ask = asked(run.state) if run else None
+        asks = run.state.calling if run else None
         for call, since in self._thinker.calls_of(run_id).items():
-            if ask is None or ask.call != call or await self._store.superseded(run_id, call, since):
+            if asks is None or asks.call != call or await self._store.superseded(run_id, call, since):
                 self._thinker.abandon(run_id, call)

@@ -16,11 +16,11 @@ from pydantic import TypeAdapter
 from agent_service.admission.callers import opened
 from agent_service.core.brief import Brief
 from agent_service.core.decide import decide
-from agent_service.core.effects import Transition
 from agent_service.core.events import Event
 from agent_service.core.facts import Fact, Stands
 from agent_service.core.limits import paid_with
 from agent_service.core.state import RunState
+from agent_service.core.transition import Outcome, Transition
 from agent_service.core.waiting import Waiting
 from agent_service.errors import Damaged
 
@@ -115,12 +115,10 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Outcome):
     """An entry as it is read: its event, and the facts that the event led to."""
 
     entry: Entry
-    event: Event
-    facts: tuple[Fact, ...]
 
     @property
     def at(self) -> datetime:
@@ -133,12 +131,6 @@ class Record:
         if stands is None:
             raise ValueError(f"run {self.entry.run_id}: entry {self.entry.seq} does not say where the run stands")
         return stands
-
-    def all(self, kind: type[F]) -> tuple[F, ...]:
-        return tuple(fact for fact in self.facts if isinstance(fact, kind))
-
-    def first(self, kind: type[F]) -> F | None:
-        return next((fact for fact in self.facts if isinstance(fact, kind)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from agent_service.core.people.petition import OF_BUDGETS
 from agent_service.core.state import RunState
 from agent_service.core.waiting import (
+    OF_BUDGETS,
     Acting,
     Approval,
     NeedsPerson,

@@ -17,10 +17,10 @@ from pydantic_core import PydanticSerializationError
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import HELD_BACK
 from agent_service.core.brief import Brief
-from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, ModelReplied, ModelUnavailable, Seen
 from agent_service.core.phases import Decision, Next, Plan, Unusable
 from agent_service.core.state import RunState
+from agent_service.core.waiting import Asking
 from agent_service.errors import ModelError, Stopped
 from agent_service.kill_switch import Brake
 from agent_service.run.ports import Answer, Clock, Estimate, Model, ModelCall, Question
@@ -86,16 +86,15 @@ class Thinker:
             return ""
         return self._trouble[1]
 
-    async def think(self, state: RunState, effect: AskModel) -> Reply | None:
-        """None when the call is moot or abandoned. Raises Stopped while everything stands still."""
-        key = (state.run_id, effect.call)
-        calling = state.calling  # a call that was put off is asked for again by its timer
-        if calling is None or calling.call != effect.call or key in self._wanted:
+    async def think(self, state: RunState, calling: Asking) -> Reply | None:
+        """None when the call is made already, or abandoned. Raises Stopped while everything stands still."""
+        key = (state.run_id, calling.call)
+        if key in self._wanted:
             return None
         self._wanted[key] = state.version
         try:
             async with self._slots:
-                return await self._ask(key, state, effect) if key in self._wanted else None
+                return await self._ask(key, state, calling) if key in self._wanted else None
         finally:
             self._wanted.pop(key, None)
 
@@ -106,6 +105,11 @@ class Thinker:
     def calls_of(self, run_id: str) -> dict[int, int]:
         return {call: version for (of, call), version in self._wanted.items() if of == run_id}
 
+    def abandon_all(self, run_id: str, up_to: int) -> None:
+        for of, call in {*self._wanted, *self._admitted}:
+            if of == run_id and call <= up_to:
+                self.abandon(run_id, call)
+
     def abandon(self, run_id: str, call: int) -> None:
         self._wanted.pop((run_id, call), None)
         admitted = self._admitted.pop((run_id, call), None)
@@ -115,15 +119,15 @@ class Thinker:
         if task is not None:
             task.cancel()
 
-    async def _ask(self, key: tuple[str, int], state: RunState, effect: AskModel) -> Reply | None:
+    async def _ask(self, key: tuple[str, int], state: RunState, calling: Asking) -> Reply | None:
         question = Question(
-            state=state, call=effect.call, phase=effect.phase, with_plan=state.brief.fused, now=self._clock.now()
+            state=state, call=calling.call, phase=calling.phase, with_plan=state.brief.fused, now=self._clock.now()
         )
         task = self._calls[key] = _this_task()
         try:
             return await self._next_half(key, question)
         except ModelError as error:
-            return self._unavailable(error, effect.call)
+            return self._unavailable(error, calling.call)
         except asyncio.CancelledError:
             # Abandoned: only the call ends, not the turn that made it. A shutdown cancels the turn.
             if key in self._wanted or task.uncancel() > 0:

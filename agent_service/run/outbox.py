@@ -1,4 +1,4 @@
-"""The outbox: publishes effects after their commit, and tracks how far each run is dispatched.
+"""The outbox: publishes messages after the commit that they tell of, and tracks how far each run is dispatched.
 
 There is no outbox table: a run's row says up to which entry all is done (`told`); the rest follows from journal and
 state.
@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
-from agent_service.core.effects import Publish
 from agent_service.kill_switch import Brake
+from agent_service.run.messages import Publish
 from agent_service.run.ports import Bus, Clock
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import root_span_id, trace_id
@@ -31,7 +31,7 @@ class Told(Protocol):
 
 
 class Publisher:
-    """Publishes effects under their keys; twice is harmless. `keeps`: which traces are recorded. Requests carry their
+    """Publishes messages under their keys; twice is harmless. `keeps`: which traces are recorded. Requests carry their
     capability, messages to people a signature, an ending the run's `head`.
     """
 

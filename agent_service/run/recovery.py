@@ -13,18 +13,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from agent_service.background import Background
-from agent_service.core.announcing import asked, outstanding
-from agent_service.core.effects import Effect, Publish
-from agent_service.core.events import CallReserved, SignalReceived, TimerFired, ToolReturned
-from agent_service.core.facts import CallAsked, Reopened
-from agent_service.core.people import reopening
+from agent_service.core.events import CallReserved, TimerFired, ToolReturned
+from agent_service.core.facts import CallAsked
 from agent_service.core.state import RunState
 from agent_service.core.tools import results
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import Brake
+from agent_service.run import messages
 from agent_service.run.intake import Intake
 from agent_service.run.journal import Record, Run
+from agent_service.run.messages import Publish
 from agent_service.run.outbox import Publisher
 from agent_service.run.ports import Archive, Clock, RunStore
 from agent_service.run.turn import Turns
@@ -169,27 +168,30 @@ class Recovery:
         async with self._slots:
             try:
                 run = await self._readable(run_id)
-                effects = await self._effects(run.state, seqs) if run else ()
+                owed = await self._owed(run.state, seqs) if run else None
             except Damaged as error:
                 self._store.quarantine(error)
             except TryAgain:
                 self._turns.undone.leave(run_id, seqs)
                 raise
             else:
-                if run:
-                    await self._turns.resume(run.state, seqs, effects)
+                if run and owed:
+                    told, asks = owed
+                    await self._turns.resume(run.state, seqs, told, asks=asks)
 
-    async def _effects(self, state: RunState, seqs: set[int]) -> Sequence[Effect]:
-        """What the run owes where it stands, and what its entries `seqs` told of it besides."""
+    async def _owed(self, state: RunState, seqs: set[int]) -> tuple[tuple[Publish, ...], bool]:
+        """What the run owes where it stands, what its entries `seqs` told besides, and whether it asks the model."""
         entries = await self._archive.entries(state.run_id, min(seqs, default=state.version) - 1)
         records = [entry.record() for entry in entries if entry.seq in seqs and entry.seq <= state.version]
-        said = {effect.key: effect for effect in (*_reopened(state, records), *outstanding(state))}
-        ask = asked(state)
-        asks_since = max(
-            (record.entry.seq for record in records if ask and _asks(record, ask.call)), default=state.version
-        )
-        asks = ask is not None and await self._store.sees_to(state.run_id, asks_since)
-        return *said.values(), *((ask,) if ask and asks else ())
+        told = {one.key: one for record in records for one in _told_by(state, record)}
+        told |= {one.key: one for one in messages.outstanding(state)}
+        return tuple(told.values()), await self._asks(state, records)
+
+    async def _asks(self, state: RunState, records: Sequence[Record]) -> bool:
+        if (calling := state.calling) is None:
+            return False
+        since = max((one.entry.seq for one in records if _asks(one, calling.call)), default=state.version)
+        return await self._store.sees_to(state.run_id, since)
 
     async def _say(self, run_id: str, forgotten_at: datetime, now: datetime) -> None:
         run = await self._readable(run_id)
@@ -201,8 +203,8 @@ class Recovery:
             self._unheard[run_id] = run.state
         try:
             if not has_moved and run_id not in self._resumed:
-                for effect in outstanding(run.state):
-                    await self._publisher.publish(run_id, effect)
+                for message in messages.outstanding(run.state):
+                    await self._publisher.publish(run_id, message)
             await self._turns.children.look_after(run.state)
         except Stopped:
             self._turns.undone.begin(run_id, (run.state.version,))
@@ -215,11 +217,9 @@ class Recovery:
             return None
 
 
-def _reopened(state: RunState, records: Sequence[Record]) -> Iterator[Publish]:
-    for record in records:
-        for fact in record.all(Reopened):
-            if isinstance(record.event, SignalReceived):
-                yield reopening.said(state, record.event, fact.ending_class, entry=record.entry.seq)
+def _told_by(state: RunState, record: Record) -> Iterator[Publish]:
+    newest = record.entry.seq == state.version
+    return messages.of(state, record) if newest else messages.alone(state, record, entry=record.entry.seq)
 
 
 def _asks(record: Record, call: int) -> bool:

@@ -1,14 +1,14 @@
 """The algorithm: load, decide, commit, perform, until the run rests. The only caller of `decide`.
 
-    event ─▶ load run ─▶ decide ─▶ commit ─▶ perform effects ─▶ … until the run rests ─▶ the caller acknowledges
+    event ─▶ load run ─▶ decide ─▶ commit ─▶ carry out ─▶ … until the run rests ─▶ the caller acknowledges
 
 A run is locked to be loaded, decided and committed, not while the model thinks: a cancel must end it meanwhile. The
 store's version guards against other processes; the loser loads and decides again. What a remembered state would ignore
 is decided on the stored one, for an ignored event is acknowledged. A model call that another process has reserved is
 that one's.
 
-A crash leaves an event not committed (it is delivered again), not performed (the run's row says so; effects follow from
-journal and state), or not acknowledged (delivered again, and ignored).
+A crash leaves an event not committed (it is delivered again), not carried out (the run's row says so; what is owed
+follows from journal and state), or not acknowledged (delivered again, and ignored).
 
 A fault of this program never leaves a run standing: what cannot be decided or committed ends it as failed (`internal`),
 what cannot be performed is tried again first. A fault in a cancel or signal is told to the caller; the run goes on.
@@ -17,19 +17,22 @@ what cannot be performed is tried again first. A fault in a cancel or signal is 
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from weakref import WeakValueDictionary
 
 from agent_service.archive.tombstones import Tombstone
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
-from agent_service.core.events import Event, TurnBroke, WakeAccepted
+from agent_service.core.events import CallReserved, Event, TurnBroke, WakeAccepted
+from agent_service.core.facts import CallAsked
 from agent_service.core.state import RunState
+from agent_service.core.transition import Outcome, Transition
+from agent_service.core.waiting import Ended, NeedsPerson
 from agent_service.errors import Damaged, Stopped, VersionMoved
 from agent_service.kill_switch import Brake
-from agent_service.run import journal
+from agent_service.run import journal, messages
 from agent_service.run.children.executor import ChildRuns
 from agent_service.run.journal import Commit, Run
+from agent_service.run.messages import Publish
 from agent_service.run.model_calls import Reply, Thinker
 from agent_service.run.moments import Moment
 from agent_service.run.outbox import Publisher, Undone
@@ -41,7 +44,7 @@ from schemas import subjects
 REMEMBERED_RUNS = 4096
 CONFLICTS_BEFORE_GIVING_UP = 10
 BREAKS_BEFORE_THE_END = 3
-"""How often effects may break before their run ends: the cause may pass."""
+"""How often what an entry asks for may break before its run ends: the cause may pass."""
 
 log = logging.getLogger(__name__)
 
@@ -145,15 +148,18 @@ class Turns:
     async def follow(self, transition: Transition | None) -> None:
         while transition and transition.state and not transition.ignored:
             state = transition.state
-            transition = await self._carry_out(state, (state.version,), transition.effects)
+            told = messages.of(state, transition)
+            transition = await self._carry_out(state, (state.version,), told, asks=asks_the_model(transition))
 
-    async def resume(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> None:
-        """Perform what entries `seqs` left undone, and go on with the run's turn."""
-        await self.follow(await self._carry_out(state, seqs, effects))
+    async def resume(self, state: RunState, seqs: Collection[int], told: Iterable[Publish], *, asks: bool) -> None:
+        """Carries out what entries `seqs` left undone, and goes on with the run's turn. `asks`: the model, too."""
+        await self.follow(await self._carry_out(state, seqs, told, asks=asks))
 
-    async def _carry_out(self, state: RunState, seqs: Collection[int], effects: Sequence[Effect]) -> Transition | None:
+    async def _carry_out(
+        self, state: RunState, seqs: Collection[int], told: Iterable[Publish], *, asks: bool
+    ) -> Transition | None:
         try:
-            answer = await self._perform(state, effects)
+            answer = await self._perform(state, told, asks=asks)
         except Stopped:
             self.undone.hold(state.run_id, seqs)
             return None
@@ -215,19 +221,15 @@ class Turns:
                 self._thinker.abandon(run_id, answer.call)  # its second half is not made
             return heard
 
-    async def _perform(self, state: RunState, effects: Sequence[Effect]) -> Reply | None:
-        asked: AskModel | None = None
-        for effect in effects:
-            match effect:
-                case Publish(subject=subject):
-                    if not (subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state.run_id)):
-                        await self._publisher.publish(state.run_id, effect)
-                case AbandonCall():
-                    self._thinker.abandon(state.run_id, effect.call)
-                case AskModel():
-                    asked = effect
+    async def _perform(self, state: RunState, told: Iterable[Publish], *, asks: bool) -> Reply | None:
+        if isinstance(state.waiting, Ended | NeedsPerson):
+            self._thinker.abandon_all(state.run_id, state.calls)
+        for message in told:
+            if not (message.subject.startswith(subjects.TOOL_REQUEST) and await self._has_ended(state.run_id)):
+                await self._publisher.publish(state.run_id, message)
         await self.children.after(state)
-        return await self._thinker.think(state, asked) if asked else None
+        calling = state.calling  # a call that was put off is asked for again by its timer
+        return await self._thinker.think(state, calling) if asks and calling else None
 
     async def _has_ended(self, run_id: str) -> bool:
         """Meanwhile: a cancel does not wait for what an earlier entry asks for."""
@@ -267,6 +269,11 @@ class Turns:
             del self._known[run_id]
         elif len(self._known) > REMEMBERED_RUNS:
             self._known.popitem(last=False)
+
+
+def asks_the_model(outcome: Outcome) -> bool:
+    """Each call is made in two halves: what it may cost is set aside when it is asked for, then it is made."""
+    return isinstance(outcome.event, CallReserved) or bool(outcome.all(CallAsked))
 
 
 def _log_ignored(run_id: str, event: Event, transition: Transition) -> None:

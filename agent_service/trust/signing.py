@@ -6,7 +6,7 @@ Progress is signed only where it is sent on: a signature takes 0.03 ms, and a st
 from datetime import datetime
 from pathlib import Path
 
-from agent_service.core.effects import Publish
+from agent_service.run.messages import Publish
 from groundwork.service.keys import Key, KeyRing, public_of, signature, verifies
 from schemas import subjects
 from schemas.signing import AgentKey, AgentKeys, Endorsement, endorsed, header, read_header, signed

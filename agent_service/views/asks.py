@@ -5,11 +5,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core.people.petition import petition
 from agent_service.core.people.reopening import closes_at
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Ended, Status
 from agent_service.history.plain import View
+from agent_service.run.petition import petition
 from schemas.fields import Instant
 
 

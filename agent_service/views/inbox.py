@@ -5,12 +5,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from agent_service.core.people.remedies import RAISED_BY, remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, Question, Status, Stop
 from agent_service.errors import Damaged
 from agent_service.history.plain import View, clipped
 from agent_service.run.lines import waits_for
+from agent_service.run.remedies import RAISED_BY, remedy
 from agent_service.views.asks import AsksView, asks_view, reopens_until
 from agent_service.views.letters import DeadLetter, obstacle
 from agent_service.views.run import RemedyView

@@ -6,13 +6,13 @@ from pydantic import Field, computed_field
 
 from agent_service.core import proof
 from agent_service.core.limits import budget_use
-from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Phase
 from agent_service.core.state import Child, RunState
 from agent_service.core.waiting import Status
 from agent_service.history.history import History
 from agent_service.history.plain import OfRun, View
 from agent_service.run.lines import RunLine, WaitsFor, WaitsForKind, waits_for
+from agent_service.run.remedies import remedy
 from agent_service.trust.identity import trace_id
 from agent_service.trust.identity import trace_url as address_of_trace
 from agent_service.views.asks import AsksView, asks_view, reopens_until

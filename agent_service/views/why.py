@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Literal
 
 from agent_service.core.graph.grants import run_id_of
-from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import flights
@@ -20,6 +19,7 @@ from agent_service.history.plain import OfRun, View, instant
 from agent_service.history.waiting_for import executor_of, waiting_for
 from agent_service.history.words import attempt_of
 from agent_service.run.ports import Dismissal
+from agent_service.run.remedies import remedy
 from agent_service.views.asks import reopens_until
 from agent_service.views.letters import DeadLetter
 from agent_service.views.run import RemedyView

@@ -10,17 +10,21 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Self
 
 from agent_service.core.decide import decide
-from agent_service.core.effects import AbandonCall, AskModel, Effect, Publish, Transition
 from agent_service.core.events import Event, WakeAccepted
 from agent_service.core.graph.grants import wanted, withdrawn
 from agent_service.core.state import RunState
 from agent_service.core.tools.attempts import Pending
-from agent_service.core.waiting import Reserve
+from agent_service.core.transition import Transition
+from agent_service.core.waiting import Asking, Reserve
+from agent_service.run import messages
 from agent_service.run.children import answering
 from agent_service.run.children.waking import BadCall, wake
+from agent_service.run.messages import Publish
+from agent_service.run.turn import asks_the_model
 from schemas import subjects
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -31,7 +35,7 @@ USUAL = (("url", "https://example.org"),)
 LONGEST = 240
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Moment:
     """One event and what it led to."""
 
@@ -39,14 +43,21 @@ class Moment:
     event: Event
     transition: Transition
 
+    @cached_property
+    def messages(self) -> tuple[Publish, ...]:
+        state = self.transition.state
+        return () if self.transition.ignored or state is None else tuple(messages.of(state, self.transition))
+
     @property
-    def effects(self) -> tuple[Effect, ...]:
-        return self.transition.effects
+    def asks(self) -> Asking | None:
+        """What the moment asks the model."""
+        state = self.transition.state
+        return state.calling if state and not self.transition.ignored and asks_the_model(self.transition) else None
 
     def published(self, subject: str) -> list[dict[str, Any]]:
         """The payloads that were published on `subject` or below it."""
-        bodies = [e for e in self.effects if isinstance(e, Publish) and f"{e.subject}.".startswith(f"{subject}.")]
-        return [json.loads(effect.body)["payload"] for effect in bodies]
+        bodies = [one.body for one in self.messages if f"{one.subject}.".startswith(f"{subject}.")]
+        return [json.loads(body)["payload"] for body in bodies]
 
 
 class Script:
@@ -85,7 +96,7 @@ class Script:
     @property
     def outcomes(self) -> tuple[str, ...]:
         """What the last event made the run ask for, without progress."""
-        return tuple(line for effect in self.story[-1].effects for line in asked_for(effect))
+        return tuple(asked_for(self.story[-1]))
 
     @property
     def said(self) -> list[str]:
@@ -100,7 +111,7 @@ class Script:
     @property
     def dedupe_keys(self) -> list[str]:
         """Of what the last event published."""
-        return [effect.key for effect in self.story[-1].effects if isinstance(effect, Publish)]
+        return [one.key for one in self.story[-1].messages]
 
     def wait(self, **duration: float) -> Self:
         """Let time pass, without any event."""
@@ -122,15 +133,14 @@ def led_to(moment: Moment) -> list[str]:
     """All that a moment led to, in lines; what the run rests on where it asks for nothing."""
     if moment.transition.ignored is not None:
         assert moment.transition.state is moment.before
-        assert moment.effects == ()
         how = "refused" if moment.transition.refused else "ignored"
         return [f"{how}: {moment.transition.ignored}"]
-    lines = [line for effect in moment.effects for line in asked_for(effect)]
+    lines = [*asked_for(moment)]
     lines += _done_by_the_executor(moment)
     state = moment.transition.state
     assert state is not None
-    if state.asking and any(isinstance(effect, AskModel) for effect in moment.effects):
-        lines += [f"told: {_short(text)}" for text in state.asking.told]
+    if asked := moment.asks:
+        lines += [f"told: {_short(text)}" for text in asked.told]
     return lines or [f"rests: {rest_of(state)}"]
 
 
@@ -156,16 +166,12 @@ def instant(at: datetime) -> str:
     return f"+{seconds:g}s"
 
 
-def asked_for(effect: Effect) -> Iterator[str]:
-    match effect:
-        case AskModel(phase=phase):
-            yield f"ask {phase}"
-        case AbandonCall():
-            yield "abandon the call"
-        case Publish(subject=subjects.PROGRESS):
-            return
-        case Publish(subject=subject, body=body):
-            yield from _published(subject, json.loads(body)["payload"])
+def asked_for(moment: Moment) -> Iterator[str]:
+    for one in moment.messages:
+        if one.subject != subjects.PROGRESS:
+            yield from _published(one.subject, json.loads(one.body)["payload"])
+    if asked := moment.asks:
+        yield f"ask {asked.phase}"
 
 
 def asked_for_anew(moment: Moment) -> list[Pending]:

@@ -3,10 +3,8 @@
 import pytest
 from hypothesis import given
 
-from agent_service.core.announcing import outstanding
-from agent_service.core.effects import Publish
 from agent_service.core.waiting import Status
-from agent_service.run import journal
+from agent_service.run import journal, messages
 from schemas import subjects
 from schemas.events import INBOUND, OUTBOUND
 from tests.core.rules import RULES, Rule
@@ -42,12 +40,11 @@ def test_no_story_is_found_that_breaks_a_rule(script: Script) -> None:
 
 
 @given(STORIES)
-def test_the_journal_folds_to_the_same_states_and_the_same_effects(script: Script) -> None:
+def test_the_journal_folds_to_the_same_states_and_the_same_facts(script: Script) -> None:
     commits = commits_of(script.story)
     rehearsed = list(journal.rehearse(commit.entry for commit in commits))
     assert [transition.state for _, transition in rehearsed] == [commit.state for commit in commits]
-    effects = [transition.effects for _, transition in rehearsed]
-    assert effects == [moment.effects for moment in entries(script.story)]
+    assert [transition.facts for _, transition in rehearsed] == [commit.facts for commit in commits]
     assert [None, *(transition.state for _, transition in rehearsed)][-1] == script.state
     assert journal.flaw_in_chain([commit.entry for commit in commits]) is None
 
@@ -67,18 +64,17 @@ def test_states_and_events_survive_being_written_and_read(script: Script) -> Non
 
 @given(STORIES)
 def test_what_is_said_is_what_its_model_would_write_byte_for_byte(script: Script) -> None:
-    said = [effect for moment in script.story for effect in moment.effects if isinstance(effect, Publish)]
-    for effect in said:
-        kind = subjects.TOOL_REQUEST if effect.subject.startswith(subjects.TOOL_REQUEST) else effect.subject
+    for one in (message for moment in script.story for message in moment.messages):
+        kind = subjects.TOOL_REQUEST if one.subject.startswith(subjects.TOOL_REQUEST) else one.subject
         model = (INBOUND | OUTBOUND)[kind]
-        assert model.model_validate_json(effect.body).body() == effect.body
+        assert model.model_validate_json(one.body).body() == one.body
 
 
 @given(STORIES)
 def test_what_is_said_again_was_said_before_word_for_word(script: Script) -> None:
-    said = {e.key: e for moment in script.story for e in moment.effects if isinstance(e, Publish)}
+    said = {one.key: one for moment in script.story for one in moment.messages}
     for moment in script.story:
-        for again in outstanding(after(moment)):
+        for again in messages.outstanding(after(moment)):
             assert after(moment).status is Status.QUEUED or said[again.key] == again
 
 

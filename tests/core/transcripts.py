@@ -20,13 +20,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agent_service.core.announcing import outstanding
 from agent_service.core.brief import Continuations
 from agent_service.core.events import SignalReceived, ToolReturned
 from agent_service.core.model.noted import Note
-from agent_service.core.people.remedies import remedy
 from agent_service.core.phases import Ask, Met, Next, Plan, Proof, Unmet, Unusable, Wait
 from agent_service.core.state import RunState, replace
+from agent_service.run import messages
+from agent_service.run.remedies import remedy
 from schemas.catalog import ToolCommand, ToolOffer
 from schemas.events import ToolResult
 from tests.core import cues
@@ -374,7 +374,9 @@ FACTS: dict[str, Callable[[RunState], str]] = {
         for p in state.pendings
         if p.grant
     ),
-    "owed": lambda state: " ".join(e.key.removeprefix(f"agentic:run:{state.run_id}:") for e in outstanding(state)),
+    "owed": lambda state: " ".join(
+        e.key.removeprefix(f"agentic:run:{state.run_id}:") for e in messages.outstanding(state)
+    ),
     "children": lambda state: ", ".join(f"{child.step} {child.task}:{child.round}" for child in state.children),
     "evidence": lambda state: ", ".join(f"{e.task} {e.output.get('class', 'ok')}" for e in state.evidence),
     "done": lambda state: ", ".join(map(_item, state.done_items)),

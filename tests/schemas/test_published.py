@@ -92,7 +92,6 @@ def test_the_dedupe_keys_are_those_of_the_code() -> None:
         "agentic.tool_result": keys.result("run_1", 3, 1, "again", 2),
     }
     assert keys.late_result("run_1", 3, 2) == keys.result("run_1", 3, 2) + keys.LATE_SUFFIX
-    assert keys.progress("run_1", 7, "frame") == keys.progress("run_1", 7) + ":frame"
     assert keys.call("run_1", 3, "fetch", 1, "again", 2) == "run_1:3:again:2:fetch:1"
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from agent_service.core import limits
 from agent_service.core.brief import Grant, Parent
-from agent_service.core.effects import Publish
 from agent_service.core.limits import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import Brake
 from agent_service.run.arrival import Arrival, UnknownRun, Unreadable, correlation
 from agent_service.run.children.waking import depth_of
+from agent_service.run.messages import Publish
 from agent_service.run.turn import Turns
 from agent_service.trust.capabilities import Capabilities
 from ductile_gateway.calls.artifacts import named_digest
@@ -116,7 +116,7 @@ async def agent(*stories: Script) -> AsyncIterator[Agent]:
 
 
 def request_of(parent: Script) -> Publish:
-    return next(effect for effect in parent.story[-1].effects if getattr(effect, "proves", ()))  # type: ignore[return-value] # a message alone proves something
+    return next(one for one in parent.story[-1].messages if one.proves)
 
 
 async def test_a_request_is_one_child_however_often_it_comes() -> None:

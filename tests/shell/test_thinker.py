@@ -8,7 +8,6 @@ import pytest
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.rate_limits import Pace
 from agent_service.core.brief import Brief
-from agent_service.core.effects import AskModel
 from agent_service.core.events import CallReserved, Event, ModelUsage
 from agent_service.core.phases import Plan, Unusable
 from agent_service.core.waiting import Reserve
@@ -61,7 +60,7 @@ def thinker(mind: Mind, *, pace: Pace | None = None, clock: FakeClock | None = N
 async def asked(thinks: Thinker, run: Script) -> Event | None:
     asking = run.state.asking
     assert asking
-    return await thinks.think(run.state, AskModel(call=asking.call, phase=asking.phase))
+    return await thinks.think(run.state, asking)
 
 
 async def through_both_halves(thinks: Thinker, run: Script) -> Any:

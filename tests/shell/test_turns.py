@@ -32,7 +32,7 @@ class Thinks:
         if self._breaks:
             raise RuntimeError("nobody foresaw it")
 
-    def abandon(self, *_: object) -> None:
+    def abandon_all(self, *_: object) -> None:
         return
 
 

@@ -5,13 +5,10 @@ all came, until it answers or a budget of the step is spent. Approvals, doubts a
 a paused run begins nothing. A step over budget waits only for possible writes, and ends `budget`.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 
-from agent_service.core import endings
-from agent_service.core.effects import Publish, Transition
 from agent_service.core.facts import RequestDropped, RequestSent, TaskFinished, TasksAsked
 from agent_service.core.graph import gathered, grants, tasks
 from agent_service.core.graph.coming_next import (
@@ -41,7 +38,7 @@ MAX_WISH, MAX_REASON = 200, 4000
 
 def take_continuation(
     state: RunState, pending: Pending, result: ToolResult, *, unfit: tuple[str, ...] = (), at: datetime
-) -> Transition:
+) -> RunState:
     gathering = gathering_of(state.waiting, pending.step) or _begun(state, pending, at)
     asker = gathered.task_of(gathering, pending.task)
     assert asker is not None, "what is asked is not answered yet"
@@ -63,7 +60,7 @@ def take_continuation(
     return launch(_with(rest, larger), at=at, news=f"step {pending.step}: {pending.action.tool} asks for more: {wish}")
 
 
-def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+def take_answer(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
     """`pending` may also be the step's own request, answered at once."""
     gathering = gathering_of(state.waiting, pending.step)
     task = gathered.task_of(gathering, pending.task) if gathering else None
@@ -87,13 +84,13 @@ def settled(state: RunState, pending: Pending, result: ToolResult, *, at: dateti
     return _with_evidence(rest, gathering, task, result)
 
 
-def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> Transition:
+def on_time_over(state: RunState, gathering: Gathering, *, at: datetime) -> RunState:
     granted = state.brief.limits.continuations.max_plugin_total_time_ms
     why = f"the {granted} ms are over in which a step may gather what its tool asks for"
     return _stop(state, gathering, why, at=at)
 
 
-def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> Transition:
+def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending, ...] = ()) -> RunState:
     """Send what may be sent beside `sent`, or ask for the first approval; nothing after the run's deadline."""
     passed, barred = set[Name](), list[tuple[Ready, str]]()
     for stopped in (one for one in gatherings(state.waiting) if one.stopped and not _of_step(state, one)):
@@ -112,17 +109,17 @@ def launch(state: RunState, *, at: datetime, news: str = "", sent: tuple[Pending
     return _resting(state, sent, news, at=at)
 
 
-def allowed(state: RunState, approval: Approval, *, at: datetime) -> Transition:
+def allowed(state: RunState, approval: Approval, *, at: datetime) -> RunState:
     state, pending = _sent(state, _in_question(state, approval), at)
     told = RequestSent(pending=pending, approved_by=state.rulings[-1].by)
     return launch(with_facts(state, told), at=at, sent=(pending,))
 
 
-def not_allowed(state: RunState, approval: Approval, why: str, *, at: datetime) -> Transition:
+def not_allowed(state: RunState, approval: Approval, why: str, *, at: datetime) -> RunState:
     return launch(_failed(state, _in_question(state, approval), "not_approved", why, at=at), at=at)
 
 
-def overruled(state: RunState, approval: Approval, *, at: datetime) -> Transition:
+def overruled(state: RunState, approval: Approval, *, at: datetime) -> RunState:
     return launch(_failed(state, _in_question(state, approval), OVERRULED, UNHEARD, at=at), at=at)
 
 
@@ -247,7 +244,7 @@ def _with_evidence(state: RunState, gathering: Gathering, task: Task, result: To
     return _with(known, replace(gathering, tasks=tuple(one for one in gathering.tasks if one.id != task.id)))
 
 
-def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> Transition:
+def _stop(state: RunState, gathering: Gathering, why: str, *, at: datetime) -> RunState:
     mine = _of_step(state, gathering)
     given_up = [one for one in mine if acting.is_repeatable(state, one.pending) and not one.pending.grant]
     left = tuple(one for one in flights(state.waiting) if one not in given_up)
@@ -269,7 +266,7 @@ def _over(state: RunState, gathering: Gathering, at: datetime) -> RunState:
     return finishing.finish_step(state, gathering.first, result, at=at, told=told, over_budget=True)
 
 
-def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> Transition:
+def _ask(state: RunState, ready: Ready, why: str, *, at: datetime) -> RunState:
     held = state.waiting
     assert isinstance(held, Acting), "what is paused asks nobody"
     asked = _who_asks(ready)
@@ -286,11 +283,9 @@ def _who_asks(ready: Ready) -> str:
     return f"{asker.action.tool} asks for it" + (f", and says: {why}" if why else ", and does not say why")
 
 
-def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> Transition:
+def _resting(state: RunState, sent: tuple[Pending, ...], news: str, *, at: datetime) -> RunState:
     if not state.open_steps:
         return finishing.go_on(state, at=at)
     asked = ", ".join(f"{pending.task} {pending.action.tool} {pending.action.command}" for pending in sent)
     summary = "; ".join(filter(None, (news, asked and f"asks {asked}"))) or state.summary
-    told = replace(state, summary=summary, updated_at=at)
-    requests: Iterator[Publish] = (acting.request(told, pending) for pending in sent)
-    return Transition(state=told, effects=(endings.progress(told, "act", summary), *requests))
+    return replace(state, summary=summary, updated_at=at)

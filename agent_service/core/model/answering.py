@@ -3,10 +3,8 @@
 from datetime import datetime
 
 from agent_service.core import endings, limits
-from agent_service.core.effects import Transition
 from agent_service.core.facts import PersonAsked
 from agent_service.core.model.asking import ask
-from agent_service.core.people import petition
 from agent_service.core.phases import Ask, Phase
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.waiting import Deciding, NeedsPerson, Question
@@ -25,7 +23,7 @@ def flaws_of(state: RunState, question: Ask) -> tuple[str, ...]:
     return tuple(flaws)
 
 
-def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
+def ask_person(state: RunState, question: Ask, *, at: datetime) -> RunState:
     """Then the model is asked what follows, or to frame if it has not."""
     waiting = NeedsPerson(
         ask=Question(ask=question, phase=Phase.REFLECT if state.framing else Phase.FRAME),
@@ -40,16 +38,15 @@ def ask_person(state: RunState, question: Ask, *, at: datetime) -> Transition:
         summary=f"asks: {question.question}",
         updated_at=at,
     )
-    resting = with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
-    return Transition(state=resting, effects=petition.said(resting))
+    return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
 
 
-def answered(state: RunState, question: Question, *, at: datetime, by_message: bool) -> Transition:
+def answered(state: RunState, question: Question, *, at: datetime, by_message: bool) -> RunState:
     """The answer is among the notes already; `by_message`: with what a person said in its place."""
     why = "a person spoke while your question waited, which may answer it or not"
     why = why if by_message else "your question was answered"
     return ask(replace(state, waiting=Deciding()), question.phase, at=at, feedback=(why,))
 
 
-def on_expiry(state: RunState, question: Question, *, at: datetime) -> Transition:
+def on_expiry(state: RunState, question: Question, *, at: datetime) -> RunState:
     return endings.escalate(state, "unanswered", f"nobody answered in time: {question.ask.question}", at=at)

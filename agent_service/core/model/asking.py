@@ -7,7 +7,6 @@ before a prompt grows beyond its bound. An unusable decision is asked for again,
 from datetime import datetime, timedelta
 
 from agent_service.core import endings, limits
-from agent_service.core.effects import AskModel, Transition
 from agent_service.core.events import CallReserved, ModelUnavailable
 from agent_service.core.facts import CallAsked, CallLost, CallPutOff
 from agent_service.core.model import notes
@@ -22,12 +21,12 @@ MOST_SILENCES = 3
 MODEL_BACKOFF_S = (2.0, 5.0, 15.0, 30.0, 60.0)
 
 
-def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
+def ask(state: RunState, phase: Phase, *, at: datetime, feedback: tuple[str, ...] = ()) -> RunState:
     """A paused run keeps the question for later."""
     return put(state, replace(next_question(state, phase), feedback=feedback), at=at)
 
 
-def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
+def put(state: RunState, asking: Asking, *, at: datetime) -> RunState:
     if asking.phase is Phase.VERIFY and not (state.claim or state.proposed):  # a person said something since
         asking = replace(asking, phase=Phase.REFLECT)
     state, asking = _with_refusals(state, asking)
@@ -39,9 +38,9 @@ def put(state: RunState, asking: Asking, *, at: datetime) -> Transition:
     waiting = then(state.waiting, Thinking(asking=asking))
     asked = replace(state, waiting=waiting, calls=asking.call, updated_at=at)
     if asked.status is Status.PAUSED:
-        return Transition(state=asked)
+        return asked
     told = CallAsked(call=asking.call, phase=asking.phase, told=asking.told)
-    return Transition(state=with_facts(asked, told), effects=(AskModel(call=asking.call, phase=asking.phase),))
+    return with_facts(asked, told)
 
 
 def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
@@ -51,16 +50,13 @@ def _with_refusals(state: RunState, asking: Asking) -> tuple[RunState, Asking]:
     return (state if asking.phase is Phase.COMPACT else replace(state, refusals=())), told
 
 
-def reflect(state: RunState, *, at: datetime) -> Transition:
+def reflect(state: RunState, *, at: datetime) -> RunState:
     by_facts = notes.overfull(state) and (notes.facts_suffice(state) or limits.nearly_spent(state))
     short = notes.compacted(state, state.facts) if by_facts else state
-    asked = ask(short, Phase.COMPACT, at=at) if notes.overfull(short) else ask_to_reflect(short, at)
-    if asked.state is None or asked.state.status is not state.status:
-        return asked
-    return replace(asked, effects=(endings.progress(state, "act", state.summary), *asked.effects))
+    return ask(short, Phase.COMPACT, at=at) if notes.overfull(short) else ask_to_reflect(short, at)
 
 
-def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ()) -> Transition:
+def think_anew(state: RunState, *, at: datetime, feedback: tuple[str, ...] = ()) -> RunState:
     return ask(state, Phase.REFLECT if state.framing else Phase.FRAME, at=at, feedback=feedback)
 
 
@@ -68,14 +64,14 @@ def phase_of_next(state: RunState, at: datetime) -> Phase:
     return Phase.REFLECT if limits.reached_before_a_step(state, at) else Phase.PLAN
 
 
-def ask_to_reflect(state: RunState, at: datetime) -> Transition:
+def ask_to_reflect(state: RunState, at: datetime) -> RunState:
     feedback: tuple[str, ...] = ()
     if acting.repetitions(state) >= acting.SAME_RESULT_LIMIT:
         feedback = ("this action has brought this same result three times: choose another, or end the run",)
     return ask(state, Phase.REFLECT, at=at, feedback=feedback)
 
 
-def on_reserved(state: RunState, event: CallReserved) -> Transition:
+def on_reserved(state: RunState, event: CallReserved) -> RunState:
     """Makes the call, unless a budget forbids it. A reserve that stands was left by a dead process."""
     state = endings.with_lost_call(state)
     asking = state.asking
@@ -83,11 +79,10 @@ def on_reserved(state: RunState, event: CallReserved) -> Transition:
     reached = limits.reached_before_a_call(state, event.at) or limits.beyond_with(state, event.reserve)
     if reached:
         return endings.out_of_budget(state, reached, at=event.at, question=asking)
-    reserved = replace(state, waiting=Thinking(asking=asking, reserve=event.reserve), updated_at=event.at)
-    return Transition(state=reserved, effects=(AskModel(call=asking.call, phase=asking.phase),))
+    return replace(state, waiting=Thinking(asking=asking, reserve=event.reserve), updated_at=event.at)
 
 
-def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
+def on_unavailable(state: RunState, event: ModelUnavailable) -> RunState:
     """Wait durably, pause, fail or escalate, as the remedy says. Charges only what the call may have cost."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
@@ -113,9 +108,7 @@ def on_unavailable(state: RunState, event: ModelUnavailable) -> Transition:
             delay = timedelta(seconds=_delay_s(asking, event.retry_after_s))
             waiting = Thinking(asking=replace(asking, tries=asking.tries + 1), retry_at=event.at + delay)
             waited = replace(state, waiting=waiting, updated_at=event.at, summary=f"model unavailable: {event.message}")
-            waited = with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=event.at + delay))
-            said = endings.progress(waited, asking.phase.value, waited.summary)
-            return Transition(state=waited, effects=(said,))
+            return with_facts(waited, CallPutOff(call=asking.call, phase=asking.phase, retry_at=event.at + delay))
 
 
 def _fell_silent(event: ModelUnavailable) -> bool:
@@ -128,7 +121,7 @@ def _without_end(event: ModelUnavailable) -> ModelUnavailable:
     return replace(event, remedy="pause", message=f"{why}; {remedy}")
 
 
-def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
+def _paused(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
     anew = replace(asking, silences=0)
     return endings.pause(_asking(state, anew), event.error_class, event.message, at=event.at, question=anew)
 
@@ -139,17 +132,16 @@ def _asking(state: RunState, asking: Asking) -> RunState:
     return replace(state, waiting=replace(waiting, asking=asking, reserve=None))
 
 
-def on_held(state: RunState, event: ModelUnavailable) -> Transition:
+def on_held(state: RunState, event: ModelUnavailable) -> RunState:
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
     retry_at = event.at + timedelta(seconds=event.retry_after_s or 0.0)
     waiting = Thinking(asking=asking, retry_at=retry_at, still_since=event.at)
     held = replace(endings.with_lost_call(state), waiting=waiting, updated_at=event.at, summary=event.message)
-    held = with_facts(held, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
-    return Transition(state=held, effects=(endings.progress(held, asking.phase.value, held.summary),))
+    return with_facts(held, CallPutOff(call=asking.call, phase=asking.phase, retry_at=retry_at))
 
 
-def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:
+def unlooked(state: RunState, why: str, *, at: datetime) -> RunState:
     """`done` stands by its proofs, and a new framing is not taken up."""
     if state.claim:
         return endings.complete_as_claimed(state, state.claim, at)
@@ -158,7 +150,7 @@ def unlooked(state: RunState, why: str, *, at: datetime) -> Transition:
     return ask(replace(state, waiting=Deciding(), proposed=None), Phase.REFLECT, at=at, feedback=feedback)
 
 
-def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> Transition:
+def _shrunk(state: RunState, asking: Asking, event: ModelUnavailable) -> RunState:
     smaller = notes.shrunk(state)
     if smaller is None:
         return endings.fail(state, event.error_class, event.message, at=event.at)
@@ -182,7 +174,7 @@ MAX_REJECTED = 4000
 
 def ask_again(
     state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime, reply: Unusable | None = None
-) -> Transition:
+) -> RunState:
     repairs = asking.repairs + 1
     if repairs > state.brief.limits.max_repairs:
         if asking.phase is Phase.COMPACT:

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from agent_service.core.brief import Brief
-from agent_service.core.effects import Transition
-from agent_service.core.endings import after_progress
 from agent_service.core.model.asking import ask, phase_of_next
 from agent_service.core.model.planning import take_next
 from agent_service.core.phases import Framing, Next, Phase, Proof, Unusable
@@ -29,12 +27,11 @@ def _without_a_tool(brief: Brief, framing: Framing) -> Iterator[str]:
             yield f"item {n} of definition_of_done is shown by a `value`: name the tool in whose result it will stand"
 
 
-def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
+def adopt(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> RunState:
     framed = _framed(state, framing)
     phase = phase_of_next(framed, at)
     go_on = plan is not None and phase is Phase.PLAN
-    then = take_next(framed, plan, (), at=at) if plan and go_on else ask(framed, phase, at=at)
-    return after_progress(framed, "frame", framed.summary, then)
+    return take_next(framed, plan, (), at=at) if plan and go_on else ask(framed, phase, at=at)
 
 
 def _framed(state: RunState, framing: Framing) -> RunState:

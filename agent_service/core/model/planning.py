@@ -3,8 +3,6 @@
 from datetime import datetime
 
 from agent_service.core import endings, limits
-from agent_service.core.effects import Transition
-from agent_service.core.endings import after_progress
 from agent_service.core.graph import grants
 from agent_service.core.model import answering, reads, timing
 from agent_service.core.model.asking import ask, ask_again, next_question, phase_of_next
@@ -16,7 +14,7 @@ from agent_service.core.tools.acting import dispatch, flaws_of_action, is_stuck,
 from agent_service.core.waiting import Asking, Planned
 
 
-def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> Transition:
+def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> RunState:
     flaws = flaws_of_plan(state, plan)
     if flaws:
         return ask_again(state, asking, flaws, at=at)
@@ -25,9 +23,7 @@ def take_plan(state: RunState, plan: Plan, asking: Asking, *, at: datetime) -> T
         reason = f"the same call of {stuck.tool} brought the same result three times, and was planned again"
         return endings.escalate(state, "stuck_loop", reason, at=at)
     planned = replace(state, plan=plan, outline=plan.outline or state.outline)
-    then = carry_out(planned, plan, at=at)
-    chosen = ", ".join(f"{action.tool} {action.command}" for action in plan.actions)
-    return after_progress(planned, "plan", f"next: {chosen}", then)
+    return carry_out(planned, plan, at=at)
 
 
 def flaws_of_plan(state: RunState, plan: Plan) -> tuple[str, ...]:
@@ -45,7 +41,7 @@ def writes(state: RunState, plan: Plan) -> bool:
     return any(command is None or command.tier == "write" for command in map(state.brief.command, plan.actions))
 
 
-def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
+def carry_out(state: RunState, plan: Plan, *, at: datetime) -> RunState:
     reached = limits.reached_before_a_step(state, at)
     if reached:
         kept = replace(state, waiting=Planned(plan=plan))
@@ -60,7 +56,7 @@ def carry_out(state: RunState, plan: Plan, *, at: datetime) -> Transition:
 
 def take_next(
     state: RunState, chosen: Next | Unusable, refusals: tuple[str, ...], *, at: datetime, repairs: int = 0
-) -> Transition:
+) -> RunState:
     asking = Asking(call=state.calls, phase=Phase.PLAN, feedback=refusals, repairs=repairs)
     match chosen:
         case Plan():
@@ -73,19 +69,18 @@ def take_next(
             return take_wait(state, chosen, asking, at=at)
 
 
-def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> Transition:
+def take_question(state: RunState, question: Ask, asking: Asking, *, at: datetime) -> RunState:
     if flaws := answering.flaws_of(state, question):
         return _rest_again(state, asking, flaws, at=at)
-    then = answering.ask_person(state, question, at=at)
-    return after_progress(state, "plan", f"asks: {question.question}", then)
+    return answering.ask_person(state, question, at=at)
 
 
-def take_wait(state: RunState, wait: Wait, asking: Asking, *, at: datetime) -> Transition:
+def take_wait(state: RunState, wait: Wait, asking: Asking, *, at: datetime) -> RunState:
     if flaws := timing.flaws_of(state, wait, at):
         return _rest_again(state, asking, flaws, at=at)
     return timing.wait_for(state, wait, at=at)
 
 
-def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime) -> Transition:
+def _rest_again(state: RunState, asking: Asking, flaws: tuple[str, ...], *, at: datetime) -> RunState:
     phase = phase_of_next(state, at) if asking.phase is Phase.PLAN else asking.phase
     return ask_again(state, replace(asking, phase=phase), flaws, at=at)

@@ -6,8 +6,6 @@
 from datetime import datetime
 
 from agent_service.core import endings
-from agent_service.core.effects import Transition
-from agent_service.core.endings import after_progress
 from agent_service.core.events import Seen
 from agent_service.core.facts import ClaimsJudged
 from agent_service.core.model import notes, verifying
@@ -26,7 +24,7 @@ def take_reflection(
     *,
     at: datetime,
     repairs: int = 0,
-) -> Transition:
+) -> RunState:
     proved = judged(state, reflection, seen)
     reflected = replace(
         state,
@@ -45,39 +43,34 @@ def take_reflection(
         case Verdict.REFRAME:
             return _reframed(reflected, reflection, at=at)
         case Verdict.ESCALATE:
-            return _told(reflected, endings.escalate(reflected, "model", reflection.summary, at=at))
+            return endings.escalate(reflected, "model", reflection.summary, at=at)
         case Verdict.CONTINUE:
             return _continued(reflected, plan, at=at, repairs=repairs)
 
 
-def _done(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
+def _done(state: RunState, reflection: Reflection, *, at: datetime) -> RunState:
     still_open = tuple(f"item {i.id} is still open: {i.text}" for i in state.done_items if not i.done)
     flaws = (*state.refusals, *still_open)
     if not flaws:
-        return _told(state, verifying.look_at_done(state, reflection, at=at))
-    refused = replace(state, refused_done=state.refused_done + 1)
+        return verifying.look_at_done(state, reflection, at=at)
+    refused = replace(state, refused_done=state.refused_done + 1, summary="done was refused")
     if refused.refused_done > state.brief.limits.max_refused_done:
         reason = f"`done` was claimed {refused.refused_done} times: {'; '.join(flaws)}"
-        return _told(refused, endings.escalate(refused, "done_refused", reason, at=at), "done was refused")
-    asked = ask(replace(refused, refusals=()), Phase.REFLECT, at=at, feedback=("`done` was refused", *flaws))
-    return _told(refused, asked, "done was refused")
+        return endings.escalate(refused, "done_refused", reason, at=at)
+    return ask(replace(refused, refusals=()), Phase.REFLECT, at=at, feedback=("`done` was refused", *flaws))
 
 
-def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> Transition:
+def _reframed(state: RunState, reflection: Reflection, *, at: datetime) -> RunState:
     reframed = replace(state, reframes=state.reframes + 1)
     allowed = state.brief.limits.max_reframes
     if reframed.reframes > allowed:
         spent = ("budget_reframes", f"all {allowed} reframes are used")
-        return _told(state, endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN)))
+        return endings.out_of_budget(state, spent, at=at, question=next_question(state, Phase.PLAN))
     why = f"reframe: {reflection.summary}"
-    return _told(reframed, ask(reframed, Phase.FRAME, at=at, feedback=(why,)), why)
+    return ask(reframed, Phase.FRAME, at=at, feedback=(why,))
 
 
-def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, repairs: int) -> Transition:
+def _continued(state: RunState, plan: Next | Unusable | None, *, at: datetime, repairs: int) -> RunState:
     if plan is not None:
-        return _told(state, take_next(state, plan, (), at=at, repairs=repairs))
-    return _told(state, ask(state, Phase.PLAN, at=at))
-
-
-def _told(state: RunState, then: Transition, what: str = "") -> Transition:
-    return after_progress(state, "reflect", what or state.summary, then)
+        return take_next(state, plan, (), at=at, repairs=repairs)
+    return ask(state, Phase.PLAN, at=at)

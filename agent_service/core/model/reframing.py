@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from agent_service.core.effects import Transition
-from agent_service.core.endings import after_progress
 from agent_service.core.model import verifying
 from agent_service.core.model.framing import adopt
 from agent_service.core.people import addressees
@@ -20,7 +18,7 @@ from agent_service.core.state import RunState, replace
 from schemas.catalog import ToolOffer
 
 
-def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> Transition:
+def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None, *, at: datetime) -> RunState:
     if state.framing is None:
         return adopt(state, framing, plan, at=at)
     within, held = _within_the_first(state, framing), None if isinstance(plan, Unusable) else plan
@@ -30,7 +28,7 @@ def take_framing(state: RunState, framing: Framing, plan: Next | Unusable | None
         then = verifying.look_at_framing(replace(state, first_choice=held), within, at=at)
     else:
         return adopt(state, within, plan, at=at)
-    return after_progress(state, "frame", f"proposes: {framing.goal_statement}", then)
+    return then
 
 
 def flaws_of(state: RunState, framing: Framing) -> tuple[str, ...]:

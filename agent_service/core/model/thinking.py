@@ -1,12 +1,9 @@
 """Takes up a reply of the model: its cost, whether it fits the question, and who decides about it."""
 
-from dataclasses import replace as changed
 from datetime import datetime
 
 from agent_service.core import endings
 from agent_service.core.brief import Spent
-from agent_service.core.effects import Transition
-from agent_service.core.endings import after_progress
 from agent_service.core.events import ModelReplied
 from agent_service.core.model import decided, framing, notes, reframing
 from agent_service.core.model.asking import ask_again, ask_to_reflect, put, unlooked
@@ -15,7 +12,6 @@ from agent_service.core.model.planning import take_next, take_plan, take_questio
 from agent_service.core.model.reflecting import take_reflection
 from agent_service.core.model.reframing import take_framing
 from agent_service.core.model.verifying import take_verification
-from agent_service.core.people.petition import OF_BUDGETS
 from agent_service.core.phases import (
     Ask,
     Decision,
@@ -31,10 +27,10 @@ from agent_service.core.phases import (
     Wait,
 )
 from agent_service.core.state import RunState, replace, with_facts
-from agent_service.core.waiting import Asking, Deciding
+from agent_service.core.waiting import OF_BUDGETS, Asking, Deciding
 
 
-def on_reply(state: RunState, reply: ModelReplied) -> Transition:
+def on_reply(state: RunState, reply: ModelReplied) -> RunState:
     """`state` is counted one entry further already; the call is the one asked for."""
     asking = state.asking
     assert asking is not None, "the caller has matched the call"
@@ -42,13 +38,12 @@ def on_reply(state: RunState, reply: ModelReplied) -> Transition:
     state = replace(state, waiting=Deciding(), spent=spent, replies=replies, shown=reply.heard, updated_at=reply.at)
     state = measured(state, reply)
     then = None if outrun(state, reply) else _taken_up(state, asking, reply)
-    if then is None or then.state is None or (is_older(state, reply) and _hands_over(then)):
+    if then is None or (is_older(state, reply) and _hands_over(then)):
         return _ask_anew(with_facts(state, *decided.outrun(state, asking, reply)), asking, at=reply.at)
-    facts = decided.decided(state, asking, reply, then.state)
-    return changed(then, state=replace(then.state, happened=(*facts, *then.state.happened)))
+    return replace(then, happened=(*decided.decided(state, asking, reply, then), *then.happened))
 
 
-def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> Transition:
+def _taken_up(state: RunState, asking: Asking, reply: ModelReplied) -> RunState:
     match reply.decision:
         case Refusal(category=category, explanation=explanation):
             reason = f"the model refused to answer ({category}){': ' if explanation else ''}{explanation}"
@@ -71,8 +66,8 @@ def outrun(state: RunState, reply: ModelReplied) -> bool:
     )
 
 
-def _hands_over(then: Transition) -> bool:
-    return then.state is not None and then.state.final and not then.state.ending_class.startswith(OF_BUDGETS)
+def _hands_over(then: RunState) -> bool:
+    return then.final and not then.ending_class.startswith(OF_BUDGETS)
 
 
 def _goes_past(state: RunState, chosen: Decision) -> bool:
@@ -86,16 +81,16 @@ def _goes_past(state: RunState, chosen: Decision) -> bool:
     return not isinstance(chosen, Digest)
 
 
-def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> Transition:
+def _ask_anew(state: RunState, asking: Asking, *, at: datetime) -> RunState:
     told = "a person wrote while you were answering, so that answer was discarded"
     why = "the reply was discarded, because a person wrote meanwhile"
     phase = Phase.REFLECT if asking.phase in (Phase.PLAN, Phase.VERIFY) else asking.phase
     again = replace(asking, call=state.calls + 1, phase=phase, feedback=(*asking.feedback, told))
     unclaimed = replace(state, claim=None, proposed=None, summary=why)
-    return after_progress(unclaimed, asking.phase.value, why, put(unclaimed, again, at=at))
+    return put(unclaimed, again, at=at)
 
 
-def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
+def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> RunState | None:
     match asking.phase, reply.decision:
         case Phase.FRAME, Framing() as framed if not _flaws_of_framing(state, framed):
             return take_framing(state, framed, reply.plan, at=reply.at)
@@ -113,15 +108,14 @@ def _decided(state: RunState, asking: Asking, reply: ModelReplied) -> Transition
     return _beside_the_loop(state, asking, reply)
 
 
-def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> Transition | None:
+def _beside_the_loop(state: RunState, asking: Asking, reply: ModelReplied) -> RunState | None:
     match asking.phase, reply.decision:
         case Phase.VERIFY, Verification() as found:
             return take_verification(state, found, at=reply.at)
         case Phase.REFLECT | Phase.COMPACT, Digest(memory=memory):
             unheard = tuple(dict.fromkeys((*state.refusals, *asking.feedback)))
             compacted = replace(notes.compacted(state, memory), refusals=unheard)
-            then = ask_to_reflect(compacted, reply.at)
-            return after_progress(compacted, "compact", "older notes are taken together", then)
+            return ask_to_reflect(compacted, reply.at)
     return None
 
 

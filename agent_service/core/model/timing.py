@@ -2,8 +2,6 @@
 
 from datetime import datetime, timedelta
 
-from agent_service.core.effects import Transition
-from agent_service.core.endings import progress
 from agent_service.core.events import TimerFired
 from agent_service.core.facts import Slept
 from agent_service.core.model.asking import ask, phase_of_next
@@ -43,22 +41,21 @@ def _until(wait: Wait, at: datetime) -> datetime:
     return wait.until or at + timedelta(seconds=wait.seconds or 0.0)
 
 
-def wait_for(state: RunState, wait: Wait, *, at: datetime) -> Transition:
+def wait_for(state: RunState, wait: Wait, *, at: datetime) -> RunState:
     waiting = Sleeping(until=_until(wait, at), since=at, why=wait.why)
     summary = f"waits until {waiting.until:%Y-%m-%dT%H:%M:%SZ}: {wait.why}"
     resting = replace(
         state, waiting=waiting, waited_at_step=state.step, waits=state.waits + 1, summary=summary, updated_at=at
     )
-    resting = with_facts(resting, Slept(until=waiting.until, why=wait.why))
-    return Transition(state=resting, effects=(progress(resting, "plan", summary),))
+    return with_facts(resting, Slept(until=waiting.until, why=wait.why))
 
 
-def over(state: RunState, *, at: datetime) -> Transition:
+def over(state: RunState, *, at: datetime) -> RunState:
     waited = state.waiting
     told = f"you have waited since {waited.since:%H:%M} UTC: {waited.why}" if isinstance(waited, Sleeping) else ""
     going_on = replace(state, waiting=Deciding())
     return ask(going_on, phase_of_next(state, at), at=at, feedback=(told,) if told else ())
 
 
-def on_time(state: RunState, event: TimerFired) -> Transition:
+def on_time(state: RunState, event: TimerFired) -> RunState:
     return over(state, at=event.at)

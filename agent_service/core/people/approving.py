@@ -9,9 +9,8 @@ from itertools import takewhile
 from typing import Literal
 
 from agent_service.core import limits
-from agent_service.core.effects import Transition
 from agent_service.core.facts import PersonAsked
-from agent_service.core.people import egress, petition
+from agent_service.core.people import egress
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import Ruling, RunState, replace, with_facts
 from agent_service.core.tools import acting
@@ -91,7 +90,7 @@ def ask_approval(
     at: datetime,
     held: Acting | None = None,
     of: tuple[int, str, int] = (0, "", 0),
-) -> Transition:
+) -> RunState:
     """`held`, `of`: what goes on then, and the sub-request that it is about."""
     step, task, asked_in = of
     subject = _subject_of(state, proposal, of)
@@ -103,5 +102,4 @@ def ask_approval(
         held=held,
     )
     resting = replace(state, waiting=waiting, summary=f"waits for approval: {why}", updated_at=at)
-    resting = with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))
-    return Transition(state=resting, effects=petition.said(resting))
+    return with_facts(resting, PersonAsked(ask=waiting.ask, expires_at=waiting.expires_at))

@@ -7,14 +7,13 @@ refused. The deadline stands still while a person is waited for, unless the call
 from datetime import datetime
 
 from agent_service.core import endings, limits
-from agent_service.core.effects import Transition
 from agent_service.core.events import SignalReceived, TimerFired
 from agent_service.core.facts import LimitsRaised, PersonAsked, Ruled
 from agent_service.core.graph import continuing
 from agent_service.core.model import answering, asking, notes, timing
 from agent_service.core.model.framing import adopt
 from agent_service.core.model.planning import carry_out, writes
-from agent_service.core.people import approving, petition
+from agent_service.core.people import approving
 from agent_service.core.phases import Framing, Next, Phase, Plan
 from agent_service.core.state import Ruling, RunState, replace, with_facts
 from agent_service.core.tools import doubting
@@ -50,11 +49,11 @@ def deaf_to(state: RunState, event: SignalReceived) -> str:
     return f"it has heard {MAX_SIGNALS} signals, and hears no more: what is to be added is for a new run"
 
 
-def hear(state: RunState, event: SignalReceived) -> Transition | str:
-    return _unasked(event) or Transition(state=told(state, event))
+def hear(state: RunState, event: SignalReceived) -> RunState | str:
+    return _unasked(event) or told(state, event)
 
 
-def hear_when_asked(state: RunState, event: SignalReceived) -> Transition | str:
+def hear_when_asked(state: RunState, event: SignalReceived) -> RunState | str:
     waiting = state.waiting
     assert isinstance(waiting, NeedsPerson)
     match waiting.ask:
@@ -66,12 +65,12 @@ def hear_when_asked(state: RunState, event: SignalReceived) -> Transition | str:
             return _hear_word_on_stop(state, waiting, stop, event)
 
 
-def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event: SignalReceived) -> Transition | str:
+def _hear_word_on_stop(state: RunState, waiting: NeedsPerson, stop: Stop, event: SignalReceived) -> RunState | str:
     signal = event.signal
     if signal.kind != "answer" and (refused := _unasked(event)):
         return refused
     if signal.kind == "message":
-        return Transition(state=told(state, event))
+        return told(state, event)
     heard = told(limits.stood_still(state, waiting.since, event.at), event)
     if signal.kind == "reject":
         return endings.cancel(heard, signal.message or "rejected by a person", at=event.at)
@@ -87,17 +86,17 @@ def _held_until(waiting: NeedsPerson, at: datetime) -> Waiting:
     return continuing.stood_still(held, at - waiting.since) if isinstance(held, Acting) else held or Deciding()
 
 
-def hear_while_waiting(state: RunState, event: SignalReceived) -> Transition | str:
+def hear_while_waiting(state: RunState, event: SignalReceived) -> RunState | str:
     if refused := _unasked(event):
         return refused
     heard = told(state, event)
     if event.signal.message:
         why = "the wait is over, because a person said something"
         return asking.think_anew(replace(heard, waiting=Deciding()), at=event.at, feedback=(why,))
-    return timing.over(heard, at=event.at) if event.signal.kind == "resume" else Transition(state=heard)
+    return timing.over(heard, at=event.at) if event.signal.kind == "resume" else heard
 
 
-def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> Transition | str:
+def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, event: SignalReceived) -> RunState | str:
     signal = event.signal
     match signal.kind:
         case "approve" | "reject":
@@ -110,7 +109,7 @@ def _hear_answer(state: RunState, waiting: NeedsPerson, question: Question, even
     return answering.answered(heard, question, at=event.at, by_message=signal.kind == "message")
 
 
-def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> Transition | str:
+def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, event: SignalReceived) -> RunState | str:
     signal = event.signal
     if flaw := _flaw_of_ruling(state, waiting, approval, event):
         return flaw
@@ -130,7 +129,7 @@ def _hear_ruling(state: RunState, waiting: NeedsPerson, approval: Approval, even
     return asking.think_anew(running, at=event.at, feedback=(VOID,))
 
 
-def on_expiry(state: RunState, event: TimerFired) -> Transition:
+def on_expiry(state: RunState, event: TimerFired) -> RunState:
     waiting = state.waiting
     assert isinstance(waiting, NeedsPerson)
     match waiting.ask:
@@ -141,7 +140,7 @@ def on_expiry(state: RunState, event: TimerFired) -> Transition:
     raise AssertionError("a stop has no timer")
 
 
-def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval, *, at: datetime) -> Transition:
+def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approval, *, at: datetime) -> RunState:
     if state.brief.limits.on_expiry == "escalate":
         return endings.escalate(state, "approval_expired", f"nobody approved in time: {approval.reason}", at=at)
     running = replace(limits.stood_still(state, waiting.since, at), waiting=_held_until(waiting, at))
@@ -149,7 +148,7 @@ def _on_approval_expired(state: RunState, waiting: NeedsPerson, approval: Approv
     return _refused(running, approval, expired, at=at)
 
 
-def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
+def go_on(state: RunState, *, at: datetime, said: bool) -> RunState:
     """Go on after a pause. `said`: the model was not told yet what a person said, so no write goes past it."""
     match state.waiting:
         case Planned(plan=plan):
@@ -161,7 +160,7 @@ def go_on(state: RunState, *, at: datetime, said: bool) -> Transition:
             return asking.think_anew(replace(state, waiting=Deciding()), at=at, feedback=feedback)
         case Acting(gatherings=(_, *_)):
             return continuing.launch(state, at=at)
-    return asking.put(state, state.asking, at=at) if state.asking else Transition(state=state)
+    return asking.put(state, state.asking, at=at) if state.asking else state
 
 
 def told(state: RunState, event: SignalReceived) -> RunState:
@@ -176,13 +175,12 @@ def told(state: RunState, event: SignalReceived) -> RunState:
     return heard
 
 
-def _rests_on(state: RunState, waiting: NeedsPerson, patience_s: float) -> Transition:
+def _rests_on(state: RunState, waiting: NeedsPerson, patience_s: float) -> RunState:
     until = limits.expires_at(state.brief.limits, waiting.since, patience_s)
     if until == waiting.expires_at:
-        return Transition(state=state)
+        return state
     longer = replace(state, waiting=replace(waiting, expires_at=until, entry=state.version))
-    longer = with_facts(longer, PersonAsked(ask=waiting.ask, expires_at=until))
-    return Transition(state=longer, effects=petition.said(longer))
+    return with_facts(longer, PersonAsked(ask=waiting.ask, expires_at=until))
 
 
 def _noted(state: RunState, signal: Signal, message: str) -> RunState:
@@ -239,7 +237,7 @@ def _reason(signal: Signal) -> str:
     return "" if signal.untrusted else signal.message or ""
 
 
-def _approved(state: RunState, approval: Approval, *, by: str, at: datetime) -> Transition:
+def _approved(state: RunState, approval: Approval, *, by: str, at: datetime) -> RunState:
     ruled = _remembered(state, approval, _ruling(state, approval, "approved", by=by))
     if approval.step:
         return continuing.allowed(ruled, approval, at=at)
@@ -270,7 +268,7 @@ def _remembered(state: RunState, approval: Approval, ruling: Ruling) -> RunState
     return notes.with_ruling(ruled, approval.proposal, ruling, task=approval.task)
 
 
-def _refused(state: RunState, approval: Approval, ruling: Ruling, *, at: datetime) -> Transition:
+def _refused(state: RunState, approval: Approval, ruling: Ruling, *, at: datetime) -> RunState:
     what = "the new framing"
     if isinstance(approval.proposal, Plan):
         what = f"{approval.proposal.action.tool} {approval.proposal.action.command}"
@@ -280,4 +278,4 @@ def _refused(state: RunState, approval: Approval, ruling: Ruling, *, at: datetim
         return endings.escalate(ruled, "not_approved", f"{refused} times in a row: {why}", at=at)
     if approval.step:
         return continuing.not_allowed(ruled, approval, why, at=at)
-    return endings.after_progress(ruled, "plan", why, asking.think_anew(ruled, at=at, feedback=(why,)))
+    return asking.think_anew(ruled, at=at, feedback=(why,))

@@ -7,20 +7,16 @@ looks first; others in flight are waited for, and are in doubt after their time.
 from datetime import datetime, timedelta
 
 from agent_service.core import limits
-from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.events import SignalReceived
 from agent_service.core.facts import Reopened
 from agent_service.core.graph import continuing
 from agent_service.core.model import asking
 from agent_service.core.people import hearing
-from agent_service.core.people.remedies import RAISED_BY
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools import acting, doubting, finishing, results
 from agent_service.core.tools.attempts import Pending
 from agent_service.core.tools.flights import answer, flights, gathering_of, gatherings
 from agent_service.core.waiting import Acting, Deciding, Ended, Planned, Queued, Status, Waiting, acting_of
-from schemas import events as wire
-from schemas import keys, subjects
 from schemas.events import Outcome, ToolError, ToolOutput, ToolResult
 
 RAISED = {
@@ -33,7 +29,7 @@ RAISED = {
 UNKNOWN = "whether it was carried out is not known"
 
 
-def reopen(state: RunState, event: SignalReceived) -> Transition | str:
+def reopen(state: RunState, event: SignalReceived) -> RunState | str:
     ended = state.waiting
     assert isinstance(ended, Ended)
     if flaw := _flaw(state, ended, event):
@@ -43,27 +39,12 @@ def reopen(state: RunState, event: SignalReceived) -> Transition | str:
         return f"{unclear}: answer without an outcome"
     running = _running(hearing.told(limits.stood_still(state, ended.at, event.at), event))
     if spent := _not_raised(state, running, ended, event.at):
-        return f"{spent}: raise that with the answer ({RAISED_BY.get(ended.stop.ending_class, '--deadline')})"
+        return f"{spent}: raise {RAISED.get(ended.stop.ending_class, 'deadline_at')} with the answer"
     then = _with_what_was_open(continuing.heeding(replace(running, waiting=held), before=state), ended, event)
-    opened = said(state, event, ended.stop.ending_class, entry=state.version)
-    return replace(then, state=_told_of(then.state, ended), effects=(opened, *then.effects))
+    return _told_of(then, ended)
 
 
-def said(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> Publish:
-    """The `agent.reopened` of an answer that reopened the run. `ending_class`: of the end that it answered."""
-    payload = wire.Reopened(
-        run_id=state.run_id,
-        by=event.by or "a person",
-        answer_to=ending_class,
-        message=event.signal.message,
-        has_callback=state.brief.callback is not None,
-    )
-    return publish(subjects.REOPENED, payload, keys.reopened(state.run_id, entry))
-
-
-def _told_of(state: RunState | None, ended: Ended) -> RunState | None:
-    if state is None:
-        return None
+def _told_of(state: RunState, ended: Ended) -> RunState:
     held = acting_of(ended.held).pendings
     kept = tuple(pending.name for pending in acting_of(state.waiting).pendings if pending in held)
     tasks = ((one.step, task.id, task.round) for one in gatherings(state.waiting) for task in one.tasks)
@@ -112,11 +93,11 @@ def _not_raised(before: RunState, running: RunState, ended: Ended, at: datetime)
     return reached[1] if reached else ""
 
 
-def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> Transition:
+def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) -> RunState:
     if isinstance(state.waiting, Planned):
         return hearing.go_on(state, at=event.at, said=state.heard > state.shown)
     if state.started_at is None:  # it ended while it waited for its turn
-        return Transition(state=replace(state, waiting=Queued()))
+        return replace(state, waiting=Queued())
     if isinstance(state.waiting, Deciding):
         why = f"the run was handed to a person ({ended.stop.ending_class}), and goes on with what they answered"
         return asking.think_anew(state, at=event.at, feedback=(why,))
@@ -126,7 +107,7 @@ def _with_what_was_open(state: RunState, ended: Ended, event: SignalReceived) ->
         state = _with_the_step(state, flight.pending, ended, event, _said_of(flight.pending, meant, event))
     if gatherings(state.waiting):
         return continuing.launch(state, at=event.at)
-    return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else Transition(state=state)
+    return asking.reflect(state, at=event.at) if isinstance(state.waiting, Deciding) else state
 
 
 def _gathering_on(state: RunState, waited: timedelta) -> RunState:

@@ -8,20 +8,17 @@ import hashlib
 import json
 from datetime import datetime, timedelta
 
-from agent_service.core import endings
 from agent_service.core.brief import Brief
-from agent_service.core.effects import Publish, Transition, publish
 from agent_service.core.facts import RequestSent, RetrySet
-from agent_service.core.graph import gathered
 from agent_service.core.graph.grants import granted, with_asked
 from agent_service.core.phases import Action, Plan
 from agent_service.core.state import RunState, replace, with_facts
 from agent_service.core.tools.attempts import Flight, Pending
 from agent_service.core.tools.flights import flights, with_flight
 from agent_service.core.waiting import Acting, Waiting
-from schemas import keys, subjects
-from schemas.catalog import UNNAMED, ToolCommand
-from schemas.events import ToolError, ToolRequest
+from schemas import subjects
+from schemas.catalog import ToolCommand
+from schemas.events import ToolError
 
 ANSWER_GRACE_S = 10.0
 """Longer than the gateway waits, so that its own timeout can still be heard."""
@@ -60,7 +57,7 @@ def unknown_artifacts(state: RunState, action: Action) -> tuple[str, ...]:
     )
 
 
-def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
+def dispatch(state: RunState, plan: Plan, *, at: datetime) -> RunState:
     numbered = enumerate(plan.actions, start=state.step + 1)
     first = tuple(first_attempt(state, step, action, at=at) for step, action in numbered)
     begun = replace(state, step=first[-1].step)
@@ -68,7 +65,7 @@ def dispatch(state: RunState, plan: Plan, *, at: datetime) -> Transition:
     return _depart(begun, Acting(flights=tuple(Flight(pending=one) for one in pendings)), pendings, at=at)
 
 
-def send(state: RunState, pending: Pending, *, at: datetime) -> Transition:
+def send(state: RunState, pending: Pending, *, at: datetime) -> RunState:
     sent = _sent(state, pending, at)
     return _depart(state, with_flight(state.waiting, Flight(pending=sent)), (sent,), at=at)
 
@@ -96,21 +93,20 @@ def _sent(state: RunState, pending: Pending, at: datetime) -> Pending:
     marked = bool(state.strangers)
     sent = replace(pending, requested_at=at, deadline_at=at + patience, until=None, untrusted=marked)
     end = state.brief.limits.deadline_at
-    return replace(sent, until=end) if _until(state.brief, sent) == end else sent
+    return replace(sent, until=end) if until(state.brief, sent) == end else sent
 
 
-def _until(brief: Brief, pending: Pending) -> datetime:
+def until(brief: Brief, pending: Pending) -> datetime:
     patience = timedelta(seconds=_tool_time_s(brief, pending))
     return pending.until or min(pending.requested_at + patience, brief.limits.deadline_at)
 
 
-def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> Transition:
+def _depart(state: RunState, waiting: Waiting, pendings: tuple[Pending, ...], *, at: datetime) -> RunState:
     summary = "; ".join(f"step {p.step}: {p.action.tool} {p.action.command}{_nth(p.attempt)}" for p in pendings)
     attempts = state.attempts + len(pendings)
     sent = with_asked(replace(state, waiting=waiting, attempts=attempts, summary=summary, updated_at=at), pendings)
-    requests = (request(sent, pending) for pending in pendings)
     told = (RequestSent(pending=pending, approved_by=_approved_by(sent, pending)) for pending in pendings)
-    return Transition(state=with_facts(sent, *told), effects=(endings.progress(sent, "act", summary), *requests))
+    return with_facts(sent, *told)
 
 
 def _approved_by(state: RunState, pending: Pending) -> str:
@@ -118,36 +114,7 @@ def _approved_by(state: RunState, pending: Pending) -> str:
     return next((ruling.by for ruling in rulings if ruling.verdict == "approved"), "")
 
 
-def request(state: RunState, pending: Pending) -> Publish:
-    action = gathered.as_sent(state, pending)
-    task, asked_in = pending.task or None, pending.round or None
-    payload = ToolRequest(
-        run_id=state.run_id,
-        step=pending.step,
-        tool=action.tool,
-        tool_command=action.command,
-        tool_payload=action.payload,
-        requested_at=pending.requested_at,
-        attempt=pending.attempt,
-        deadline_at=_until(state.brief, pending),
-        executor=_executor(state.brief, action),
-        task=task,
-        round=asked_in,
-        untrusted=pending.untrusted,
-    )
-    key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
-    proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
-    command = state.brief.command(action)
-    changes = command is not None and command.tier == "write"
-    return publish(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
-
-
-def _executor(brief: Brief, action: Action) -> str | None:
-    skill = brief.skill(action.tool)
-    return skill.executor if skill and skill.executor != UNNAMED else None
-
-
-def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> Transition | None:
+def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) -> RunState | None:
     limits = state.brief.limits
     if not could_be_retried(state, pending, error) or pending.attempt >= limits.max_attempts:
         return None
@@ -159,8 +126,7 @@ def retry(state: RunState, pending: Pending, error: ToolError, *, at: datetime) 
     summary = f"{what} failed ({error.error_class}), attempt {following.attempt} follows"
     waiting = with_flight(state.waiting, Flight(pending=following, retry_at=at + delay))
     waited = replace(state, waiting=waiting, updated_at=at, summary=summary)
-    waited = with_facts(waited, RetrySet(pending=following, retry_at=at + delay))
-    return Transition(state=waited, effects=(endings.progress(waited, "act", summary),))
+    return with_facts(waited, RetrySet(pending=following, retry_at=at + delay))
 
 
 def attempts_left(state: RunState) -> int:

@@ -6,8 +6,6 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from agent_service.core import endings
-from agent_service.core.effects import Transition
 from agent_service.core.facts import StepFinished
 from agent_service.core.graph import grants
 from agent_service.core.model import asking, notes
@@ -23,9 +21,9 @@ OF_THE_CALL = frozenset({"job_id", "attempts", "last_error"})
 """What an executor tells of the call, beside the tool's result."""
 
 
-def go_on(state: RunState, *, at: datetime) -> Transition:
+def go_on(state: RunState, *, at: datetime) -> RunState:
     if state.open_steps:
-        return Transition(state=state, effects=(endings.progress(state, "act", state.summary),))
+        return state
     return asking.reflect(state, at=at)
 
 

@@ -7,7 +7,6 @@ one by one, and the model reflects when the last is finished. Continuations are 
 from datetime import datetime
 
 from agent_service.core import endings
-from agent_service.core.effects import Refusal, Transition
 from agent_service.core.events import TimerFired, ToolReturned
 from agent_service.core.facts import AnswerStatus, AttemptAnswered
 from agent_service.core.graph import continuing, grants
@@ -17,6 +16,7 @@ from agent_service.core.tools.attempts import AGAIN, Gathering, Pending
 from agent_service.core.tools.believing import unbelieved
 from agent_service.core.tools.correlate import Relation, judge
 from agent_service.core.tools.flights import answer, flight_of, flights, gathering_of, gathers, with_flight
+from agent_service.core.transition import Refusal
 from agent_service.core.waiting import Ended, acting_of
 from schemas import keys
 from schemas.events import ToolError, ToolResult
@@ -33,7 +33,7 @@ HANDED_TO_A_PERSON = frozenset({"in_doubt", "configuration", "not_allowed", "sto
 """Error classes that neither another attempt nor another plan can mend."""
 
 
-def on_result(state: RunState, event: ToolReturned) -> Transition | str:
+def on_result(state: RunState, event: ToolReturned) -> RunState | str:
     judgement = judge(state, event.result, event.place)
     if why := unbelieved(state, event.result, event.proof, judgement.relation):
         return Refusal(why)
@@ -52,7 +52,7 @@ def on_result(state: RunState, event: ToolReturned) -> Transition | str:
             return _take(state, judgement.pending, event)
 
 
-def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
+def _take(state: RunState, pending: Pending, event: ToolReturned) -> RunState:
     result = event.result
     if event.place:
         state, pending = _heard(state, pending, event.place)
@@ -65,7 +65,7 @@ def _take(state: RunState, pending: Pending, event: ToolReturned) -> Transition:
     return _on_error(state, pending, error, at=event.at)
 
 
-def on_due(state: RunState, event: TimerFired) -> Transition:
+def on_due(state: RunState, event: TimerFired) -> RunState:
     flight = min(acting_of(state.waiting).timed, key=lambda one: one.due_at)
     if isinstance(flight, Gathering):
         return continuing.on_time_over(state, flight, at=event.at)
@@ -74,7 +74,7 @@ def on_due(state: RunState, event: TimerFired) -> Transition:
     return _on_silence(state, flight.pending, at=event.at)
 
 
-def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> Transition:
+def _on_silence(state: RunState, pending: Pending, *, at: datetime) -> RunState:
     repeatable = acting.is_repeatable(state, pending)
     error = ToolError(
         error_class="timeout" if repeatable else "in_doubt",
@@ -128,7 +128,7 @@ def _malformed(state: RunState, pending: Pending, result: ToolResult) -> ToolRes
     return result.model_copy(update={"error": result.error.model_copy(update=_IN_DOUBT)})
 
 
-def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str:
+def _on_late(state: RunState, event: ToolReturned, why: str) -> RunState | str:
     result, kept = event.result, grants.settled_late(_kept(state, event), event.result)
     if result.task:
         call = keys.call(state.run_id, result.step, result.tool, result.attempt or 1, result.task, result.round)
@@ -142,8 +142,7 @@ def _on_late(state: RunState, event: ToolReturned, why: str) -> Transition | str
         return why
     if kept is state and len(state.late) + len(state.late_tasks) >= MOST_LATE:
         return f"{why}, and {MOST_LATE} that came late are on record: no more are kept"
-    late = with_facts(replace(which, updated_at=event.at), _answered_unasked(state, result, "late"))
-    return Transition(state=late)
+    return with_facts(replace(which, updated_at=event.at), _answered_unasked(state, result, "late"))
 
 
 def _answered_unasked(state: RunState, result: ToolResult, status: AnswerStatus) -> AttemptAnswered:
@@ -196,7 +195,7 @@ def _as_error(result: ToolResult) -> ToolResult:
     return result.model_copy(update={"error": error})
 
 
-def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> Transition:
+def _on_error(state: RunState, pending: Pending, result: ToolResult, *, at: datetime) -> RunState:
     error, gathering = result.error, gathering_of(state.waiting, pending.step)
     assert error is not None, "an error result carries its error"
     state = with_facts(state, answer(pending, "error", error))

@@ -8,10 +8,10 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from agent_service.core.brief import Parent
-from agent_service.core.effects import Publish, publish
 from agent_service.core.state import RunState
 from agent_service.core.tools import acting, doubting
 from agent_service.core.waiting import Ended, Status
+from agent_service.run.messages import Publish, publish
 from schemas import catalog, keys, subjects
 from schemas.catalog import ChildUsage
 from schemas.events import ToolError, ToolOutput, ToolResult

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from agent_service.core.people.petition import petition
-from agent_service.core.people.remedies import remedy
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status
 from agent_service.history.plain import instant
 from agent_service.history.waiting_for import waiting_for
 from agent_service.history.words import request_of
+from agent_service.run.petition import petition
+from agent_service.run.remedies import remedy
 from agent_service.views.pages.markdown import bullets, code, fenced, inline, json_block, sentence
 from schemas.events import Waiting as Petition
 

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 from agent_service.core.decide import TABLE
-from agent_service.core.effects import Publish
 from agent_service.core.events import (
     CallReserved,
     CancelRequested,
@@ -33,16 +32,16 @@ def every_entry_counts_one_version(story: Story) -> None:
 
 def an_ignored_event_changes_nothing(story: Story) -> None:
     for moment in story:
-        assert is_entry(moment) or (moment.transition.state is moment.before and not moment.effects)
+        assert is_entry(moment) or moment.transition.state is moment.before
 
 
 def no_key_is_used_twice(story: Story) -> None:
-    keys = [e.key for moment in story for e in moment.effects if isinstance(e, Publish) and not e.rebuildable]
+    keys = [one.key for moment in story for one in moment.messages if not one.rebuildable]
     assert len(keys) == len(set(keys))
 
 
 def no_progress_is_told_under_the_key_of_another(story: Story) -> None:
-    keys = [e.key for moment in story for e in moment.effects if isinstance(e, Publish) and e.rebuildable]
+    keys = [one.key for moment in story for one in moment.messages if one.rebuildable]
     assert len(keys) == len(set(keys))
 
 
@@ -63,7 +62,8 @@ def a_run_ends_once_and_nothing_follows(story: Story) -> None:
             assert not after(other).final
         else:
             assert after(other).final
-            assert not other.effects
+            assert not other.messages
+            assert not other.asks
             assert not is_entry(other) or isinstance(other.event, ToolReturned)
     assert all(len(finals(moment)) <= 1 for moment in story)
 

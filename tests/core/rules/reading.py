@@ -8,7 +8,6 @@ from functools import reduce
 from typing import Any
 
 from agent_service.core.brief import Limits
-from agent_service.core.effects import AskModel, Publish
 from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, SignalReceived, TimerFired, ToolReturned
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
@@ -16,6 +15,7 @@ from agent_service.core.tools.flights import flights
 from agent_service.core.waiting import (
     Acting,
     Approval,
+    Asking,
     Status,
     Waiting,
 )
@@ -91,13 +91,13 @@ def requests_of(moment: Moment, place: int = 0) -> list[Sent]:
 
 
 def _requests_of(moment: Moment, place: int) -> Iterator[Sent]:
-    for effect in moment.effects:
-        if isinstance(effect, Publish) and effect.subject.startswith("agentic.tool_request."):
-            payload = json.loads(effect.body)["payload"]
+    for one in moment.messages:
+        if one.subject.startswith("agentic.tool_request."):
+            payload = json.loads(one.body)["payload"]
             yield Sent(
                 place=place,
                 at=moment.event.at,
-                subject=effect.subject,
+                subject=one.subject,
                 step=payload["step"],
                 attempt=payload["attempt"],
                 tool=payload["tool"],
@@ -108,8 +108,8 @@ def _requests_of(moment: Moment, place: int) -> Iterator[Sent]:
             )
 
 
-def questions_of(moment: Moment) -> list[AskModel]:
-    return [effect for effect in moment.effects if isinstance(effect, AskModel)]
+def questions_of(moment: Moment) -> list[Asking]:
+    return [moment.asks] if moment.asks else []
 
 
 def finals(moment: Moment) -> list[str]:

@@ -4,9 +4,9 @@ import shlex
 from dataclasses import dataclass
 
 from agent_service.core.brief import Parent
-from agent_service.core.people.petition import petition
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Approval, NeedsPerson, Question, Status
+from agent_service.run.petition import petition
 
 LONGEST_GOAL = 300
 """Characters of a goal in a command; a longer one is put in by hand."""

@@ -5,15 +5,12 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from agent_service.core.effects import Publish, publish
 from agent_service.core.phases import Action, Framing, Plan
 from agent_service.core.state import RunState
-from agent_service.core.waiting import Acting, Approval, Ended, NeedsPerson, Question, Stop
-from schemas import keys, subjects
+from agent_service.core.waiting import OF_BUDGETS, Acting, Approval, Ended, NeedsPerson, Question, Stop
 from schemas.events import Waiting as Petition
 
 NEVER = "never type passwords or keys here: the answer is kept, and shown to the model"
-OF_BUDGETS = "budget_"
 
 
 def petition(state: RunState) -> Petition | None:
@@ -32,18 +29,6 @@ def petition(state: RunState) -> Petition | None:
             about = _named(pending.step, pending.task, pending.round)
             return _of(state, "in_doubt", reason=stop.reason, **about, **_call(pending.action))
     return None
-
-
-def said(state: RunState) -> tuple[Publish, ...]:
-    asked = petition(state)
-    key = keys.waiting(state.run_id, _entry(state))
-    return (publish(subjects.WAITING, asked, key),) if asked else ()
-
-
-def _entry(state: RunState) -> int:
-    if isinstance(state.waiting, NeedsPerson):
-        return state.waiting.entry
-    return state.stop.entry if state.stop else 0
 
 
 def _of(state: RunState, kind: str, **fields: object) -> Petition:

@@ -1,0 +1,286 @@
+"""The messages that a run owes the bus, from its state and facts alone: the same to the byte whenever they are made."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from agent_service.core import proof
+from agent_service.core.brief import Brief, Limits
+from agent_service.core.events import SignalReceived, StoodStill, WakeAccepted
+from agent_service.core.facts import (
+    AttemptAnswered,
+    CallPutOff,
+    Decided,
+    Ended,
+    Fact,
+    PersonAsked,
+    Reopened,
+    RequestSent,
+    Ruled,
+)
+from agent_service.core.graph import gathered
+from agent_service.core.limits import budget_use
+from agent_service.core.phases import Action
+from agent_service.core.state import RunState
+from agent_service.core.tools import acting
+from agent_service.core.tools.attempts import Pending
+from agent_service.core.tools.flights import flights
+from agent_service.core.transition import Outcome
+from agent_service.core.waiting import NeedsPerson, Status
+from agent_service.run.petition import petition
+from agent_service.run.remedies import remedy
+from schemas import events as wire
+from schemas import keys, subjects
+from schemas.catalog import UNNAMED
+from schemas.events import Cancelled, Completed, Envelope, Escalated, Failed, ToolRequest, Usage
+
+LONGEST_GOAL = 200
+"""Characters of a goal in its announcement; the run has all of it."""
+ProgressPhase = Literal["accepted", "frame", "plan", "act", "reflect", "compact", "verify", "end"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Put a message on the bus. `key` is its `Nats-Msg-Id`; a rebuildable one may be lost, the journal has it."""
+
+    subject: str
+    key: str
+    body: bytes
+    rebuildable: bool = False
+    about: str = field(default="", repr=False)
+    proves: tuple[str, ...] = field(default=(), repr=False)
+    """The request whose capability it carries (`keys.proven`)."""
+    changes: bool = field(default=False, repr=False)
+    """It asks for a change, so it says who asks."""
+
+
+def publish(subject: str, payload: BaseModel, key: str, **how: Any) -> Publish:
+    envelope: Envelope[Any] = Envelope(type=subject, payload=payload, dedupe_key=key)
+    return Publish(subject=subject, key=key, body=envelope.body(), **how)
+
+
+def tell(subject: str, payload: dict[str, Any], key: str) -> Publish:
+    """Tells people of a run. The fields are in the order of the subject's model, which does not check them here."""
+    body = to_json({"type": subject, "payload": payload, "dedupe_key": key})
+    return Publish(subject=subject, key=key, body=body, rebuildable=True)
+
+
+def of(state: RunState, outcome: Outcome) -> Iterator[Publish]:
+    """What an entry tells; a late result nothing. `state`: the run after it."""
+    if state.final and not outcome.all(Ended):
+        return
+    yield from alone(state, outcome, entry=state.version)
+    if phase := _phase(outcome):
+        yield progress(state, phase)
+    for fact in outcome.facts:
+        yield from _of_fact(state, fact)
+
+
+def alone(state: RunState, outcome: Outcome, *, entry: int) -> Iterator[Publish]:
+    """What an entry tells that no state does. `state`: the run after it, or later."""
+    if isinstance(outcome.event, WakeAccepted):
+        yield from accepted(state, outcome.event)
+    for fact in outcome.all(Reopened):
+        if isinstance(outcome.event, SignalReceived):
+            yield reopened(state, outcome.event, fact.ending_class, entry=entry)
+
+
+def _of_fact(state: RunState, fact: Fact) -> Iterator[Publish]:
+    match fact:
+        case RequestSent(pending=pending):
+            yield request(state, pending)
+        case PersonAsked() | Ended():
+            if state.stop:
+                yield ending(state)
+            yield from waiting(state)
+
+
+def outstanding(state: RunState) -> tuple[Publish, ...]:
+    """What a run owes where it stands."""
+    said = []
+    if state.status is Status.QUEUED and state.brief.announced:
+        said.append(announcement(state))
+    if state.stop:
+        said.append(ending(state))
+    said += waiting(state)
+    said += (request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
+    return tuple(said)
+
+
+# Acceptance and progress
+
+
+def accepted(state: RunState, event: WakeAccepted) -> Iterator[Publish]:
+    told = {"run_id": event.run_id, "wake_id": event.wake_id, "accepted_at": event.at}
+    yield tell(subjects.WAKE_ACCEPTED, told, keys.accepted(event.run_id))
+    if event.announce:
+        yield announcement(state)
+
+
+def announcement(state: RunState) -> Publish:
+    """The `agentic.start` of a run from the wake API, without context and callback, which may be large or secret."""
+    start = wire.AgenticStart(
+        goal=_beginning(state.brief.goal),
+        constraints=_constraints(state.brief.limits),
+        run_id=state.run_id,
+        wake_id=state.wake_id,
+        parent_run_id=state.brief.parent.run_id if state.brief.parent else None,
+        depth=state.brief.depth,
+    )
+    return publish(subjects.START, start, keys.start(state.wake_id))
+
+
+def _beginning(goal: str) -> str:
+    return goal if len(goal) <= LONGEST_GOAL else f"{goal.strip()[: LONGEST_GOAL - 1]}…"
+
+
+def _constraints(granted: Limits) -> wire.Constraints:
+    return wire.Constraints(
+        max_steps=granted.max_steps or None,  # a child may be left with nothing, which is no constraint to ask for
+        max_reframes=granted.max_reframes,
+        max_tokens=granted.max_tokens or None,
+        max_cost_usd=granted.max_cost_usd or None,
+        deadline_at=granted.deadline_at,
+    )
+
+
+def progress(state: RunState, phase: ProgressPhase) -> Publish:
+    payload = {
+        "run_id": state.run_id,
+        "seq": state.version,
+        "phase": phase,
+        "step": state.step,
+        "status": state.status,
+        "summary": state.summary,
+        "definition_of_done": {"done": sum(i.done for i in state.done_items), "total": len(state.done_items)},
+        "budget": budget_use(state),
+        "trace_url": state.brief.trace_url,
+    }
+    return tell(subjects.PROGRESS, payload, keys.progress(state.run_id, state.version))
+
+
+def _phase(outcome: Outcome) -> ProgressPhase | None:
+    """The phase that an entry moved a run on in; None where there is nothing to tell of it."""
+    if outcome.all(Ended):
+        return "end"
+    if decided := outcome.first(Decided):
+        return decided.phase.value
+    if outcome.all(RequestSent):
+        return "act"
+    if outcome.all(Ruled):
+        return "plan"
+    if put_off := outcome.first(CallPutOff):
+        return put_off.phase.value
+    is_act = any(outcome.all(kind) for kind in (AttemptAnswered, PersonAsked)) or isinstance(outcome.event, StoodStill)
+    return "act" if is_act else None
+
+
+# Requests
+
+
+def request(state: RunState, pending: Pending) -> Publish:
+    action = gathered.as_sent(state, pending)
+    task, asked_in = pending.task or None, pending.round or None
+    payload = ToolRequest(
+        run_id=state.run_id,
+        step=pending.step,
+        tool=action.tool,
+        tool_command=action.command,
+        tool_payload=action.payload,
+        requested_at=pending.requested_at,
+        attempt=pending.attempt,
+        deadline_at=acting.until(state.brief, pending),
+        executor=_executor(state.brief, action),
+        task=task,
+        round=asked_in,
+        untrusted=pending.untrusted,
+    )
+    key = keys.request(state.run_id, pending.step, pending.attempt, task, asked_in)
+    proves = keys.proven(state.run_id, pending.step, pending.attempt, action.tool, task, asked_in)
+    command = state.brief.command(action)
+    changes = command is not None and command.tier == "write"
+    return publish(subjects.tool_request(pending.route), payload, key, proves=proves, changes=changes)
+
+
+def _executor(brief: Brief, action: Action) -> str | None:
+    skill = brief.skill(action.tool)
+    return skill.executor if skill and skill.executor != UNNAMED else None
+
+
+# People
+
+
+def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry: int) -> Publish:
+    """The `agent.reopened` of an answer that reopened the run. `ending_class`: of the end that it answered."""
+    payload = wire.Reopened(
+        run_id=state.run_id,
+        by=event.by or "a person",
+        answer_to=ending_class,
+        message=event.signal.message,
+        has_callback=state.brief.callback is not None,
+    )
+    return publish(subjects.REOPENED, payload, keys.reopened(state.run_id, entry))
+
+
+def waiting(state: RunState) -> tuple[Publish, ...]:
+    """The `agent.waiting` of what a person is asked; none where nobody is."""
+    asked = petition(state)
+    entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
+    return (publish(subjects.WAITING, asked, keys.waiting(state.run_id, entry)),) if asked else ()
+
+
+def ending(state: RunState) -> Publish:
+    match state.status:
+        case Status.DONE:
+            return publish(subjects.COMPLETED, _completed(state), keys.completed(state.run_id))
+        case Status.FAILED:
+            return publish(subjects.FAILED, Failed(**_not_completed(state)), keys.failed(state.run_id))
+        case Status.CANCELLED:
+            return publish(subjects.CANCELLED, Cancelled(**_not_completed(state)), keys.cancelled(state.run_id))
+        case _:
+            payload = Escalated(**_not_completed(state), resumable=state.status is Status.PAUSED)
+            return publish(
+                subjects.ESCALATED, payload, keys.escalated(state.run_id, state.stop.entry if state.stop else 0)
+            )
+
+
+def _completed(state: RunState) -> Completed:
+    return Completed(
+        run_id=state.run_id,
+        goal=state.brief.goal,
+        outcome=state.outcome,
+        steps_taken=state.step,
+        artifacts=state.artifacts,
+        definition_of_done=tuple(map(proof.told, state.done_items)),
+        usage=_usage(state),
+        started_at=state.started_at,
+        completed_at=state.ended_at,
+        trace_url=state.brief.trace_url,
+        has_callback=state.brief.callback is not None,
+    )
+
+
+def _not_completed(state: RunState) -> dict[str, Any]:
+    return {
+        "run_id": state.run_id,
+        "goal": state.brief.goal,
+        "reason": _with_remedy(state),
+        "ending_class": state.ending_class,
+        "step": state.step,
+        "usage": _usage(state),
+        "trace_url": state.brief.trace_url,
+        "has_callback": state.brief.callback is not None,
+    }
+
+
+def _with_remedy(state: RunState) -> str:
+    now = remedy(state) if state.ending_class == "in_doubt" else None
+    return f"{state.reason.rstrip('.')}. What to do now: {now}" if now else state.reason
+
+
+def _usage(state: RunState) -> Usage:
+    spent = state.stop.spent if state.stop else state.spent
+    return Usage(tokens=spent.tokens, cost_usd=spent.cost_usd)

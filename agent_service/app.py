@@ -36,7 +36,7 @@ from agent_service.run.recovery import FORGETTABLE
 from agent_service.settings import AgentSettings
 from agent_service.store.opening import open_store
 from agent_service.store.sql.database import FILE, ahead
-from agent_service.telling.folder.keeping import Folders
+from agent_service.views.folder.keeping import Folders
 from groundwork.http.listener import address, listening
 from groundwork.nats.keeping_informed import keep_informed
 from groundwork.nats.leases.members import may_join_anew

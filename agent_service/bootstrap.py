@@ -36,16 +36,16 @@ from agent_service.run.turn import OnCommit, Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.shared_log.store import SharedStore
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.keeping import Folders
-from agent_service.telling.folder.run_files import RunFiles
-from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.mark import MARGIN, Mark
-from agent_service.telling.spans.sending import Traces
 from agent_service.trust.artifacts import ProvenArtifacts
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.identity import SystemClock
 from agent_service.trust.signing import Signing
 from agent_service.views import log_line
+from agent_service.views.folder.keeping import Folders
+from agent_service.views.folder.run_files import RunFiles
+from agent_service.views.folder.workspace import Workspace
+from agent_service.views.mark import MARGIN, Mark
+from agent_service.views.spans.sending import Traces
 from groundwork.nats.leases.members import Members
 from groundwork.service.beginning import loaded
 from groundwork.service.foundations import Ground, SharedGround

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_service.archive.retention import Behind, Kind
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
 
 

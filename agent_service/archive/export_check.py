@@ -11,9 +11,9 @@ from agent_service.archive.export_file import MANIFEST, SIGNATURE, SIGNED_AS, Ex
 from agent_service.core.state import RunState
 from agent_service.history.artifacts import FILES
 from agent_service.run.journal import Entry, rehearse
-from agent_service.telling.folder.names import is_run
-from agent_service.telling.folder.verify import Flaw, flaw_in_journal
-from agent_service.telling.folder.verify import verify as flaws_of
+from agent_service.views.folder.names import is_run
+from agent_service.views.folder.verify import Flaw, flaw_in_journal
+from agent_service.views.folder.verify import verify as flaws_of
 from groundwork.service.installed import installed_version
 from groundwork.service.keys import verifies
 from schemas.signing import signed

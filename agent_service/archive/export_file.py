@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent_service.core.waiting import Status
 from agent_service.run.journal import Entry
-from agent_service.telling.folder.disk import TooLarge
-from agent_service.telling.folder.names import IllegalName, checked, place_of
-from agent_service.telling.folder.workspace import MAX_BYTES, Listed, Listing
+from agent_service.views.folder.disk import TooLarge
+from agent_service.views.folder.names import IllegalName, checked, place_of
+from agent_service.views.folder.workspace import MAX_BYTES, Listed, Listing
 from groundwork.service.errors import Misconfigured, TryAgain
 from schemas.fields import Instant, flaws_of
 from schemas.signing import KeyId, PublicKey

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.rendering import rewrite
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.rendering import rewrite
+from agent_service.views.folder.workspace import Workspace
 from groundwork.service.keys import KeyRing
 from tests.core.script import Script
 from tests.ports.stores import stored

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import Misconfigured
 from groundwork.sqlite.errors import Full
 from groundwork.sqlite.file import SqliteFile, open_file

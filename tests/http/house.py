@@ -61,13 +61,13 @@ from agent_service.run.ports import ModelCall, Question
 from agent_service.run.turn import Turns
 from agent_service.settings import AgentSettings
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.keeping import Folders
-from agent_service.telling.folder.run_files import RunFiles
-from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.mark import Mark
 from agent_service.trust.capabilities import Capabilities
 from agent_service.trust.signing import Signing
 from agent_service.views import log_line
+from agent_service.views.folder.keeping import Folders
+from agent_service.views.folder.run_files import RunFiles
+from agent_service.views.folder.workspace import Workspace
+from agent_service.views.mark import Mark
 from agent_service.views.why import Whereabouts
 from groundwork.http.protocol import BoundedProtocol
 from groundwork.service.errors import TryAgain

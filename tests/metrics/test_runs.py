@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from agent_service.metrics.runs import AgentMetrics
 from agent_service.metrics.wakes import IncomingMetrics
 from agent_service.run.moments import retell
-from agent_service.telling.spans.trace import stretch
+from agent_service.views.spans.trace import stretch
 from groundwork.service.errors import TryAgain
 from groundwork.telemetry.metrics import MOST_SERIES, Instruments
 from schemas import subjects

@@ -15,11 +15,11 @@ from agent_service.history.history import History
 from agent_service.history.items import id_of
 from agent_service.run.journal import Commit
 from agent_service.run.moments import Moment, retell
-from agent_service.telling.spans.trace import stretch
 from agent_service.views.entries import entry_view
 from agent_service.views.log_line import log_line
 from agent_service.views.pages.trail import broken_line, trail
 from agent_service.views.run import run_view
+from agent_service.views.spans.trace import stretch
 from agent_service.views.step_detail import step_detail
 from agent_service.views.steps import task_views
 from agent_service.views.timeline import timeline_view

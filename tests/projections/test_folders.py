@@ -15,12 +15,12 @@ import pytest
 from agent_service.history.artifacts import FILES
 from agent_service.run.moments import Moment, retell
 from agent_service.store.shared_log.store import SharedStore
-from agent_service.telling.folder import keeping
-from agent_service.telling.folder.keeping import Folders
-from agent_service.telling.folder.run_files import ArtifactChanged, RunFiles
-from agent_service.telling.folder.verify import verify
-from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.mark import MARGIN, Mark
+from agent_service.views.folder import keeping
+from agent_service.views.folder.keeping import Folders
+from agent_service.views.folder.run_files import ArtifactChanged, RunFiles
+from agent_service.views.folder.verify import verify
+from agent_service.views.folder.workspace import Workspace
+from agent_service.views.mark import MARGIN, Mark
 from groundwork.service.errors import TryAgain
 from tests.core.cues import RUN_ID
 from tests.core.script import NOON, Script

@@ -7,10 +7,10 @@ import pytest
 from agent_service.models.prompts.prompt import as_text
 from agent_service.run.moments import retell
 from agent_service.run.ports import PromptText
-from agent_service.telling.spans.trace import stretch
 from agent_service.views.log_line import log_line
 from agent_service.views.model_calls import call_view, made_call
 from agent_service.views.pages.trail import trail
+from agent_service.views.spans.trace import stretch
 from tests.core.cues import (
     a_reflecting_run,
     plan,

@@ -11,8 +11,8 @@ import pytest
 
 from agent_service.history.artifacts import FILES, is_artifact_path, named_artifacts
 from agent_service.run.journal import GENESIS, RULES, Entry
-from agent_service.telling.folder.verify import Flaw, verify
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.verify import Flaw, verify
+from agent_service.views.folder.workspace import Workspace
 from agent_service.views.pages.trail import broken_line, trail
 from tests.core.cues import RUN_ID, returns
 from tests.core.script import Script

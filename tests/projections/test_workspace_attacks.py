@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_service.telling.folder.disk import Unsafe
-from agent_service.telling.folder.names import IllegalName, checked
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.disk import Unsafe
+from agent_service.views.folder.names import IllegalName, checked
+from agent_service.views.folder.workspace import Workspace
 from tests.projections.fakes import OTHER, RUN, SECRET, names
 
 HOSTILE_PATHS = [

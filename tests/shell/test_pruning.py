@@ -13,7 +13,7 @@ from agent_service.archive.pruning import Pruning
 from agent_service.archive.retention import Behind, Ended, Forgetting, Rules
 from agent_service.core.waiting import Status
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.workspace import Workspace
 from groundwork.service.errors import TryAgain
 from tests.kit.crashes import Crash, Mortal, Points
 from tests.kit.fakes import FakeClock, MemoryArtifacts

@@ -13,7 +13,7 @@ from agent_service.app import Parts
 from agent_service.bus.topology import topology
 from agent_service.run.moments import Moment
 from agent_service.settings import AgentSettings
-from agent_service.telling.folder.keeping import Folders
+from agent_service.views.folder.keeping import Folders
 from ductile_gateway import app as gateway_app
 from ductile_gateway.settings import GatewaySettings
 from groundwork.nats.link import connect

@@ -18,9 +18,9 @@ from agent_service.cli.errors import Exit, NotDone
 from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.journal import Entry, as_decided
 from agent_service.run.ports import Artifacts
-from agent_service.telling.folder.verify import flaw_in_journal
-from agent_service.telling.folder.workspace import MAX_BYTES
 from agent_service.trust.signing import PURPOSE
+from agent_service.views.folder.verify import flaw_in_journal
+from agent_service.views.folder.workspace import MAX_BYTES
 from agent_service.views.pages.trail import trail
 from groundwork.service.errors import Failure
 from groundwork.service.installed import installed_version

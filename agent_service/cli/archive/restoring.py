@@ -31,7 +31,7 @@ from agent_service.store.opening import log_of_runs
 from agent_service.store.shared_log.marks import mark_in
 from agent_service.store.sql.database import FILE, open_database
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.disk import TooLarge, Unsafe
+from agent_service.views.folder.disk import TooLarge, Unsafe
 from groundwork.backup.archive import Archive, place_of
 from groundwork.backup.files import put_in_place, ring_for, set_aside, staging, write_out
 from groundwork.backup.told import Part, Whole, of_backup

@@ -28,9 +28,9 @@ from agent_service.history.plain import one_line
 from agent_service.run.journal import Entry, Run, flaw_in_chain, rehearse
 from agent_service.run.ports import Artifacts
 from agent_service.store.rows import Loaded
-from agent_service.telling.folder.rendering import rewrite
-from agent_service.telling.folder.verify import JOURNAL, Flaw
-from agent_service.telling.folder.verify import verify as flaws_of
+from agent_service.views.folder.rendering import rewrite
+from agent_service.views.folder.verify import JOURNAL, Flaw
+from agent_service.views.folder.verify import verify as flaws_of
 from groundwork.service.errors import Fatal, TryAgain
 from groundwork.sqlite.file import microseconds
 

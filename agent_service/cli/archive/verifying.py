@@ -15,7 +15,7 @@ from agent_service.cli.archive.run_folder import Verified, verified
 from agent_service.cli.whereabouts import told
 from agent_service.history.plain import one_line
 from agent_service.store.opening import left_out
-from agent_service.telling.folder.verify import Flaw
+from agent_service.views.folder.verify import Flaw
 from groundwork.service.errors import Misconfigured
 from groundwork.service.installed import installed_version
 

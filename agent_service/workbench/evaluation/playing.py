@@ -13,8 +13,8 @@ from agent_service.core.limits import LimitRefused
 from agent_service.run.arrival import Unreadable
 from agent_service.run.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore
-from agent_service.telling.folder.rendering import rewrite
-from agent_service.telling.folder.workspace import Workspace
+from agent_service.views.folder.rendering import rewrite
+from agent_service.views.folder.workspace import Workspace
 from agent_service.workbench.evaluation.expected import Expected, said_at_the_end, unmet
 from agent_service.workbench.evaluation.observed import Observed
 from agent_service.workbench.evaluation.scenario import Scenario

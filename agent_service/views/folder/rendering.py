@@ -13,9 +13,9 @@ from agent_service.history.artifacts import NamedArtifact, is_artifact_path, nam
 from agent_service.run.journal import Entry, Run, as_decided, flaw_in_chain
 from agent_service.run.moments import Journals
 from agent_service.run.ports import Artifacts
-from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.names import Files
-from agent_service.telling.folder.workspace import MAX_BYTES, Workspace
+from agent_service.views.folder.disk import TooLarge, Unsafe
+from agent_service.views.folder.names import Files
+from agent_service.views.folder.workspace import MAX_BYTES, Workspace
 from agent_service.views.pages.trail import pages
 
 MAX_ARTIFACTS = 100

@@ -27,9 +27,9 @@ from agent_service.history.history import History
 from agent_service.history.items import Item, id_of
 from agent_service.run.journal import Entry, Record
 from agent_service.run.moments import retell
-from agent_service.telling.spans import attributes
-from agent_service.telling.spans.attributes import Attributes, Content
 from agent_service.trust.identity import root_span_id, trace_id
+from agent_service.views.spans import attributes
+from agent_service.views.spans.attributes import Attributes, Content
 from groundwork.telemetry import names
 from groundwork.telemetry.span import Context, Kind, Span, context_of, span_id
 from schemas import keys

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agent_service.history.artifacts import FILES
 from agent_service.history.plain import one_line
-from agent_service.telling.folder.disk import (
+from agent_service.views.folder.disk import (
     TooLarge,
     Unsafe,
     clear,
@@ -28,7 +28,7 @@ from agent_service.telling.folder.disk import (
     sync_file_system,
     write_new,
 )
-from agent_service.telling.folder.names import ARTIFACTS, Files, IllegalName, checked, is_run, place_of
+from agent_service.views.folder.names import ARTIFACTS, Files, IllegalName, checked, is_run, place_of
 from groundwork.service import store_folder
 
 STAGING = ".staging"

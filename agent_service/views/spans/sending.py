@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 from agent_service.errors import Damaged
 from agent_service.run.journal import Entry
 from agent_service.run.moments import Journals, Moment
-from agent_service.telling.mark import MARGIN, Mark
-from agent_service.telling.spans.attributes import Content
-from agent_service.telling.spans.trace import rests, stretch
 from agent_service.trust.identity import trace_id
+from agent_service.views.mark import MARGIN, Mark
+from agent_service.views.spans.attributes import Content
+from agent_service.views.spans.trace import rests, stretch
 from groundwork.service.machine import utc_now
 from groundwork.telemetry.beside import beside
 from groundwork.telemetry.settings import Keeps

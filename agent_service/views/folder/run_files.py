@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from agent_service.history.artifacts import NamedArtifact
 from agent_service.run.ports import Artifacts
-from agent_service.telling.folder.rendering import Rendered
-from agent_service.telling.folder.workspace import MAX_BYTES, Listing, Workspace
+from agent_service.views.folder.rendering import Rendered
+from agent_service.views.folder.workspace import MAX_BYTES, Listing, Workspace
 
 
 class ArtifactChanged(Exception):

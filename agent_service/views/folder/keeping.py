@@ -19,10 +19,10 @@ from typing import Protocol
 from agent_service.errors import Damaged
 from agent_service.run.moments import Moment
 from agent_service.run.ports import Artifacts
-from agent_service.telling.folder.disk import Unsafe
-from agent_service.telling.folder.rendering import Rendered, Runs, write
-from agent_service.telling.folder.workspace import Workspace
-from agent_service.telling.mark import Mark
+from agent_service.views.folder.disk import Unsafe
+from agent_service.views.folder.rendering import Rendered, Runs, write
+from agent_service.views.folder.workspace import Workspace
+from agent_service.views.mark import Mark
 from groundwork.service.errors import TryAgain
 from groundwork.service.json_log import Outage
 from groundwork.service.machine import monotonic, utc_now

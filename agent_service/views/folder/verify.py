@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 from agent_service.history.artifacts import FILES, NamedArtifact, is_artifact_path, named_artifacts
 from agent_service.run.journal import RULES, Entry, facts_text, flaw_in_chain, rehearse
-from agent_service.telling.folder.disk import TooLarge, Unsafe
-from agent_service.telling.folder.workspace import Listing
+from agent_service.views.folder.disk import TooLarge, Unsafe
+from agent_service.views.folder.workspace import Listing
 from agent_service.views.pages.trail import TRACE, broken_line, trail
 
 JOURNAL = "journal"

@@ -415,7 +415,7 @@ BUGS = (
     Bug(
         "a secret is sent to the model",
         (SECRETS,),
-        sends(with_other_words(b"You are the deciding ", SECRET.encode()), by="agent"),
+        sends(with_other_words(b"You decide what an ag", SECRET.encode()), by="agent"),
     ),
     Bug("a paid reply is thrown away", (PAID,), replies_thrown_away),
 )

@@ -177,9 +177,9 @@ class World:
     def lose_all(self) -> None:
         """Machines and bus are lost. What is begun then has the backup, and knows that it was restored."""
         assert self._backup
+        self.network.cut(lambda _: True)  # before they die: what a dead process had sent would arrive at the new bus
         for process in list(self.services.processes.values()):
             self._kill(process)
-        self.network.cut(lambda _: True)
         self.bus.jetstream.streams.clear()
         self._set_up()
         taken, disks = self._backup

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError, field_validator
 
 from agent_service.admission.callers import BUS, UNBOUNDED, HttpSettings, QuotaSettings, of_token
+from agent_service.admission.granting import LimitPolicy
 from agent_service.archive.retention import KeepRunsSettings, Rules
 from agent_service.core.brief import Continuations, Limits
-from agent_service.core.limits import LimitPolicy
 from agent_service.models.settings import ModelSettings, Provider
 from agent_service.trust.oversight import Oversight
 from groundwork.nats.settings import NatsSettings

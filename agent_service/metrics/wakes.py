@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from agent_service.core.limits import LimitRefused
+from agent_service.admission.granting import LimitRefused
 from agent_service.errors import OverQuota, WakeConflict
 from groundwork.nats.link import NatsLink
 from groundwork.service.errors import Failure, GiveUp, TryAgain

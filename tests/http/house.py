@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 
 from agent_service.admission.callers import HttpSettings, Scope, TokenSettings
 from agent_service.admission.capacity import Admission, Room
+from agent_service.admission.granting import LimitPolicy
 from agent_service.admission.limits import SharedLimits
 from agent_service.admission.quotas import Quotas
 from agent_service.admission.rate_limits import Pace
@@ -43,7 +44,6 @@ from agent_service.archive.retention import Beside, Rules
 from agent_service.background import Background
 from agent_service.core.brief import Limits
 from agent_service.core.events import ModelUnavailable, RunStarted
-from agent_service.core.limits import LimitPolicy
 from agent_service.core.phases import Action, Ask, Decision, Plan
 from agent_service.core.state import RunState
 from agent_service.core.waiting import Status

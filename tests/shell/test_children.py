@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from agent_service.admission.granting import LimitRefused
 from agent_service.core import limits
 from agent_service.core.brief import Grant, Parent
-from agent_service.core.limits import LimitRefused
 from agent_service.core.waiting import Status
 from agent_service.errors import Damaged
 from agent_service.kill_switch import Brake

@@ -10,11 +10,11 @@ from datetime import datetime
 
 from pydantic import JsonValue, ValidationError
 
+from agent_service.admission.granting import LimitRefused
 from agent_service.core.brief import Brief, Grant, Limits, Parent
 from agent_service.core.events import WakeAccepted
 from agent_service.core.graph.gathered import as_sent
 from agent_service.core.graph.grants import run_id_of
-from agent_service.core.limits import LimitRefused
 from agent_service.core.people import egress
 from agent_service.core.state import Ruling, RunState, replace
 from agent_service.core.tools.attempts import Pending

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from agent_service.admission.granting import LimitRefused
 from agent_service.core.events import ModelReplied
-from agent_service.core.limits import LimitRefused
 from agent_service.run.arrival import Unreadable
 from agent_service.run.ports import Artifacts
 from agent_service.store.sqlite import SqliteStore

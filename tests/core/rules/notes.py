@@ -12,7 +12,7 @@ from agent_service.core.events import ModelReplied, ModelUnavailable, SignalRece
 from agent_service.core.model.noted import MemoryNote, MessageNote, Note, RulingNote, StepNote
 from agent_service.core.phases import Digest, Phase, Reflection
 from agent_service.core.state import RunState
-from tests.core.rules.reading import Story, after, entries, questions_of, reopened
+from tests.core.rules.reading import Story, after, entries, reopened
 from tests.core.script import Moment
 
 MORE_STEPS = 4
@@ -99,10 +99,8 @@ def a_compaction_leaves_the_rest_of_the_run_as_it_is(story: Story) -> None:
 
 def notes_are_compacted_only_when_they_are_too_long(story: Story) -> None:
     for moment in story:
-        if isinstance(moment.event, ToolReturned) and any(q.phase is Phase.COMPACT for q in questions_of(moment)):
-            assert is_too_long(after(moment))
-        if isinstance(moment.event, ToolReturned) and any(q.phase is Phase.REFLECT for q in questions_of(moment)):
-            assert not is_too_long(after(moment))
+        if isinstance(moment.event, ToolReturned) and moment.asks:
+            assert is_too_long(after(moment)) == (moment.asks.phase is Phase.COMPACT)
 
 
 def is_too_long(state: RunState) -> bool:

@@ -12,14 +12,9 @@ from agent_service.core.events import ModelReplied, ModelUsage, RunStarted, Sign
 from agent_service.core.events import WakeAccepted as Woken
 from agent_service.core.state import RunState
 from agent_service.core.tools.flights import flights
-from agent_service.core.waiting import (
-    Acting,
-    Approval,
-    Asking,
-    Status,
-    Waiting,
-)
+from agent_service.core.waiting import Acting, Approval, Status, Waiting
 from agent_service.run import journal
+from schemas import subjects
 from schemas.catalog import ToolOffer
 from schemas.events import Constraints, ToolResult
 from tests.core.script import Moment
@@ -87,29 +82,23 @@ def sent(story: Story) -> list[Sent]:
 
 
 def requests_of(moment: Moment, place: int = 0) -> list[Sent]:
-    return list(_requests_of(moment, place))
+    asked = (one for one in moment.messages if one.subject.startswith(subjects.TOOL_REQUEST))
+    return [_sent(moment, place, one.subject, json.loads(one.body)["payload"]) for one in asked]
 
 
-def _requests_of(moment: Moment, place: int) -> Iterator[Sent]:
-    for one in moment.messages:
-        if one.subject.startswith("agentic.tool_request."):
-            payload = json.loads(one.body)["payload"]
-            yield Sent(
-                place=place,
-                at=moment.event.at,
-                subject=one.subject,
-                step=payload["step"],
-                attempt=payload["attempt"],
-                tool=payload["tool"],
-                command=payload["tool_command"],
-                payload=payload["tool_payload"],
-                task=payload.get("task", ""),
-                round=payload.get("round", 0),
-            )
-
-
-def questions_of(moment: Moment) -> list[Asking]:
-    return [moment.asks] if moment.asks else []
+def _sent(moment: Moment, place: int, subject: str, payload: dict[str, Any]) -> Sent:
+    return Sent(
+        place=place,
+        at=moment.event.at,
+        subject=subject,
+        step=payload["step"],
+        attempt=payload["attempt"],
+        tool=payload["tool"],
+        command=payload["tool_command"],
+        payload=payload["tool_payload"],
+        task=payload.get("task", ""),
+        round=payload.get("round", 0),
+    )
 
 
 def finals(moment: Moment) -> list[str]:

@@ -8,11 +8,11 @@ from agent_service.core.waiting import Reserve, Status
 from tests.core.rules.reading import (
     Story,
     after,
+    entries,
     finals,
     granted,
     is_entry,
     pauses,
-    questions_of,
     requests_of,
     sent,
     total,
@@ -54,7 +54,7 @@ def _is_reframe(moment: Moment) -> bool:
 
 def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
     for place, moment in enumerate(story):
-        if questions_of(moment):
+        if moment.asks:
             limits, paid = granted(story, place), usages(story[: place + 1])
             tokens = sum(usage.input_tokens + usage.output_tokens for usage in paid)
             assert limits.max_tokens is None or tokens < limits.max_tokens
@@ -64,7 +64,7 @@ def no_model_call_is_made_when_the_money_is_spent(story: Story) -> None:
 
 def no_model_call_is_made_when_a_limited_cost_is_unknown(story: Story) -> None:
     for place, moment in enumerate(story):
-        if questions_of(moment) and granted(story, place).max_cost_usd is not None:
+        if moment.asks and granted(story, place).max_cost_usd is not None:
             assert all(usage.cost_usd is not None for usage in usages(story[: place + 1]))
 
 
@@ -80,7 +80,7 @@ def every_paid_call_is_counted(story: Story) -> None:
 
 def nothing_is_asked_at_or_after_the_deadline(story: Story) -> None:
     for place, moment in enumerate(story):
-        if questions_of(moment) or requests_of(moment):
+        if moment.asks or requests_of(moment):
             assert moment.event.at < granted(story, place).deadline_at
 
 
@@ -100,7 +100,7 @@ def standing_before(story: Story) -> Iterator[tuple[Moment, Reserve | None]]:
         if not is_entry(moment):
             continue
         if isinstance(moment.event, CallReserved):
-            standing = moment.event.reserve if questions_of(moment) else None
+            standing = moment.event.reserve if moment.asks else None
         elif _answers(moment) or after(moment).status is not Status.RUNNING:
             standing = None
 
@@ -125,7 +125,7 @@ def what_was_set_aside_and_not_answered_is_lost_once(story: Story) -> None:
 
 def no_call_is_made_that_could_break_a_limit(story: Story) -> None:
     for place, moment in enumerate(story):
-        if isinstance(moment.event, CallReserved) and questions_of(moment):
+        if isinstance(moment.event, CallReserved) and moment.asks:
             limits, (tokens, cost) = granted(story, place), _at_most(story[: place + 1], moment.event.reserve)
             assert limits.max_tokens is None or tokens <= limits.max_tokens
             assert limits.max_cost_usd is None or (cost is not None and cost <= limits.max_cost_usd + 1e-9)
@@ -139,24 +139,13 @@ def _at_most(story: Story, reserve: Reserve) -> tuple[int, float | None]:
 
 
 def a_reserve_stands_only_while_its_call_is_being_made(story: Story) -> None:
-    for moment in story:
-        state = after(moment)
-        reserve = state.reserve
-        if reserve is not None:
-            assert state.status is Status.RUNNING
-            assert state.retry_at is None
-        if is_entry(moment) and isinstance(moment.event, CallReserved) and questions_of(moment):
-            assert reserve == moment.event.reserve
+    assert all(after(moment).calling for moment in story if after(moment).reserve)
 
 
 def a_reserve_is_followed_by_its_call_or_by_the_end_of_the_budget(story: Story) -> None:
-    for moment in story:
-        if not isinstance(moment.event, CallReserved) or not is_entry(moment):
-            continue
-        assert moment.before is not None
-        assert moment.before.asking is not None
-        if questions_of(moment):
-            assert [question.call for question in questions_of(moment)] == [moment.before.asking.call]
-        else:
-            proved = "completed" if moment.before.claim else ""
-            assert after(moment).ending_class in ("budget_tokens", "budget_cost", "budget_time", proved)
+    for moment in entries(story):
+        event, before = moment.event, moment.before
+        if isinstance(event, CallReserved) and before:
+            ended = ("budget_tokens", "budget_cost", "budget_time", "completed" if before.claim else "")
+            is_made = moment.asks and (moment.asks.call, after(moment).reserve) == (event.call, event.reserve)
+            assert is_made or (not moment.asks and after(moment).ending_class in ended)

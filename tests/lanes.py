@@ -85,7 +85,7 @@ CHOSEN = {
     ],
     "one run is one trace": [
         "telemetry/test_whole_traces.py",
-        "ductile/test_call_spans.py::test_a_call_is_told_as_its_delivery_its_request_its_job_and_its_result",
+        "ductile/test_call_spans.py::test_a_call_is_told_as_its_request_to_a_ductile_and_its_job",
     ],
     "what the README shows": [
         "test_documented_commands.py::test_every_procedure_of_an_operator_is_typed_on_a_machine",

@@ -83,8 +83,8 @@ def alone(state: RunState, outcome: Outcome, *, entry: int) -> Iterator[Publish]
     """What an entry tells that no state does. `state`: the run after it, or later."""
     if isinstance(outcome.event, WakeAccepted):
         yield from accepted(state, outcome.event)
-    for fact in outcome.all(Reopened):
-        if isinstance(outcome.event, SignalReceived):
+    elif isinstance(outcome.event, SignalReceived):
+        for fact in outcome.all(Reopened):
             yield reopened(state, outcome.event, fact.ending_class, entry=entry)
 
 
@@ -164,17 +164,18 @@ def progress(state: RunState, phase: ProgressPhase) -> Publish:
 
 def _phase(outcome: Outcome) -> ProgressPhase | None:
     """The phase that an entry moved a run on in; None where there is nothing to tell of it."""
-    if outcome.all(Ended):
+    kinds = set(map(type, outcome.facts))
+    if Ended in kinds:
         return "end"
-    if decided := outcome.first(Decided):
+    if Decided in kinds and (decided := outcome.first(Decided)):
         return decided.phase.value
-    if outcome.all(RequestSent):
+    if RequestSent in kinds:
         return "act"
-    if outcome.all(Ruled):
+    if Ruled in kinds:
         return "plan"
-    if put_off := outcome.first(CallPutOff):
+    if CallPutOff in kinds and (put_off := outcome.first(CallPutOff)):
         return put_off.phase.value
-    is_act = any(outcome.all(kind) for kind in (AttemptAnswered, PersonAsked)) or isinstance(outcome.event, StoodStill)
+    is_act = AttemptAnswered in kinds or PersonAsked in kinds or isinstance(outcome.event, StoodStill)
     return "act" if is_act else None
 
 

@@ -227,7 +227,7 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
 
 
 def waiting(state: RunState) -> tuple[Publish, ...]:
-    """The `agent.waiting` of what a person is asked; none where nobody is."""
+    """The `agent.waiting` of what a person is asked; none where it is not stopped for one."""
     asked = petition(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
     return (publish(subjects.WAITING, asked, keys.waiting(state.run_id, entry)),) if asked else ()

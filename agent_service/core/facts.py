@@ -1,4 +1,4 @@
-"""Facts: what an event led to, as values. An entry stores them beside its event, and whoever tells a run reads them.
+"""Facts: what an event led to, as values. An entry stores them beside its event; what is told of a run is read there.
 
 A fact repeats nothing of its event: what was said, replied or returned is there. `step`, `task` and `round` name a tool
 request; `task` is empty and `round` 0 for a step's own.

@@ -93,9 +93,13 @@ def _of_fact(state: RunState, fact: Fact) -> Iterator[Publish]:
         case RequestSent(pending=pending):
             yield request(state, pending)
         case PersonAsked() | Ended():
-            if state.stop:
-                yield ending(state)
-            yield from waiting(state)
+            yield from _stopped(state)
+
+
+def _stopped(state: RunState) -> Iterator[Publish]:
+    if state.stop:
+        yield ending(state)
+    yield from waiting(state)
 
 
 def outstanding(state: RunState) -> tuple[Publish, ...]:
@@ -103,9 +107,7 @@ def outstanding(state: RunState) -> tuple[Publish, ...]:
     said = []
     if state.status is Status.QUEUED and state.brief.announced:
         said.append(announcement(state))
-    if state.stop:
-        said.append(ending(state))
-    said += waiting(state)
+    said += _stopped(state)
     said += (request(state, flight.pending) for flight in flights(state.waiting) if flight.retry_at is None)
     return tuple(said)
 
@@ -227,7 +229,7 @@ def reopened(state: RunState, event: SignalReceived, ending_class: str, *, entry
 
 
 def waiting(state: RunState) -> tuple[Publish, ...]:
-    """The `agent.waiting` of what a person is asked; none where it is not stopped for one."""
+    """The `agent.waiting` of what a person is asked; empty while it waits for no person."""
     asked = petition(state)
     entry = state.waiting.entry if isinstance(state.waiting, NeedsPerson) else state.stop.entry if state.stop else 0
     return (publish(subjects.WAITING, asked, keys.waiting(state.run_id, entry)),) if asked else ()

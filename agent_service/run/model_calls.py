@@ -139,7 +139,7 @@ class Thinker:
     async def _next_half(self, key: tuple[str, int], question: Question) -> Reply | None:
         admitted = self._admitted.get(key)
         if admitted and question.state.version <= admitted.version:
-            return None  # its first half is on its way into the journal, and whoever made it makes the second
+            return None  # its first half is on its way into the journal; its maker makes the second
         if admitted and question.state.reserve:
             del self._admitted[key]
             return await self._second_half(admitted, question)

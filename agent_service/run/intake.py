@@ -85,7 +85,7 @@ class Intake:
 
     async def receive(self, arrival: Arrival) -> str:
         """Handles one message with its whole turn, and returns the run's id. Raises TryAgain, or Unreadable (dead
-        letter), of which UnknownRun may pass by itself.
+        letter), its kind UnknownRun may pass by itself.
         """
         try:
             envelope = read(arrival)

@@ -66,7 +66,7 @@ class ChildRuns:
 
     async def receive(self, arrival: Arrival) -> None:
         """Takes a request: its child is durable when this returns, unless the request was withdrawn. Raises Unreadable
-        (dead letter), of which UnknownRun may pass by itself, Damaged and TryAgain.
+        (dead letter), its kind UnknownRun may pass by itself, Damaged and TryAgain.
         """
         request = self._read(arrival)
         parent = await self._runs.current(request.run_id)
